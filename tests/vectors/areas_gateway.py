@@ -12,7 +12,7 @@ from motet.actors.gateway.method import Refusal
 from motet.actors.storage.tokens import digest
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 from tests.vectors.cases import Facts, Given, NotUnderstood
 
 
@@ -29,7 +29,7 @@ def frames(given: Given) -> Facts:
 async def _role(server: str, client: str) -> Facts:
     """The one token of the seed's server was its admin's."""
     entries = (token_entry(_token(server), "user", "admin"),) if server else ()
-    context = Context(FakeHost(), Settings(tokens=StaticTokens(entries)))
+    context = Context(FakeHost().api, Settings(tokens=StaticTokens(entries)))
     try:
         identity = context.authenticate(_token(client) if client else None, "here")
     except Refusal as refused:

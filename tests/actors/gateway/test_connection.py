@@ -19,9 +19,9 @@ from motet.protocols.approvals import ApprovalInfo, Grant
 from motet.protocols.chat import AssistantMessage, JsonObject, UserMessage
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import Warned
-from motet.protocols.host import HostStatus
 from motet.protocols.sessions import HistoryRow, QueueFull
-from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import Client, connected, context_of, opened
 
 ALICE, BOB, VERA = new_token(), new_token(), new_token()
 TOKENS = StaticTokens(
@@ -94,7 +94,7 @@ async def test_a_viewer_may_look_and_not_send() -> None:
 async def test_a_token_that_expires_closes_its_connections(autojump_clock: MockClock) -> None:
     now = 0.0
     store = StaticTokens((TokenEntry(digest(ALICE), "alice", expires=10.0),))
-    context = Context(FakeHost(), Settings(tokens=store), now=lambda: now)
+    context = Context(FakeHost().api, Settings(tokens=store), now=lambda: now)
     async with connected(context, ALICE) as client:
         now = 11.0
         context.tick()
@@ -228,7 +228,7 @@ async def test_errors_become_codes_and_the_unexpected_shows_nothing(
     fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = FakeHost()
-    host.fault = fault
+    host.answers["submit"] = fault
     async with connected(context_of(host)) as client:
         with caplog.at_level(logging.ERROR):
             error = await client.error("chat.send", session="a", text="hi", key="k")
@@ -277,7 +277,7 @@ async def test_a_stop_gets_through_when_all_else_is_stuck() -> None:
         await client.result("runs.stop", all=True, key="all")
         answer = await client.result("chat.send", session="s1", text="/stop", key="stop")
         assert answer["status"] == "command"
-        assert host.stops[0]["everything"] is True
+        assert host.asked_for("stop")[0].arguments["everything"] is True
 
 
 async def test_a_second_connection_stops_what_the_first_one_started(
@@ -320,7 +320,7 @@ async def test_commands_are_answered_without_a_run(nursery: trio.Nursery) -> Non
         assert "running" in await say("/status ")
         assert "1 stopped" in await say("/stopall")
         assert await say("/new ") == "A new beginning: the model does not see what was said."
-        assert host.resets == ["a"]
+        assert [call.arguments["session"] for call in host.asked_for("reset")] == ["a"]
 
 
 async def test_history_comes_in_pages(nursery: trio.Nursery) -> None:
@@ -444,11 +444,9 @@ async def test_a_tick_tells_the_heads_of_the_streams() -> None:
 async def test_a_fault_in_a_connection_closes_it_with_1011(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Broken(FakeHost):
-        def status(self) -> HostStatus:
-            raise RuntimeError("deep trouble")
-
-    context = context_of(Broken())
+    host = FakeHost()
+    host.answers["status"] = RuntimeError("deep trouble")
+    context = context_of(host)
     async with opened(context) as client:
         await client.post("connect")
         assert await client.close_code() == wire.CLOSE_INTERNAL

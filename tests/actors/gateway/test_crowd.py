@@ -19,7 +19,8 @@ from motet.actors.gateway.outbox import Outbox
 from motet.actors.gateway.server import serve_listeners
 from motet.protocols import gateway as wire
 from motet.protocols.events import Warned
-from tests.actors.gateway.fakes import Client, FakeHost
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import Client
 
 CLIENTS, EVENTS = 20, 30
 LIMITS = wire.Limits(
@@ -31,7 +32,7 @@ LIMITS = wire.Limits(
 async def gateway() -> AsyncGenerator[tuple[FakeHost, Context, str]]:
     """A gateway on a real port."""
     host = FakeHost()
-    context = Context(host, Settings(limits=LIMITS))
+    context = Context(host.api, Settings(limits=LIMITS))
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve_listeners, context, listeners)

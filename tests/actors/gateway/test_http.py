@@ -19,7 +19,8 @@ from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
 from motet.actors.storage.tokens import new_token
 from motet.protocols.sessions import Principal
-from tests.actors.gateway.fakes import FakeHost, connected, context_of
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import connected, context_of
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 UPGRADE = {
@@ -157,11 +158,9 @@ async def test_a_request_that_never_ends_is_given_up(autojump_clock: MockClock) 
 
 
 async def test_a_host_that_cannot_tell_its_status_is_503() -> None:
-    class Failing(FakeHost):
-        def status(self) -> None:  # type: ignore[override]  # the point of the test
-            raise RuntimeError("no")
-
-    assert status_of(await exchange(head("GET", "/healthz"), context=context_of(Failing()))) == 503
+    host = FakeHost()
+    host.answers["status"] = RuntimeError("no")
+    assert status_of(await exchange(head("GET", "/healthz"), context=context_of(host))) == 503
 
 
 async def test_a_failure_of_the_gateway_itself_ends_that_connection_only(

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from motet.actors.gateway.hub import CHUNK, Batch, Hub, Published, batches
 from motet.actors.gateway.streams import Subscription
 from motet.protocols.events import EventRecord, TextDelta
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 
 
 def event(seq: int | None, size: int = 1) -> Published:
@@ -57,7 +57,7 @@ async def test_what_is_published_in_one_step_comes_at_once_and_a_failing_watcher
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = FakeHost()
-    hub = Hub(host.events)
+    hub = Hub(host.events.api)
     got: list[list[int | None]] = []
 
     def failing(_batch: Batch) -> None:

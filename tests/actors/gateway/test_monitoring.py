@@ -22,7 +22,8 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.host import HostStatus
-from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import Client, connected, context_of
 from tests.actors.gateway.test_http import body_of, exchange, head, status_of
 
 VERA, ROOT = new_token(), new_token()

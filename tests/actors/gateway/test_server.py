@@ -13,7 +13,7 @@ from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GetGatewayState
 from motet.runtime import open_system
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 
 
 async def fetch(host: str, port: int) -> bytes:
@@ -27,7 +27,7 @@ async def fetch(host: str, port: int) -> bytes:
 async def test_it_listens_where_it_is_told_and_says_where(host: str) -> None:
     async with open_system(check_messages=True) as system:
         settings = Settings(host=host, port=0)
-        gateway = await system.start(lambda: Gateway(FakeHost(), settings), name="gateway")
+        gateway = await system.start(lambda: Gateway(FakeHost().api, settings), name="gateway")
         state = await gateway.ask(GetGatewayState())
         for address, port in state.addresses:
             assert b"200 OK" in await fetch(address, port)
@@ -37,7 +37,7 @@ async def test_it_listens_where_it_is_told_and_says_where(host: str) -> None:
 async def test_it_never_listens_for_others_without_a_token() -> None:
     async with open_system() as system:
         with pytest.raises(ConfigError, match="without a token"):
-            await serve(system, FakeHost(), GatewayConfig(listen="0.0.0.0:0"))
+            await serve(system, FakeHost().api, GatewayConfig(listen="0.0.0.0:0"))
 
 
 async def test_a_port_in_use_is_said_clearly() -> None:
@@ -45,12 +45,12 @@ async def test_a_port_in_use_is_said_clearly() -> None:
         port = taken.getsockname()[1]
         async with open_system() as system:
             with pytest.raises(ConfigError, match=f"port {port}: the port is in use"):
-                await serve(system, FakeHost(), GatewayConfig(listen=f"127.0.0.1:{port}"))
+                await serve(system, FakeHost().api, GatewayConfig(listen=f"127.0.0.1:{port}"))
 
 
 async def test_a_connection_that_fails_touches_neither_others_nor_the_listener() -> None:
     async with open_system() as system:
-        url = await serve(system, FakeHost(), GatewayConfig(listen="127.0.0.1:0"))
+        url = await serve(system, FakeHost().api, GatewayConfig(listen="127.0.0.1:0"))
         port = int(url.rpartition(":")[2])
         for rubbish in (b"\x00" * 100, b"GET", b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n"):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -60,7 +60,7 @@ async def test_a_connection_that_fails_touches_neither_others_nor_the_listener()
 
 async def test_all_sockets_are_closed_when_it_stops() -> None:
     async with open_system() as system:
-        url = await serve(system, FakeHost(), GatewayConfig(listen="127.0.0.1:0"))
+        url = await serve(system, FakeHost().api, GatewayConfig(listen="127.0.0.1:0"))
         port = int(url.rpartition(":")[2])
         idle = await trio.open_tcp_stream("127.0.0.1", port)
     with trio.fail_after(5):

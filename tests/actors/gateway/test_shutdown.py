@@ -5,7 +5,8 @@ from __future__ import annotations
 import trio
 
 from motet.actors.gateway.context import Context
-from tests.actors.gateway.fakes import FakeHost, connected, context_of
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import connected, context_of
 
 
 async def test_clients_are_told_at_once_and_stay_connected() -> None:

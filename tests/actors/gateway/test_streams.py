@@ -16,14 +16,8 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.events import MessageAdded, TextDelta
 from motet.protocols.sessions import Principal
-from tests.actors.gateway.fakes import (
-    Client,
-    FakeHost,
-    connected,
-    context_of,
-    opened,
-    stuck_client,
-)
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import Client, connected, context_of, opened, stuck_client
 
 ALICE, BOB = new_token(), new_token()
 TOKENS = StaticTokens((token_entry(ALICE, "alice"), token_entry(BOB, "bob")))
@@ -35,7 +29,7 @@ def message(index: int) -> MessageAdded:
 
 async def seed(host: FakeHost, count: int, user: str = "local") -> None:
     """A session ``a`` of ``user`` with ``count`` journalled events."""
-    await host.submit("first", session="a", principal=Principal(user))
+    await host.api.submit("first", session="a", principal=Principal(user))
     for index in range(2, count + 1):
         host.say("a", message(index))
 
@@ -205,7 +199,7 @@ def test_a_client_that_comes_and_goes_has_what_one_that_stayed_has(seed: int, to
 
 async def _comes_and_goes(chance: random.Random, total: int) -> None:
     host = FakeHost()
-    await host.submit("first", session="a")
+    await host.api.submit("first", session="a")
     limits = wire.Limits(outbox_frames=4, page_events=3, messages_per_min=60_000)
     context = context_of(host, Settings(limits=limits))
     follower = Follower()

@@ -11,7 +11,8 @@ from motet.actors.gateway.streams import BUFFERED, Streams, Subscription
 from motet.protocols.events import EventRecord, MessageAdded, TextDelta
 from motet.protocols.gateway import Limits
 from motet.protocols.sessions import LOCAL
-from tests.actors.gateway.fakes import FakeHost, connected, context_of, stuck_client
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import connected, context_of, stuck_client
 
 
 def durable(seq: int) -> Published:
@@ -77,8 +78,8 @@ def test_a_lost_one_passes_nothing_and_keeps_nothing() -> None:
 
 async def test_what_is_queued_of_a_stream_goes_when_its_subscription_ends() -> None:
     host, outbox = FakeHost(), Outbox()
-    await host.submit("hi", session="a")
-    streams = Streams(host, Hub(host.events), outbox, lambda: None, Limits(), LOCAL)
+    await host.api.submit("hi", session="a")
+    streams = Streams(host.api, Hub(host.events.api), outbox, lambda: None, Limits(), LOCAL)
     _, start = await streams.subscribe("session:a", None)
     start()
     host.say("a", MessageAdded("user", "a", "x"))
@@ -92,14 +93,14 @@ async def test_what_is_queued_of_a_stream_goes_when_its_subscription_ends() -> N
 
 async def test_the_next_page_is_read_when_the_one_before_was_written() -> None:
     host = FakeHost()
-    await host.submit("hi", session="a")
+    await host.api.submit("hi", session="a")
     for _ in range(2000):
         host.say("a", MessageAdded("user", "a", "x"))
     context = context_of(host)
     async with trio.open_nursery() as nursery:
         stuck = await stuck_client(nursery, context, "session:a", after=0)
         await wait_all_tasks_blocked()
-        assert host.events.reads == 1
+        assert [call.method for call in host.events.calls].count("read") == 1
         async with connected(context, resume={"session:a": 0}) as other:
             for _ in range(2001):
                 await other.event()

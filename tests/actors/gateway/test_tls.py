@@ -18,7 +18,7 @@ from motet.actors.gateway.tls import Certificate
 from motet.client import Client, Unreachable, connect
 from motet.protocols.errors import ConfigError
 from motet.runtime import open_system
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.test_monitoring import certificate
 
 
@@ -87,7 +87,7 @@ async def test_files_that_are_replaced_are_seen_at_a_tick(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with trio.open_nursery() as nursery, open_system() as system:
-        served = await open_gateway(system, FakeHost(nursery), configured(tmp_path))
+        served = await open_gateway(system, FakeHost(nursery).api, configured(tmp_path))
         certificate = served.settings.tls
         assert certificate is not None
         before = certificate.context

@@ -20,7 +20,8 @@ from motet.cli.stored import writing_together
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Role
-from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import Client, connected, context_of, opened
 from tests.actors.runs.ops import parts_of
 
 BRIDGE, PLAIN, ROOT = new_token(), new_token(), new_token()

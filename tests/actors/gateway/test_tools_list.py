@@ -7,7 +7,8 @@ import pytest
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
 from motet.actors.storage.tokens import new_token
-from tests.actors.gateway.fakes import FakeHost, connected, context_of
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import connected, context_of
 
 VERA, ROOT = new_token(), new_token()
 TOKENS = StaticTokens((token_entry(VERA, "vera", "viewer"), token_entry(ROOT, "root", "admin")))

@@ -19,7 +19,8 @@ from motet.actors.gateway.server import serve_stream
 from motet.actors.gateway.websocket import ReplayingStream, text_frame
 from motet.protocols import gateway as wire
 from motet.protocols.events import Warned
-from tests.actors.gateway.fakes import FakeHost, context_of
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import context_of
 from tests.actors.gateway.test_tokens import socket_of
 
 

@@ -17,7 +17,7 @@ from motet.client.link import Address, Dial, Link, LinkLost, over
 from motet.client.requests import Unreachable
 from motet.protocols import gateway as wire
 from motet.protocols.events import EventRecord
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 
 ADDRESS = Address("localhost", 80, False, "/ws")
 
@@ -113,7 +113,7 @@ async def gateway(settings: Settings | None = None) -> AsyncGenerator[Served]:
     """A host in memory, the gateway's context of it, and where its connections live."""
     async with trio.open_nursery() as servers:
         host = FakeHost(servers)
-        context = Context(host, settings or Settings(), now=lambda: 1000.0)
+        context = Context(host.api, settings or Settings(), now=lambda: 1000.0)
         servers.start_soon(_beat, context)
         yield host, context, servers
         servers.cancel_scope.cancel()

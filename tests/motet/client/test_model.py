@@ -17,7 +17,7 @@ from motet.actors.gateway.context import Context, Settings
 from motet.client.client import Client
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import Limits
-from tests.actors.gateway.fakes import FakeHost
+from tests.actors.gateway.fake_host import FakeHost
 from tests.motet.client.fakes import Fault, FaultKind, client_of, gateway
 
 SESSIONS = ("a", "b")

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias, TypeVar
 
 import pytest
 
 from motet.client.states import CONNECTION, REQUEST, STREAM, next_state
 
-TABLES: list[tuple[Mapping[str, Mapping[str, str]], str]] = [
-    ({state: dict(row) for state, row in CONNECTION.items()}, "offline"),
-    ({state: dict(row) for state, row in REQUEST.items()}, "waiting"),
-    ({state: dict(row) for state, row in STREAM.items()}, "idle"),
-]
+S = TypeVar("S", bound=str)
+E = TypeVar("E", bound=str)
+Table: TypeAlias = dict[str, set[str]]
 
 
-@pytest.mark.parametrize(("table", "first"), TABLES)
-def test_every_state_is_in_the_table_and_can_be_reached(
-    table: Mapping[str, Mapping[str, str]], first: str
-) -> None:
+def after(table: Mapping[S, Mapping[E, S]]) -> Table:
+    """The states that can follow each one."""
+    return {str(state): {str(one) for one in row.values()} for state, row in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("table", "first"),
+    [(after(CONNECTION), "offline"), (after(REQUEST), "waiting"), (after(STREAM), "idle")],
+)
+def test_every_state_is_in_the_table_and_can_be_reached(table: Table, first: str) -> None:
     reached, new = {first}, {first}
     while new:
-        new = {after for state in new for after in table[state].values()} - reached
+        new = {one for state in new for one in table[state]} - reached
         reached |= new
     assert reached == set(table)
 

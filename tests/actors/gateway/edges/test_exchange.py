@@ -19,8 +19,9 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.events import AnyEvent, RunCompleted, TextDelta
 from motet.protocols.models import Usage
-from motet.protocols.sessions import LOCAL, Principal, RunInfo
-from tests.actors.gateway.fakes import FakeHost, context_of
+from motet.protocols.sessions import Principal
+from tests.actors.gateway.fake_host import FakeHost
+from tests.actors.gateway.fakes import context_of
 
 ALICE, VERA, BRIDGE = new_token(), new_token(), new_token()
 ENTRIES = (
@@ -39,9 +40,6 @@ class Host(FakeHost):
     def say(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
         if not self.mute:
             super().say(session, event, run_id)
-
-    async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo:
-        return self.run_infos[run_id].info
 
 
 @attrs.define(eq=False)
@@ -265,7 +263,9 @@ async def test_a_client_that_leaves_stops_its_run_unless_it_has_a_key(key: bool)
         await talk.hears(b"assistant")
         await talk.stream.aclose()
         await trio.testing.wait_all_tasks_blocked()
-        assert [stop["run_id"] for stop in at.host.stops] == ([] if key else ["run_1"])
+        assert [stop.arguments["run_id"] for stop in at.host.asked_for("stop")] == (
+            [] if key else ["run_1"]
+        )
         assert (at.context.counts.open["edge"], len(at.context.connections)) == (0, 0)
 
 
@@ -282,7 +282,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_its_run_goes_on(
         await trio.sleep(11)
         assert at.context.counts.total["evicted"] == 1
         assert run.info.status == "running"
-        assert at.host.stops == []
+        assert at.host.asked_for("stop") == []
         while not await talk.ended():
             pass
 
@@ -322,7 +322,7 @@ async def test_a_token_that_is_revoked_ends_the_stream_and_not_the_run() -> None
         at.context.recheck()
         while not await talk.ended():
             pass
-        assert at.host.stops == []
+        assert at.host.asked_for("stop") == []
 
 
 async def test_a_gateway_that_stops_leaves_the_run_to_its_host() -> None:
@@ -336,6 +336,6 @@ async def test_a_gateway_that_stops_leaves_the_run_to_its_host() -> None:
             await Talk(ours).hears(b"assistant")
             nursery.cancel_scope.cancel()
         (run,) = host.run_infos.values()
-        assert (host.stops, run.info.status) == ([], "running")
+        assert (host.asked_for("stop"), run.info.status) == ([], "running")
         host.say(run.info.session, RunCompleted(Usage()), run.info.run_id)
         runs.cancel_scope.cancel()
