@@ -185,7 +185,7 @@ class Line(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.value).decode()
 
 
-def explained(config: HostConfig, file: Path | None) -> tuple[Line, ...]:
+def sources(config: HostConfig, file: Path | None) -> tuple[Line, ...]:
     """Every value of a configuration that was read from ``file``. Raises ``ConfigError``."""
     said = read_data(file) if file else {}
     name = file.name if file else ""

@@ -22,9 +22,8 @@ import trio
 from motet.cli.counterpart import Counterpart, Meeting, Tell, meet_away, meet_here
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
-from motet.cli.interrupts import Interrupts
+from motet.cli.keyboard import Bell, Interrupts, Person, remember, see_off
 from motet.cli.logs import log_to_stderr
-from motet.cli.person import Bell, Person, remember, see_off
 from motet.cli.room import RoomDialogue, meet_room, meet_room_away, rooms_away
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, default_state

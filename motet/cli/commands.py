@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from motet.cli import (
-    approvals_command,
     look_commands,
     operation_commands,
     record_commands,
@@ -14,7 +13,6 @@ from motet.cli.app import app
 __all__ = ["MODULES", "app"]
 
 MODULES = (
-    approvals_command,
     look_commands,
     operation_commands,
     record_commands,

@@ -9,8 +9,6 @@ import typer
 
 from motet.cli.app import app
 from motet.cli.options import Config, Json, State, examples
-from motet.cli.replay_options import EXAMPLES as REPLAYS
-from motet.cli.replay_options import replay
 from motet.protocols.sessions import Role
 
 
@@ -139,8 +137,8 @@ def mcp(
     state: State = None,
 ) -> None:
     """Look at the configured MCP servers; tools starts them for that: 1 when one cannot be used."""
-    from motet.cli.mcp import list_server_tools, list_servers
     from motet.cli.setup import load_setup
+    from motet.cli.tools import list_server_tools, list_servers
 
     setup = load_setup(config, state)
     if look is McpLook.TOOLS:
@@ -148,7 +146,39 @@ def mcp(
     raise typer.Exit(list_servers(setup, json=json))
 
 
-app.command(epilog=examples(*REPLAYS))(replay)
+class Tools(StrEnum):
+    """Where a replay has the results of calls from."""
+
+    JOURNAL = "journal"
+    LIVE = "live"
+
+
+@app.command(
+    epilog=examples(
+        "motet replay run_7f3a",
+        "motet replay run_7f3a --model openai:gpt-5.2",
+        "motet replay run_7f3a --tools live --json",
+    )
+)
+def replay(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; its beginning will do.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="Who answers, such as demo.")
+    ] = "recorded",
+    tools: Annotated[
+        Tools,
+        typer.Option("--tools", help="Results of then, or run the tools with all their effects."),
+    ] = Tools.JOURNAL,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Run a stored run once more, beside its session, and compare: 0 the same, 1 different."""
+    from motet.cli.replay import replay_run
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    raise typer.Exit(replay_run(setup, run_id, model, tools.value, json=json))
 
 
 @app.command()

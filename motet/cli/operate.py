@@ -1,4 +1,4 @@
-"""``motet ps``, ``motet stop`` and ``motet config reload``: what a person tells a server."""
+"""The commands of an operator: ``ps``, ``stop``, ``config reload``, ``resend``, ``release``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import sys
 import msgspec
 import trio
 
+from motet.actors.storage.recovery import RELEASE
 from motet.cli.exits import FAILED, OK
+from motet.cli.render import one_line
 from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
+from motet.cli.stored import writing
 from motet.client import RequestFailed
-from motet.protocols.errors import InputValidation
+from motet.protocols.errors import InputValidation, NotFound
+from motet.protocols.gateway import Sent
 from motet.protocols.gateway_operations import ActorsList
 from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import StopReport
+from motet.protocols.storage import Statement
 
 RUN = "run_"
 
@@ -134,3 +139,35 @@ def _age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+# After a crash
+
+
+def resend(setup: Setup, run_id: str, *, json: bool) -> int:
+    """Have the running server answer an interrupted input after all. Raises ``NotFound``."""
+    sent = trio.run(_resend, setup, run_id)
+    if json:
+        print(msgspec.json.encode(sent).decode())
+    else:
+        again = "was sent again before, as" if sent.status == "duplicate" else "is sent again, as"
+        print(f"{one_line(run_id)} {again} {sent.run_id}")
+    return OK
+
+
+def release_session(setup: Setup, session: str) -> int:
+    """Let the next host take up a quarantined session. Raises ``NotFound``."""
+    if not trio.run(_release, setup, session):
+        raise NotFound(f"the session {session!r} is not quarantined; `motet doctor` lists those")
+    print(f"the next host takes {one_line(session)} up again", file=sys.stderr)
+    return OK
+
+
+async def _resend(setup: Setup, run_id: str) -> Sent:
+    async with talking(setup.state) as client:
+        return msgspec.convert(await client.call("runs.resend", run_id=run_id), Sent)
+
+
+async def _release(setup: Setup, session: str) -> bool:
+    async with writing(setup.state) as run:
+        return bool(await run(Statement(RELEASE, (session,))))

@@ -49,7 +49,7 @@ def resend(
     state: State = None,
 ) -> None:
     """Have the running server answer an interrupted input after all, once."""
-    from motet.cli.resend import resend as again
+    from motet.cli.operate import resend as again
     from motet.cli.setup import load_setup
 
     raise typer.Exit(again(load_setup(config, state), run, json=json))
@@ -89,7 +89,7 @@ def configuration(
     state: State = None,
 ) -> None:
     """Look at the configuration, secrets left out; reload tells the running server of it."""
-    from motet.cli import configuration as act
+    from motet.cli import checks as act
     from motet.cli.operate import reload
     from motet.cli.setup import load_setup
 

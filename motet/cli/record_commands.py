@@ -89,7 +89,7 @@ def errors(
             raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
         raise typer.Exit(list_escalations(setup, session, limit, json=json))
     if look in (Look.PRUNE, Look.STATS):
-        from motet.cli.error_upkeep import prune_errors, show_statistics
+        from motet.cli.errors import prune_errors, show_statistics
 
         which = chosen(session, tool, kind, since=since, older_than=older_than)
         if look is Look.PRUNE:
@@ -161,7 +161,7 @@ def sessions(
         case SessionLook.DELETE:
             code = act.delete_session(setup, session, sure=yes)
         case SessionLook.RELEASE:
-            from motet.cli.resend import release_session
+            from motet.cli.operate import release_session
 
             code = release_session(setup, session)
     raise typer.Exit(code)
@@ -213,29 +213,30 @@ def rooms(
 
     `motet chat NAME` talks in one.
     """
-    from motet.cli import rooms as here
-    from motet.cli import rooms_away as away
+    from motet.cli import rooms as act
     from motet.cli.chat import read_token
     from motet.cli.setup import load_setup
 
     if url is not None:
         if config or state:
             raise typer.BadParameter("the host at --url has its own config and state")
-        server = away.Server(None, url, read_token(token_file))
+        server = act.Server(None, url, read_token(token_file))
     else:
-        server = away.Server(load_setup(config, state))
-    wanted = away.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns)
+        server = act.Server(load_setup(config, state))
+    wanted = act.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns)
     setup = server.setup
     if look is RoomLook.CREATE:
-        code = away.create_room(server, room, wanted, json=json)
+        code = act.create_room(server, room, wanted, json=json)
     elif look is RoomLook.SET:
-        code = away.set_room(server, room, wanted, json=json)
+        code = act.set_room(server, room, wanted, json=json)
     elif look is RoomLook.LIST:
-        code = here.list_rooms(setup, json=json) if setup else away.list_rooms(server, json=json)
+        code = (
+            act.list_rooms(setup, json=json) if setup else act.list_remote_rooms(server, json=json)
+        )
     elif setup is None:
-        code = away.show_room(server, room, limit, json=json)
+        code = act.show_remote_room(server, room, limit, json=json)
     else:
-        code = here.show_room(setup, room, limit, json=json)
+        code = act.show_room(setup, room, limit, json=json)
     raise typer.Exit(code)
 
 

@@ -21,7 +21,7 @@ from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.counterpart import Counterpart, Line, Meeting, Tell
-from motet.cli.questions import Questions
+from motet.cli.dialogue import Questions
 from motet.cli.render import Rendering, one_line, visible
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened

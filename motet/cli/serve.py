@@ -1,4 +1,7 @@
-"""``motet serve``: a host behind its gateway, until a signal ends it."""
+"""``motet serve``: a host behind its gateway, until a signal ends it.
+
+The configuration is read again at SIGHUP, and with ``--watch`` when its file has changed.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ import trio
 
 from motet.actors.host import Host
 from motet.actors.storage.tokens import new_token
-from motet.cli.exits import OK
+from motet.cli.exits import OK, explained
 from motet.cli.logs import log_to_stderr, starting
-from motet.cli.reloads import reload_on, reload_when_changed
 from motet.cli.render import cut, one_line
 from motet.cli.running import announced
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, MotetError
+from motet.runtime import StartFailed
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
 
@@ -142,3 +145,45 @@ def _announce(setup: Setup, host: Host, url: str, *, token_needed: bool) -> None
         text = cut(one_line(run.text), 60)
         print(f"  interrupted by the end of the last host: {run.run_id} {run.session}: {text}")
     sys.stdout.flush()
+
+
+# Reloads
+
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the file."""
+
+
+async def reload_on(signals: AsyncIterator[int], host: Host) -> None:
+    async for _ in signals:
+        await reload(host)
+
+
+async def reload_when_changed(file: Path, host: Host) -> None:
+    """By polling, which also sees what editors and deployments rename into place."""
+    seen = _stamp(file)
+    while True:
+        await trio.sleep(LOOK_EVERY)
+        now = _stamp(file)
+        if now != seen:
+            seen = now
+            await reload(host)
+
+
+async def reload(host: Host) -> None:
+    """Never fails: what is wrong with the file is logged, and the last good one stays."""
+    log = structlog.get_logger("motet")
+    try:
+        done = await host.reload()
+    except (MotetError, StartFailed) as error:
+        log.error("the configuration was not reloaded", problem=explained(error))
+    else:
+        log.info("the configuration was reloaded", changes=[str(one) for one in done.changes])
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

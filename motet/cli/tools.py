@@ -1,7 +1,10 @@
-"""``motet tools``: the tools of an agent for somebody, and the rule that decides on each."""
+"""``motet tools`` and ``motet mcp``: the tools of an agent, with the rule that decides on each, and
+the tools of the configured MCP servers.
+"""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from tempfile import TemporaryDirectory
 
@@ -11,12 +14,15 @@ import trio
 
 from motet.actors.host import open_host
 from motet.actors.hosting.config import DEFAULT_AGENTS
+from motet.actors.tools.mcp.directory import tool_names
+from motet.actors.tools.mcp.session import Probe, probe_all
 from motet.actors.tools.policy.rules import BUILTIN
-from motet.cli.exits import OK
+from motet.cli.exits import FAILED, OK
 from motet.cli.render import one_line
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
-from motet.protocols.mcp import MCP
+from motet.protocols.errors import UnknownName
+from motet.protocols.mcp import MCP, McpServer
 from motet.protocols.policy import Effect, Judged, ToolsList
 from motet.protocols.sessions import LOCAL, Principal, Role
 
@@ -81,3 +87,66 @@ def _print_table(tools: tuple[Judged, ...]) -> None:
             Text(" ".join(group for group in one.groups if group != BUILTIN), "dim"),
         )
     console(sys.stdout).print(table)
+
+
+# MCP servers
+
+
+LIMIT = 30.0
+"""Seconds that a server may take to start; less where it is configured so."""
+
+
+def list_servers(setup: Setup, *, json: bool) -> int:
+    """Print the configured servers. None is started."""
+    servers = setup.config.mcp
+    if json:
+        rows = [{"name": name, "reached": _reached(server)} for name, server in servers.items()]
+        print(msgspec.json.encode(rows).decode())
+    elif servers:
+        _print_rows([(f"{MCP}{name}", _reached(server)) for name, server in servers.items()])
+    else:
+        print(f"no [mcp.NAME] in {setup.source}", file=sys.stderr)
+    return OK
+
+
+def list_server_tools(setup: Setup, server: str | None, *, json: bool) -> int:
+    """Start one server, or all, and print its tools by the names models call; 1: one failed."""
+    servers = setup.config.mcp
+    if server is not None:
+        name = server.removeprefix(MCP)
+        if name not in servers:
+            raise UnknownName("MCP server", name, tuple(servers))
+        servers = {name: servers[name]}
+    found = trio.run(probe_all, servers, LIMIT)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        for one in found:
+            _print_tools(one)
+    return FAILED if any(one.problem for one in found) else OK
+
+
+def _print_tools(one: Probe) -> None:
+    if one.problem:
+        line = f"{MCP}{one.name}: {one_line(one.problem)}"
+        console(sys.stderr).print(line, style=STYLES["failed"], markup=False)
+        return
+    print(f"{MCP}{one.name}: {one.about}", file=sys.stderr)
+    names = tool_names(one.name, (tool.name for tool in one.tools))
+    _print_rows([(names[tool.name], one_line(tool.description)) for tool in one.tools])
+
+
+def _print_rows(rows: list[tuple[str, str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    for name, about in rows:
+        table.add_row(Text(name), Text(about, "dim"))
+    console(sys.stdout).print(table)
+
+
+def _reached(server: McpServer) -> str:
+    return server.url or shlex.join(server.command)

@@ -9,8 +9,7 @@ import pytest
 import trio
 
 import motet
-from motet.cli.doctor import examine
-from motet.cli.health import examined, orphans
+from motet.cli.doctor import examine, examined, orphans
 
 QUIET = 'workspace = "."\n[tools.shell]\nmode = "off"\n'
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from motet.cli import main
-from motet.cli.error_upkeep import bars
-from motet.cli.errors import moment
+from motet.cli.errors import bars, moment
 from motet.protocols.errors import ConfigError
 from tests.motet.command import motet, started
 

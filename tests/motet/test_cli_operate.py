@@ -17,7 +17,7 @@ from motet.actors.host import Host, hosted
 from motet.actors.hosting.config import ConfigSource, load_config
 from motet.cli import main
 from motet.cli.init import write_project
-from motet.cli.reloads import reload_when_changed
+from motet.cli.serve import reload_when_changed
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import HOST_STREAM, EventRecord, event_name
 from tests.motet.command import Done, Process, started

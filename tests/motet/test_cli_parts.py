@@ -9,9 +9,8 @@ import pytest
 import structlog
 
 from motet.cli.exits import code_of_error, code_of_status, explained
-from motet.cli.interrupts import Interrupted, Interrupts
+from motet.cli.keyboard import Bell, Interrupted, Interrupts, Person
 from motet.cli.logs import log_to_stderr, starting
-from motet.cli.person import Bell, Person
 from motet.cli.setup import default_state, load_setup
 from motet.protocols.errors import ConfigError, LimitReached, MotetError, RunCancelled, UnknownName
 from motet.protocols.storage import StorageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.cli.rooms_away import Server, Wanted, list_rooms, set_room, show_room
+from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
 from motet.protocols.errors import ConfigError
 from tests.motet.command import motet, started, terminal
 
@@ -97,12 +97,12 @@ def test_the_rooms_of_a_server_are_talked_in_made_and_changed(
         name = made.out.strip()
         assert name.startswith("ops-"), made
         there = Server(None, url)
-        assert show_room(there, "dev", 1, json=False) == 0
+        assert show_remote_room(there, "dev", 1, json=False) == 0
         assert "[local] and this?" in capsys.readouterr().out
         assert set_room(there, name, Wanted(mode="steer", people=("bob",)), json=True) == 0
         plan = json.loads(capsys.readouterr().out)["plan"]
         assert (plan["mode"], plan["members"]) == ("steer", ["coder"])
-        assert list_rooms(there, json=False) == 0
+        assert list_remote_rooms(there, json=False) == 0
         assert re.search(rf"{name}\s+local\s+bob\s+coder\s+steer", capsys.readouterr().out)
         for wrong in (Wanted(), Wanted(mode="nod")):
             with pytest.raises(ConfigError):

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from motet.actors.hosting.config import load_config
-from motet.actors.hosting.config_schema import explained, schema
+from motet.actors.hosting.config_schema import schema, sources
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
@@ -42,19 +42,19 @@ def test_each_value_tells_where_it_comes_from(
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setenv("TOKEN", "mtt_" + "7" * 32)
     file = file_in(tmp_path)
-    found = {line.key: line for line in explained(load_config(file), file)}
-    sources = {key: line.source for key, line in found.items()}
-    assert sources["limits.turns"] == "motet.toml"
-    assert sources["agents.helper.limits.turns"] == "motet.toml, limits"
-    assert sources["agents.helper.limits.depth"] == "motet.toml"
-    assert sources["agents.helper.instructions"] == "motet.toml, from file:said.txt"
-    assert sources["gateway.listen"] == "motet.toml, from the environment: PORT"
-    assert sources["guard"] == "default"
+    found = {line.key: line for line in sources(load_config(file), file)}
+    found_in = {key: line.source for key, line in found.items()}
+    assert found_in["limits.turns"] == "motet.toml"
+    assert found_in["agents.helper.limits.turns"] == "motet.toml, limits"
+    assert found_in["agents.helper.limits.depth"] == "motet.toml"
+    assert found_in["agents.helper.instructions"] == "motet.toml, from file:said.txt"
+    assert found_in["gateway.listen"] == "motet.toml, from the environment: PORT"
+    assert found_in["guard"] == "default"
     assert "777" not in str(found["gateway.tokens"].value)
 
 
 def test_without_a_file_all_are_defaults() -> None:
-    assert {line.source for line in explained(HostConfig(), None)} == {"default"}
+    assert {line.source for line in sources(HostConfig(), None)} == {"default"}
 
 
 def test_the_schema_has_every_key_and_refuses_others() -> None:
@@ -84,4 +84,4 @@ def followed(place: JsonObject, whole: JsonObject) -> JsonObject:
 
 def test_an_unreadable_file_has_no_sources(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        explained(HostConfig(), tmp_path / "nothing.toml")
+        sources(HostConfig(), tmp_path / "nothing.toml")
