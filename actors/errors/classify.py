@@ -1,8 +1,10 @@
-"""Which of six kinds an error is, and what a model may try next.
+"""The six kinds of errors, and the texts about a failed call that a model reads. Pure.
 
-What an exception says of itself decides first (``kind``, as ``ToolFailure`` has it), then the
-status code, the exception's class, and word-bounded patterns in the order of :data:`_PATTERNS`.
-Source: seed 004, contradictions 37 and 38.
+:func:`classify` tries in this order: the kind that the exception declares (as ``ToolFailure``
+does), the status code, the class of the exception, and word-bounded patterns in the order of
+:data:`_PATTERNS`. Three texts exist: :func:`failure_text` for a stored error, :func:`fallback_text`
+without a store, and :func:`error_block` in later requests; :class:`RepeatedCalls` adds advice.
+Source: seeds 000 and 004, contradictions 11, 18, 23, 36, 37, 38, 44 and 47.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _STATUS: Mapping[int, ErrorType] = {
     504: "timeout",
 }
 
-# The first that fits: subclasses stand before their bases.
+# The first match counts: subclasses stand before their bases.
 _CLASSES: tuple[tuple[type[BaseException], ErrorType], ...] = (
     (TimeoutError, "timeout"),
     (trio.TooSlowError, "timeout"),
@@ -117,7 +119,7 @@ _SEARCHED = 4_000
 
 
 def classify(error: object, code: str = "") -> ErrorType:
-    """The kind of an error; ``code`` is one its tool gave besides."""
+    """The kind of an error. ``code``: given by its tool."""
     if isinstance(error, BaseException):
         return _of_exception(sole(error), code)
     status = _STATUS.get(_status(error_object(error)))
@@ -137,7 +139,7 @@ def _of_exception(error: BaseException, code: str) -> ErrorType:
 
 
 def _declared_kind(error: BaseException) -> ErrorType | None:
-    """What the error itself says it is: those of tools and of model clients know."""
+    """The kind that the error declares itself, as errors of tools and of model clients do."""
     kind = _attribute(error, "kind")
     return next((known for known in get_args(ErrorType) if known == kind), None)
 
@@ -150,7 +152,7 @@ def _of_class(error: BaseException) -> ErrorType | None:
 
 
 def _of_words(name: str, text: str) -> ErrorType:
-    """``name``: a code or class name, whose parts are words too."""
+    """``name``: a code or class name; its parts count as words."""
     words = f"{_CAMEL.sub(' ', name)} {text[:_SEARCHED]}".replace("_", " ").lower()
     for kind, pattern in _PATTERNS:
         if pattern.search(words):
@@ -184,12 +186,8 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-# A failed call in four lines that a model can act on.
-#
-# Laws: the message and the tool's name are one line each, the message has at most
-# :data:`MESSAGE_LIMIT` code points also after escaping, and no text of an error can close the block
-# that it stands in. Source: seed 004, contradictions 37, 44 and 47.
-
+# Error blocks. Laws: the message and the tool's name are one line each; the message has at most
+# :data:`MESSAGE_LIMIT` code points, also after escaping; no text of an error can close its block.
 
 MESSAGE_LIMIT = 200
 _NAME_LIMIT = 64
@@ -208,7 +206,7 @@ def compact_error(tool: str, kind: ErrorType, message: str, now: float) -> Compa
 
 
 def error_block(error: CompactError, error_id: str | None = None) -> str:
-    """What stands in the context: ``<error>``, its lines, and the id of the whole where stored."""
+    """The block of an error in a request: kind, message, suggestion, id if it was stored."""
     lines = [
         f"tool: {_line(error.tool_name, _NAME_LIMIT)}",
         f"type: {error.error_type}",
@@ -225,26 +223,23 @@ def _line(text: str, limit: int) -> str:
     return shorten(first_line(text).replace("</", "&lt;/"), limit)
 
 
-# Advice for a model that makes the same failing call again.
-#
-# Laws: advice is given from the second failure in a row on, never for the first; the order of keys
-# in the arguments makes no difference; a success of the tool, or other arguments, start afresh.
-# Rows are kept per tool, so calls of other tools in between hide nothing. Source: contradiction 36.
-
+# Advice on repeated failing calls. Laws: it is given from the second failure in a row on; the order
+# of keys in the arguments makes no difference; a success of the tool, or other arguments, reset the
+# count. Counts are kept for each tool, so that calls of other tools in between do not reset them.
 
 ADVISED_FROM = 2
 _DIGEST = 16
 
 
 class RepeatedCalls(msgspec.Struct, frozen=True):
-    """The last failing call of each tool, as a digest, and how often it failed in a row."""
+    """The last failing call of each tool, as a digest, and its failures in a row."""
 
     rows: dict[str, tuple[str, int]] = {}
 
     def failed(self, tool: str, arguments: str) -> tuple[RepeatedCalls, str]:
-        """The next state, and the advice to add to the result: empty for a first failure.
+        """The next state, and the advice for the result; empty for a first failure.
 
-        ``arguments`` is the JSON text as the model gave it, valid or not.
+        ``arguments``: the JSON text of the model, valid or not.
         """
         digest = _digest(arguments)
         last, times = self.rows.get(tool, ("", 0))
@@ -258,7 +253,7 @@ class RepeatedCalls(msgspec.Struct, frozen=True):
 
 
 def advice(times: int) -> str:
-    """One line for a call that has failed ``times`` times in a row."""
+    """The advice on a call that has failed ``times`` times in a row; or empty."""
     if times < ADVISED_FROM:
         return ""
     return (
@@ -268,7 +263,7 @@ def advice(times: int) -> str:
 
 
 def canonical(arguments: str) -> str:
-    """JSON text with sorted keys and without spaces; text that is not JSON as it is."""
+    """JSON text with sorted keys and without spaces; other text unchanged."""
     try:
         value: object = msgspec.json.decode(arguments)
         return msgspec.json.encode(value, order="deterministic").decode()
@@ -281,16 +276,13 @@ def _digest(arguments: str) -> str:
     return hashlib.sha256(whole).hexdigest()[:_DIGEST]
 
 
-# What the model reads of a failed call: three lines, or the text itself when nothing is stored.
-#
-# Laws: three lines and at most :data:`FAILURE_LIMIT` code points in the first form, at most
-# :data:`FALLBACK_LIMIT` in the second. Source: seed 000, contradictions 11, 18 and 23.
-
+# Results of failed calls. Laws: three lines and at most :data:`FAILURE_LIMIT` code points for a
+# stored error, at most :data:`FALLBACK_LIMIT` for any other.
 
 FAILURE_LIMIT = 300
 FALLBACK_LIMIT = 500
 NO_TEXT = "Tool execution failed"
-# With a name of 61, a summary of 100 and the id twice the three lines are 300 long.
+# A name of 61, a summary of 100 and the id twice make three lines of 300 code points.
 _TOOL_LIMIT = 61
 _CODE_LIMIT = 64
 _FAILURE = re.compile(
@@ -299,7 +291,7 @@ _FAILURE = re.compile(
 
 
 def failure_text(tool: str, summary: str, error_id: str) -> str:
-    """The three lines for a stored error. ``error_id`` is an id the store has given."""
+    """The three lines for a stored error."""
     name = shorten(first_line(tool), _TOOL_LIMIT)
     line = shorten(first_line(summary), SUMMARY_LIMIT)
     return (
@@ -310,10 +302,7 @@ def failure_text(tool: str, summary: str, error_id: str) -> str:
 
 
 def parse_failure_text(text: str) -> tuple[str, str | None]:
-    """What :func:`failure_text` was made of: the summary, and the id. Of another text, itself.
-
-    A text of several lines is made one, since it has no id under which more could be found.
-    """
+    """The summary and the id in a :func:`failure_text`; another text as one line, without an id."""
     found = _FAILURE.match(text)
     if found is None:
         return " ".join(text.split()), None
@@ -321,9 +310,9 @@ def parse_failure_text(text: str) -> tuple[str, str | None]:
 
 
 def fallback_text(text: str, code: str = "", left_out: int = 0) -> str:
-    """The error itself, cut at the last newline of its second half, and how much is missing.
+    """The error itself, cut at the last newline of its second half, with the missing length.
 
-    ``left_out``: code points of the error that ``text`` does not have.
+    ``left_out``: code points of the error that are not in ``text``.
     """
     if not text.strip() and not code:
         return NO_TEXT
@@ -342,7 +331,7 @@ def _cut_mark(missing: int) -> str:
 
 
 def result_text(data: object) -> str:
-    """What the model reads of a success: text as it is, else JSON in the order it was given."""
+    """The result text of a success: a text as it is, else JSON with its keys in order."""
     if isinstance(data, str):
         return well_formed(data)
     try:
@@ -353,7 +342,7 @@ def result_text(data: object) -> str:
 
 
 def _json(data: object) -> str:
-    """What JSON has no number for is null. Raises ``TypeError``, ``ValueError``."""
+    """NaN and infinities become null. Raises ``TypeError``, ``ValueError``."""
     try:
         return json.dumps(data, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Anything that went wrong as a JSON object, whole.
+"""Errors described: whole as a JSON object, in one line, and by an id. Pure; nothing raises.
 
-An object stays as it is, an exception keeps its type, causes and traceback, anything else is
-wrapped once in ``{"message": ...}``. What JSON cannot hold becomes text: NaN, bytes, cycles,
-lone surrogates, integers without end. Nothing here raises. Source: seed 000, contradiction 15.
+:func:`serialize_error` leaves an object as it is, keeps type, causes and traceback of an exception,
+and wraps anything else in ``{"message": ...}``. Values that JSON cannot hold become text: NaN,
+bytes, cycles, lone surrogates, huge integers. Source: seed 000, contradictions 1 to 10 and 15.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INTEGER_BITS = 1_024
 
 
 def serialize_error(error: object, code: str = "") -> JsonObject:
-    """The error as a JSON object that any strict encoder takes."""
+    """The error as a JSON object that any strict encoder accepts."""
     if isinstance(error, BaseException):
         made = _exception(error)
     elif isinstance(error, str):
@@ -51,7 +51,7 @@ def serialize_error(error: object, code: str = "") -> JsonObject:
 
 
 def _text(text: str) -> JsonObject:
-    """A text that is a JSON object is that object: tools print their errors so."""
+    """A text that is a JSON object becomes that object: some tools print their errors so."""
     if text.lstrip()[:1] == "{":
         try:
             return msgspec.json.decode(text, type=dict[str, object])
@@ -76,7 +76,7 @@ def _head(error: BaseException) -> dict[str, str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The chain a traceback shows, nearest first; chains can be cyclic."""
+    """The chain of causes as in a traceback, nearest first; it may be cyclic."""
     seen = {id(error)}
     for _ in range(CAUSES_LIMIT):
         cause = error.__cause__
@@ -90,7 +90,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _traceback(error: BaseException) -> str:
-    """The frames, and of each exception the beginning: its message stands beside it, whole."""
+    """The frames, and the beginning of each exception, whose whole message is stored beside it."""
     try:
         parts = traceback.format_exception(error, limit=-50)
         return well_formed("".join(_beginning(part) for part in parts))
@@ -103,12 +103,12 @@ def _beginning(part: str) -> str:
 
 
 def to_json_types(value: object) -> object:
-    """The value in JSON's own types: dict with text keys, list, str, int, float, bool, None."""
+    """The value in JSON types: dict with text keys, list, str, int, float, bool, None."""
     return _JsonConverter().convert(value, DEPTH_LIMIT)
 
 
 class _JsonConverter:
-    """One conversion; its budget of nodes bounds what shared and cyclic values can unfold to."""
+    """One conversion. A budget of nodes bounds the output of shared and cyclic values."""
 
     def __init__(self) -> None:
         self.nodes = NODE_LIMIT
@@ -132,7 +132,7 @@ class _JsonConverter:
     def _compound(self, value: object, depth: int) -> object:
         try:
             return self._opened(value, depth)
-        except Exception:  # msgspec knows no form of it, or reading it raised
+        except Exception:  # msgspec cannot convert it, or an attribute raised
             return safe_text(value)
 
     def _opened(self, value: object, depth: int) -> object:
@@ -166,10 +166,8 @@ def _integer(value: int) -> object:
     return int(value) if size <= _INTEGER_BITS else f"<integer of {size} bits>"
 
 
-# Ids of stored errors: ``err_YYYYMMDD_HHMMSS_<6 hex>`` in UTC, 26 characters.
-#
-# Ids sort as their times do, at a grain of one second. Source: seed 000, contradictions 1 to 6.
-
+# Ids of stored errors: ``err_YYYYMMDD_HHMMSS_<6 hex>`` in UTC, 26 characters. They sort by time, to
+# the second.
 
 ID_SHAPE = r"err_[0-9]{8}_[0-9]{6}_[0-9a-f]{6}"
 ERROR_ID = re.compile(ID_SHAPE)
@@ -186,7 +184,7 @@ def new_id(now: float, hex_source: Callable[[int], str]) -> str:
 
 @lru_cache(maxsize=4)
 def _second(now: int) -> str:
-    """Errors come in crowds, and writing a time down takes longer than all else here."""
+    """Cached, since errors come in bursts, and formatting is the slowest part of an id."""
     when = datetime.fromtimestamp(now, UTC)
     return f"{when.year:04}{when:%m%d_%H%M%S}"
 
@@ -196,24 +194,21 @@ def is_id(text: str) -> bool:
 
 
 def find_id(text: str) -> str | None:
-    """The first id in a text: models paste it with its label, quotes or Markdown escapes."""
+    """The first id in a text. Models quote it with its label, quotes or Markdown escapes."""
     found = _IN_TEXT.search(text.replace("\\_", "_"))
     return found.group() if found else None
 
 
-# One line that says what went wrong: what a model sees of an error at first.
-#
-# Invariants: at most :data:`SUMMARY_LIMIT` code points, one line, no NUL, valid UTF-8, and the
-# summary of a summary is itself. Source: seed 000, contradictions 7 to 10.
-
+# Summaries. Invariants: one line of at most :data:`SUMMARY_LIMIT` code points, no NUL, valid UTF-8;
+# the summary of a summary is itself.
 
 SUMMARY_LIMIT = 100
 
 
 def summarize(error: object, code: str = "") -> str:
-    """The first non-blank line of the error, trimmed, after ``Code X: `` where it has a code.
+    """The first non-blank line of the error, trimmed, with ``Code X: `` in front if it has a code.
 
-    ``code`` wins over a code the error itself carries.
+    ``code`` overrides the error's own code.
     """
     return shorten(_line(error, code), SUMMARY_LIMIT)
 
@@ -224,7 +219,7 @@ def _line(error: object, code: str) -> str:
 
 
 def error_text(error: object) -> str:
-    """The whole text of an error, all lines of it."""
+    """The whole text of an error."""
     if isinstance(error, BaseException):
         return message_of(error)
     if isinstance(error, str):
@@ -237,13 +232,13 @@ def error_text(error: object) -> str:
 
 
 def error_code(error: object) -> str:
-    """The code an error object carries, as text; empty when it has none."""
+    """The code of an error object as text; empty without one."""
     code = error_object(error).get("code")
     return safe_text(code) if isinstance(code, str | int) and not isinstance(code, bool) else ""
 
 
 def error_object(error: object) -> JsonObject:
-    """The object that says what went wrong: results and providers nest it below ``error``."""
+    """The object with the message: results and providers nest it under ``error``."""
     if not isinstance(error, dict):
         return {}
     outer = cast("JsonObject", error)  # looked up by text, whatever keys it has

@@ -1,7 +1,7 @@
-"""Logs of the library: structured, and handed to the standard library's ``logging``.
+"""Structured logs of the library, passed to the standard library's ``logging``.
 
-The embedding program decides what becomes of them; motet configures nothing and prints nothing.
-What is logged has no secrets in it (:func:`redact_logs`): errors often quote what they failed on.
+The embedding program configures logging; motet configures nothing and prints nothing. Log records
+are redacted (:func:`redact_logs`): errors often quote the values on which they failed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.host_records import LogLine
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
-"""What every record has; the rest was given with it."""
+"""The fields of every record; all others came with the call."""
 _TAKEN = STANDARD_FIELDS | {"message", "asctime"}
-_CALLER = 3  # frames from where the standard library looks to whoever logs
+_CALLER = 3  # frames from the standard library to the caller
 
 
 class Logger:
     """A logger of the standard library whose keyword arguments arrive as ``extra`` of the record.
 
-    A field with the name of one that every record has gets an underscore behind it.
+    A field with the name of a standard field gets a trailing underscore.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,18 +59,18 @@ def logger(name: str) -> Logger:
 
 
 def redact_logs() -> None:
-    """Have every logger of the library leave out secrets; those of modules loaded so far."""
+    """Redact the records of every logger of the library that exists so far."""
     for name in list(logging.root.manager.loggerDict):
         if name == "motet" or name.startswith("motet."):
             logging.getLogger(name).addFilter(_redacting)
 
 
 class Redacted(Exception):
-    """Stands in a log for an exception whose text, causes or traceback held secrets."""
+    """In a log, the replacement of an exception whose text, causes or traceback held secrets."""
 
 
 def _redacting(record: logging.LogRecord) -> bool:
-    """A filter that lets every record pass, without its secrets."""
+    """A filter that redacts every record and passes it on."""
     message = record.getMessage()
     clean = redact_text(message)
     if clean != message:
@@ -85,21 +85,17 @@ def _redacting(record: logging.LogRecord) -> bool:
     return True
 
 
-# The last lines of the library's log, held for whoever looks after a host from afar.
-#
-# Invariants: at most ``room`` lines are held; what was redacted for the log is redacted here; a
-# record that cannot be kept disturbs nobody.
-
-
 ROOM: Final = 1_000
 _TEXT: Final = 2_000
 _NAME: Final = "motet"
 
 
 class LogTail(logging.Handler):
-    """A handler of the logger ``motet`` between :meth:`attach` and :meth:`detach`.
+    """The last ``room`` lines of the log, for remote operators of a host; redacted as the log.
 
-    All hosts of one process log to that logger, so each tail has the lines of all of them.
+    A handler of the logger ``motet`` between :meth:`attach` and :meth:`detach`. All hosts of one
+    process log to that logger, so each tail has the lines of all of them. A failure to keep a
+    record disturbs nothing else.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -142,7 +138,7 @@ class LogTail(logging.Handler):
 
 
 def _plain(value: object) -> object:
-    """Numbers as they are, all else as a short text."""
+    """Numbers as they are, other values as a short text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return redact_text(str(value))[:_TEXT]

@@ -1,13 +1,13 @@
-"""Secrets and personal data out of text and JSON values, before they are stored.
+"""Redaction of secrets and personal data in texts and JSON values, before they are stored. Pure.
 
 Rules match whole tokens of an unambiguous shape: a Unix time, a row id, a hash or an error id is
 never one. Laws: redacting twice changes nothing more where words stand apart, the time is linear
 in the text, and a value keeps its structure. Source: errors specification section 2.
 
-Every repetition is either bounded or starts only where the one before it cannot have started
-(a look-behind for its own alphabet); that is what keeps hostile text linear. Long texts are
-searched in windows (``scan``). Values the hosts were configured with are taken out too
-(``hidden``), and codes that colour a terminal hide no secret that begins, ends or has one.
+Every repetition in a pattern is bounded, or can start only where the one before it cannot have
+started (a look-behind for its own alphabet): so hostile text takes linear time, too. Long texts are
+searched in windows. Secrets in the configuration of a host are redacted wherever they occur
+(:func:`registered_secrets`). Terminal colour codes inside or around a secret do not hide it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,23 @@ from typing import TypeAlias, cast
 
 from motet.actors.errors.text import well_formed
 
-# Patterns over long texts, in windows, so that no single search keeps other threads waiting.
-#
-# Python's ``re`` holds the interpreter for the whole of a search: in ten megabytes that is a tenth
-# of a second in which nothing else runs, in whatever thread the search is. Law: as ``re.sub``, for
-# patterns that match at most :data:`OVERLAP` characters or, cut short, also match what is left.
-
+# Search in windows. Python's ``re`` holds the GIL for a whole search: in ten megabytes that is a
+# tenth of a second in which no other thread runs. Law: equal to ``re.sub``, for patterns that match
+# at most :data:`OVERLAP` characters or, if cut, also match the rest.
 
 Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
 
 NO_WORD_BEFORE = (
     r"(?:(?<![0-9A-Za-z_])|(?<=\\[abfnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
 )
-"""Where a word may begin: also behind an escape, as in the ``repr`` of a text with lines."""
+"""The beginning of a word, also behind an escape, as in the ``repr`` of a text with lines."""
 
 WINDOW = 131_072
 OVERLAP = 65_536
 
 
 def substitute(pattern: re.Pattern[str], replacement: Replacement, text: str) -> str:
-    """The text with every match replaced; a replacement of text may refer to groups."""
+    """The text with every match replaced; a text as replacement may refer to groups."""
     if len(text) <= WINDOW + OVERLAP:
         return pattern.sub(replacement, text)
     parts: list[str] = []
@@ -59,7 +56,7 @@ def contains(pattern: re.Pattern[str], text: str) -> bool:
 
 
 def lowered_windows(text: str) -> list[str]:
-    """The text in lower case, in pieces that overlap."""
+    """The text in lower case, in overlapping windows."""
     if len(text) <= WINDOW + OVERLAP:
         return [text.lower()]
     return [text[at : at + WINDOW + OVERLAP].lower() for at in range(0, len(text), WINDOW)]
@@ -73,21 +70,19 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         if found is None:
             at, size = (end - OVERLAP if end < len(text) else end), WINDOW + OVERLAP
         elif found.end() == end < len(text):
-            # It may go on behind the window: look again from its start, twice as far.
+            # The match may go on behind the window: search again from its start, twice as far.
             at, size = found.start(), 2 * size
         else:
             yield found
             at, size = found.end(), WINDOW + OVERLAP
 
 
-# The exact secrets of this process: values that its hosts were configured with.
-#
-# They belong to the process and not to a host, as its logs do: what one host must not show,
-# another must not either. Invariant: a value is hidden as long as one host that has it is open.
-
+# Registered secrets: the exact values in the configurations of the process's hosts. They belong to
+# the process, as its logs do: a secret of one host must not show in another's either. Invariant: a
+# value is redacted as long as one host that has registered it is open.
 
 SHORTEST = 8
-"""Shorter values are words: taking them out would only make errors unreadable."""
+"""Shorter values are words: redacting them would only make errors unreadable."""
 _ANYWHERE = 16
 
 _values: Counter[str] = Counter()
@@ -96,7 +91,7 @@ _pattern: re.Pattern[str] | None = None
 
 @contextmanager
 def registered_secrets(values: Iterable[str | None]) -> Generator[None]:
-    """Redaction takes these values out, wherever they stand, until the block is left."""
+    """Redact these values wherever they occur, until the end of the block."""
     kept = [value for value in values if value and len(value) >= SHORTEST]
     _change(kept, 1)
     try:
@@ -106,7 +101,7 @@ def registered_secrets(values: Iterable[str | None]) -> Generator[None]:
 
 
 def registered_secrets_pattern() -> re.Pattern[str] | None:
-    """What matches them; None when there are none."""
+    """The pattern of all registered secrets; None without any."""
     return _pattern
 
 
@@ -120,7 +115,7 @@ def _change(values: list[str], by: int) -> None:
 
 
 def _shape(value: str) -> str:
-    """Long ones with digits are no word's part by chance; others have to stand alone."""
+    """A long value with digits is never part of a word by chance; others must stand alone."""
     shape = re.escape(value)
     if len(value) >= _ANYWHERE and any(letter.isdigit() for letter in value):
         return shape
@@ -221,14 +216,14 @@ _PHONE = re.compile(
 
 
 def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
-    """The text without secrets. ``known``: exact values and what each is replaced by."""
+    """The text without secrets. ``known``: exact values and their replacements."""
     text = _without_values(text, known)
     if len(text) < _LONG_WORD and _SUSPECT.search(text) is None:
         return text
     text = _by_rules(text)
     if not _any_in(_ANSI_HINTS, [text]):
         return text
-    # Once with a mark for each code, so that words end at it; once without any.
+    # First with a mark for each colour code, so that words end there; then without the codes.
     marked = substitute(_ANSI, "\x1b", text)
     clean = _redacted(marked, known)
     bare = clean.replace("\x1b", "")
@@ -273,7 +268,7 @@ def _any_in(words: tuple[str, ...], texts: list[str]) -> bool:
 
 
 def redact(value: object, known: Mapping[str, str] | None = None) -> object:
-    """A JSON value without secrets: every text in it, and what stands under a secret's name."""
+    """A JSON value without secrets: in every text, and under every key that names a secret."""
     match value:
         case str():
             return redact_text(value, known)
@@ -289,11 +284,11 @@ def redact(value: object, known: Mapping[str, str] | None = None) -> object:
 _LONG_WORD = 64
 _HEX_RUN = re.compile("[0-9A-Fa-f]{64}")  # searched five times as fast as the rule itself
 LARGE = 32_768
-"""Code points, or eight times as many as values, that are redacted in a millisecond or two."""
+"""Code points that take a millisecond or two; a value counts as eight."""
 
 
 def is_large(value: object) -> bool:
-    """Whether redacting a JSON value would keep a loop busy. Looks only as far as it must."""
+    """Whether redacting a JSON value would block an event loop. Stops as soon as that is known."""
     room, waiting = LARGE, [value]
     while waiting and room > 0:
         value = waiting.pop()
@@ -312,13 +307,13 @@ def is_large(value: object) -> bool:
 
 
 def luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit that cards carry."""
+    """Whether the last digit is the check digit of a card number."""
     doubled = (sum(divmod(2 * int(d), 10)) for d in digits[-2::-2])
     return (sum(int(d) for d in digits[::-2]) + sum(doubled)) % 10 == 0
 
 
 def _redact_under(key: str, value: object, known: Mapping[str, str] | None) -> object:
-    """Under the name of a secret only text is one: counts and flags are not."""
+    """Under the name of a secret only a text is a secret: counts and flags are not."""
     name = _NAME_ENDS.search(key[-64:]) if isinstance(value, str) else None
     if name and (name["password"] or _looks_secret(str(value))) and value:
         return REDACTED
@@ -334,7 +329,7 @@ def _redact_known(text: str, known: Mapping[str, str]) -> str:
 
 
 def _url(found: re.Match[str]) -> str:
-    """A database's address is a secret as a whole, of other addresses user and password are."""
+    """The whole URL of a database is a secret; of other URLs user and password are."""
     if _DATABASES.match(found["scheme"]):
         return REDACTED + found.group()[len(found.group().rstrip(",;.)]}")) :]
     if ":" not in found["user"]:
@@ -351,7 +346,7 @@ def _named(found: re.Match[str]) -> str:
 
 
 def _is_value(found: re.Match[str], value: str, quoted: bool) -> bool:
-    """Prose and code after a secret's name stay: a call, a type, ``password: must be long``."""
+    """Not prose or code after a secret's name: a call, a type, ``password: must be long``."""
     if not quoted and found["call"]:
         return False
     if found["password"] and (quoted or "=" in found["sign"]):
@@ -378,13 +373,13 @@ def _card(found: re.Match[str]) -> str:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a word of 64 letters is possible: it would fill one of these blocks."""
+    """Whether a word of 64 letters is possible: it would fill one of the blocks of 32."""
     return any(text[at : at + 32].isalnum() for at in range(0, len(text), 32))
 
 
 _DIGIT = re.compile(r"\d")
-# Short texts that a rule or a colour's code applies to have one of these signs, three digits in a
-# row, or what begins that which may do without: eyJ, AIza, AKIA, ASIA, bearer. Most have none.
+# A short text with a secret has one of these signs, three digits in a row, or the beginning of a
+# key without signs: eyJ, AIza, AKIA, ASIA, bearer. Most texts have none, and are not searched.
 _SUSPECT = re.compile(
     r"[:=@_+\[\x1b\x9b\dIJKSRr-]"
     r"(?:(?<![\dIJKSRr])|(?<=\d\d\d)|(?<=eyJ)|(?<=A[IKS])|(?<=(?i:bearer)))"
@@ -392,7 +387,7 @@ _SUSPECT = re.compile(
 # Every card, social security number and phone without a plus sign holds this.
 _NUMBER = re.compile(r"\d{3}(?:[ .)-]{1,2}\d{2}|\d{11})")
 
-# Words in lower case of which a text that a rule applies to has one.
+# Words in lower case: a text to which a rule applies contains one of its words.
 _KEY_HINTS = (
     "sk-", "k_live_", "k_test_", "aiza", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_",
     "glpat-", "xox", "xapp-", "akia", "asia", "hf_", "npm_", "mtt_", "eyj",
@@ -414,11 +409,7 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
 )
 
 
-# Huge texts, cut so that what is done with them is bounded and no secret is cut in half. Pure.
-#
-# A secret that a cut left in two would be known by neither half, so that texts are cut at a space
-# where there is one near.
-
+# Truncation. Half a secret would not be recognised, so that a text is cut at a space if possible.
 
 HEAD = 65_536
 """Code points of an error from which its summary and its short texts are made."""
@@ -429,7 +420,7 @@ PREFIX_MARGIN = 2_048
 
 
 def redacted_head(text: str, limit: int = HEAD) -> tuple[str, int]:
-    """The beginning of a text without secrets, and how many code points were left out."""
+    """The beginning of a text without secrets, and the number of cut code points."""
     kept = text[: _end(text, limit)] if len(text) > limit else text
     return redact_text(kept), len(text) - len(kept)
 
@@ -448,7 +439,7 @@ def redacted_prefix(text: str, limit: int) -> str:
 
 
 def truncate_texts(value: object, limit: int = TEXT_LIMIT) -> object:
-    """A JSON value in which no text is much longer than ``limit``; the rest is counted."""
+    """A JSON value whose texts are hardly longer than ``limit``, with notes on the cut parts."""
     match value:
         case str():
             return _truncated(value, limit)

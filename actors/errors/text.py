@@ -1,4 +1,4 @@
-"""Text that can be trusted: well-formed Unicode, from values that may refuse to be read.
+"""Well-formed Unicode text, also of values whose ``__str__`` fails. Pure.
 
 Nothing here raises, whatever ``__str__`` or ``__repr__`` of the value does.
 """
@@ -16,7 +16,7 @@ _MEMBERS_SHOWN = 8
 
 def well_formed(text: str) -> str:
     """The text as UTF-8 can hold it: surrogate pairs joined, lone surrogates replaced."""
-    if text.isascii():  # known without a copy, which counts where a text has megabytes
+    if text.isascii():  # no copy, which matters for megabytes
         return text
     try:
         text.encode()
@@ -44,7 +44,7 @@ def _qualified(kind: type) -> str:
 
 
 def members(error: BaseException) -> tuple[BaseException, ...]:
-    """The errors of a group; none for an error that is not one."""
+    """The errors of a group; none for an error that is not a group."""
     if not isinstance(error, BaseExceptionGroup):
         return ()
     return cast("BaseExceptionGroup[BaseException]", error).exceptions  # its widest type
@@ -58,7 +58,7 @@ def sole(error: BaseException) -> BaseException:
 
 
 def message_of(error: BaseException) -> str:
-    """What the exception says: its text, or its type; of a group, what each member says."""
+    """The text of the exception, or its type; of a group, the texts of its members."""
     error = sole(error)
     if several := members(error):
         return "; ".join(first_line(message_of(member)) for member in several[:_MEMBERS_SHOWN])
@@ -70,7 +70,7 @@ def message_of(error: BaseException) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that shows anything, trimmed and without NUL; empty when there is none."""
+    """The first line with visible text, trimmed and without NUL; empty if there is none."""
     start = _VISIBLE.search(text)
     if start is None:
         return ""

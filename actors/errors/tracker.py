@@ -1,9 +1,11 @@
-"""When a run has failed often enough to be handed to a person.
+"""Failed calls of a session: counted until a run escalates, and shown to the model as blocks. Pure.
 
-Laws, for every order of events: the third error of one tool in a row, or the tenth of a run, *is*
-the escalation; a success ends only its own tool's row; denials and cancelled calls change
-nothing. Rows live with the session, the total with the run: :meth:`ErrorTracker.new_run`.
-Every transition returns a new tracker. Source: seed 004, contradictions 35, 36, 42, 43 and 45.
+Laws of counting, for every order of events: the third error of one tool in a row, or the tenth of a
+run, *is* the escalation; a success ends only its own tool's row; denials and cancelled calls change
+nothing. Rows belong to the session, the total to the run: :meth:`ErrorTracker.new_run`. Results are
+counted in call order, and the state that is rebuilt from a transcript equals the one that was kept
+while it was made, so that nothing is stored beside it. Every transition returns a new value.
+Source: seed 004, contradictions 35, 36 and 39 to 45; errors specification, sections 2 and 4.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ HISTORY_LIMIT = 100
 
 
 def counts_as(outcome: Outcome) -> Count:
-    """What a call's end means to the counts; the one place that decides it.
+    """The effect of an outcome on the counts; the only place that decides it.
 
-    A call that never ran, was stopped, or whose end nobody knows says nothing about its tool.
+    A call that never ran, was stopped, or has an unknown outcome says nothing about its tool.
     """
     match outcome:
         case "done":
@@ -56,7 +58,7 @@ _ERRORS = frozenset(outcome for outcome in get_args(Outcome) if counts_as(outcom
 
 
 def any_failed(rows: Iterable[ChatMessage]) -> bool:
-    """Whether any call counts as an error; mostly none does, and there is no more to look at."""
+    """Whether any call counts as an error. Usually none does, and callers can return at once."""
     outcomes: set[Outcome] = {row.outcome for row in rows if isinstance(row, ToolMessage)}
     return not outcomes.isdisjoint(_ERRORS)
 
@@ -64,8 +66,8 @@ def any_failed(rows: Iterable[ChatMessage]) -> bool:
 class ErrorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many errors end a run: ``consecutive`` of one tool, ``total`` of a run.
 
-    The error whose count reaches a limit escalates, so 1 and 0 both mean the first one. None: no
-    such limit.
+    The error that reaches a limit escalates, so that 1 and 0 both mean the first one. None: no
+    limit.
     """
 
     consecutive: int | None = 3
@@ -78,10 +80,11 @@ class ErrorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Escalation(msgspec.Struct, frozen=True):
-    """Which limit was reached, by what. ``count`` is the number of errors that reached it.
+    """The reached limit, and the errors that reached it.
 
     Attributes:
-        history: the errors of the run, the last one included (the newest 100).
+        count: errors that count towards the limit.
+        history: the newest 100 errors of the run, the last one included.
     """
 
     limit: Limit
@@ -104,10 +107,10 @@ class Escalation(msgspec.Struct, frozen=True):
 
 
 class ErrorTracker(msgspec.Struct, frozen=True):
-    """Errors so far; ``escalation`` is set from the error that reaches a limit on.
+    """The counts; ``escalation`` is set by the error that reaches a limit.
 
     Attributes:
-        rows: errors in a row by tool; tools whose last call succeeded are absent.
+        rows: errors in a row by tool; a tool whose last call succeeded is absent.
         total: errors of this run.
     """
 
@@ -118,7 +121,7 @@ class ErrorTracker(msgspec.Struct, frozen=True):
     escalation: Escalation | None = None
 
     def failed(self, error: CompactError) -> ErrorTracker:
-        """An error is first put on record, then counted."""
+        """The error is recorded first, then counted."""
         row = self.rows.get(error.tool_name, 0) + 1
         history = (*self.history, error)[-HISTORY_LIMIT:]
         return replace(
@@ -135,11 +138,11 @@ class ErrorTracker(msgspec.Struct, frozen=True):
         return replace(self, rows={name: n for name, n in self.rows.items() if name != tool})
 
     def new_run(self) -> ErrorTracker:
-        """The tracker of the session's next run: the rows stay, the total starts again."""
+        """The tracker of the session's next run: the rows stay, the total is reset."""
         return ErrorTracker(self.limits, self.rows)
 
     def forgiven(self) -> ErrorTracker:
-        """The tracker after a person has answered an escalation: nothing is held against it."""
+        """The tracker after a person has answered an escalation: all counts are reset."""
         return ErrorTracker(self.limits)
 
     def _escalation(
@@ -153,14 +156,8 @@ class ErrorTracker(msgspec.Struct, frozen=True):
         return None
 
 
-# The failed calls of a session, as its turn keeps them: counted, and answered with advice.
-#
-# Laws: results are taken in call order, and what is rebuilt from a transcript equals what was kept
-# while it was made, so nothing has to be stored beside it. Source: errors specification section 4.
-
-
 class Failures(msgspec.Struct, frozen=True):
-    """What counts against the run that is going on; transitions return the next state."""
+    """The failures of a running turn: the counts, and repeated calls."""
 
     tracker: ErrorTracker = ErrorTracker()
     repeated: RepeatedCalls = RepeatedCalls()
@@ -168,7 +165,7 @@ class Failures(msgspec.Struct, frozen=True):
     def ended(
         self, call: Call, outcome: Outcome, text: str, kind: str = "", now: float = 0.0
     ) -> tuple[Failures, str]:
-        """The state after a call, and the advice to add to its result, mostly none."""
+        """The state after a call, and the advice for its result; usually none."""
         match counts_as(outcome):
             case "success":
                 if not self.tracker.rows and not self.repeated.rows:
@@ -187,7 +184,7 @@ class Failures(msgspec.Struct, frozen=True):
 
 
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
-    """The short form of a failed call, of the text that its result has in the transcript."""
+    """The short form of a failed call, from its result text in the transcript."""
     message, _ = parse_failure_text(text)
     return compact_error(tool, kind if _is_type(kind) else classify(message), message, now)
 
@@ -195,9 +192,9 @@ def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> C
 def failures_before(
     rows: Sequence[ChatMessage], limits: Limits, *, needs_review: bool = False
 ) -> Failures:
-    """What a session's transcript counts against its next run.
+    """The failures in a session's transcript that count against its next run.
 
-    ``needs_review``: nobody has answered its last escalation. An answer forgives what was before.
+    ``needs_review``: its last escalation is open. An answer resets the counts before it.
     """
     errors = ErrorLimits(limits.tool_errors, limits.total_errors)
     state = Failures(ErrorTracker(errors))
@@ -220,18 +217,14 @@ def _is_type(kind: str) -> TypeGuard[ErrorType]:
     return kind in get_args(ErrorType)
 
 
-# Which errors a model still sees: the open ones, the newest of them in full.
-#
-# Laws: a tool's success resolves its own open errors and no others, errors are told apart by number
-# and never by their text, at most ``shown`` blocks are given, and the same errors give the same
-# bytes. The event log keeps them all. Source: seed 004, contradictions 39 to 41.
-
+# Open errors. Laws: a tool's success resolves its own open errors and no others; errors are
+# identified by number, never by text. The event log keeps all of them.
 
 SHOWN = 3
 
 
 class OpenError(msgspec.Struct, frozen=True):
-    """An error nobody has resolved. ``error_id`` names the whole one, where it was stored."""
+    """An unresolved error. ``error_id``: of the whole error, if it was stored."""
 
     number: int
     error: CompactError
@@ -252,24 +245,20 @@ class ErrorContext(msgspec.Struct, frozen=True):
         return replace(self, open=tuple(e for e in self.open if e.error.tool_name != tool))
 
 
-# The failed calls of a transcript as a model is sent them: each error once, the older ones short.
-#
-# A new error is three lines, as it was told; once the model has answered it, the last three that
-# nobody has resolved are blocks, older ones are one line with their number, and resolved ones one
-# line that says so. Laws: rows keep their number, order and calls; only texts of failed calls
-# change; the same rows give the same bytes; the transcript itself is never rewritten. The text of
-# an error that was answered has at most :data:`SENT_LIMIT` code points, that of one no longer
-# shown at most :data:`LINE_LIMIT`. Source: errors specification, sections 2 and 4.
-
+# Error blocks in a request. A new error keeps its result text of three lines. Once the model has
+# answered it, the last three open errors become blocks, older ones a line with their number, and
+# resolved ones a line that says so. Laws: rows keep their number, order and calls; only texts of
+# failed calls change; equal rows give equal bytes; the transcript itself is never rewritten. A
+# block has at most :data:`SENT_LIMIT` code points, a line at most :data:`LINE_LIMIT`.
 
 RESOLVED = "[Failed; a later call of this tool succeeded]"
 LINE_LIMIT = 80
 SENT_LIMIT = MESSAGE_LIMIT + 300
-"""Of a block: message, name, suggestion, id and the words around them."""
+"""Of a block: message, name, suggestion, id and labels."""
 
 
 def with_error_blocks(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The rows of a request."""
+    """The rows of a request, with the errors that were answered as blocks or lines."""
     if not any_failed(rows):
         return tuple(rows)
     texts = _texts(rows)
@@ -280,7 +269,7 @@ def with_error_blocks(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
-    """The text of each failed call that has been answered, by its place."""
+    """The new texts of failed calls that the model has answered, by index."""
     context, places = ErrorContext(), dict[int, int]()
     answered = -1
     for at, row in enumerate(rows):
