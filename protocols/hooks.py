@@ -1,6 +1,6 @@
-"""Gates and observers: where they stand, what they are shown and what they may decide (G10).
+"""The events and decisions of hooks: gates decide, observers only watch (G10).
 
-A gate is asked before something happens and decides; an observer is told and decides nothing.
+A gate is asked before something happens; an observer is notified, and its answer is ignored.
 Field names of events are the same at every point.
 """
 
@@ -15,7 +15,7 @@ from motet.protocols.models import ModelRequest, ModelResponse, Usage
 from motet.protocols.sessions import Principal, RunStatus
 
 OnError: TypeAlias = Literal["block", "continue"]
-"""What a hook's own exception or time-out means. ``block`` is fail-closed."""
+"""The effect of a hook's own exception or time-out. ``block`` is fail-closed."""
 
 Point: TypeAlias = Literal[
     "session_start",
@@ -46,13 +46,13 @@ class HookEvent(msgspec.Struct, frozen=True, tag_field="point"):
 
 
 class SessionStart(HookEvent, frozen=True, tag="session_start"):
-    """The first run of a session since its actor began; ``resumed``: it has a history."""
+    """The first run of a session since its actor started; ``resumed``: it has a history."""
 
     resumed: bool
 
 
 class SessionEnd(HookEvent, frozen=True, tag="session_end"):
-    """The session's actor ends: it was idle for long, or the host closes."""
+    """The session's actor ends: it was idle for too long, or the host closes."""
 
 
 class BeforeInput(HookEvent, frozen=True, tag="before_input"):
@@ -84,7 +84,7 @@ class BeforeTool(HookEvent, frozen=True, tag="before_tool"):
 
 
 class AfterTool(HookEvent, frozen=True, tag="after_tool"):
-    """A call has ended, one way or the other; ``text`` is what the model is about to be given."""
+    """A call has ended, in any way; ``text``: the result for the model."""
 
     call_id: str
     name: str
@@ -96,7 +96,7 @@ class AfterTool(HookEvent, frozen=True, tag="after_tool"):
 
 
 class BeforeOutput(HookEvent, frozen=True, tag="before_output"):
-    """A run is about to end with this answer. ``continued``: how often it was told to go on."""
+    """A run is about to end with this answer. ``continued``: how often hooks made it go on."""
 
     text: str
     continued: int
@@ -122,7 +122,7 @@ class AfterChild(HookEvent, frozen=True, tag="after_child"):
 class BeforeCompact(HookEvent, frozen=True, tag="before_compact"):
     """The conversation is too long: ``rows`` of it are about to be summarised.
 
-    ``tokens``: of the request, or of the whole conversation after a run, as near as is known.
+    ``tokens``: an estimate for the request, or for the whole conversation after a run.
     """
 
     rows: int
@@ -130,7 +130,7 @@ class BeforeCompact(HookEvent, frozen=True, tag="before_compact"):
 
 
 class AfterCompact(HookEvent, frozen=True, tag="after_compact"):
-    """``summary`` now stands for ``rows`` rows of the conversation; stored rows stay."""
+    """``summary`` now replaces ``rows`` rows of the conversation; stored rows stay."""
 
     rows: int
     summary: str
@@ -154,7 +154,7 @@ class RunError(HookEvent, frozen=True, tag="error"):
 
 
 class RunWarning(HookEvent, frozen=True, tag="warning"):
-    """Something degraded and the run went on. ``source`` says what."""
+    """A part of the host degraded and the run went on. ``source``: the part."""
 
     source: str
     message: str
@@ -180,7 +180,7 @@ AnyHookEvent: TypeAlias = (
 
 
 class Allow(msgspec.Struct, frozen=True, tag_field="decision", tag="allow"):
-    """Go on; ``args`` replaces a call's arguments and is validated again."""
+    """Go on; ``args``, validated again, replaces a call's arguments."""
 
     args: JsonObject | None = None
 
@@ -192,7 +192,7 @@ class Deny(msgspec.Struct, frozen=True, tag_field="decision", tag="deny"):
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="decision", tag="ask"):
-    """A person decides. Without anyone to ask it is a :class:`Deny`."""
+    """A person decides. If there is no one to ask, it is a :class:`Deny`."""
 
     reason: str
 
@@ -224,7 +224,7 @@ class Abort(msgspec.Struct, frozen=True, tag_field="decision", tag="abort"):
 
 
 Decision: TypeAlias = Allow | Deny | Ask | Respond | Abort
-"""What a gate of tools decides."""
+"""The decisions of a gate of tools."""
 
 AnyDecision: TypeAlias = Abort | Deny | Ask | Continue | Respond | Replace | Allow
 """Strongest first: the strongest of several hooks counts, and replacements chain."""
@@ -234,7 +234,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """The merged decision, which hook made it, and whether by deciding or by failing.
 
     Attributes:
-        args: with :class:`Ask`: the arguments as the hooks that allow have left them.
+        args: with :class:`Ask`: the arguments as left by the hooks that allow the call.
         asked: with :class:`Ask`: the name and the reason of every hook that asks.
     """
 

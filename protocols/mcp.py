@@ -1,4 +1,4 @@
-"""MCP servers: how one is reached, what it offers, and what its actor is asked.
+"""MCP servers: their configuration, their tools, and the requests of their actors.
 
 Invariant: a server's name holds no ``__`` and begins and ends with a letter or a digit, so that
 ``mcp__<server>__<tool>`` can be read back.
@@ -21,7 +21,7 @@ Start: TypeAlias = Literal["lazy", "eager"]
 Failure: TypeAlias = Literal["unavailable", "timeout", "refused"]
 
 MCP = "mcp:"
-"""In front of a server's name where tools are named: ``tools=["mcp:git"]``."""
+"""The prefix of a server's name among names of tools: ``tools=["mcp:git"]``."""
 NAME_LENGTH = 24
 
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
@@ -80,20 +80,19 @@ def _start(_: object, field: attrs.Attribute[Any], value: Any) -> None:
 class McpServer:
     """A server of the Model Context Protocol: a program to start (stdio), or a URL to reach.
 
-    A host has one connection to it, and one process, which all its agents and users share: what
-    it is told of one user is not kept from another. Times are seconds, or texts such as ``"5m"``.
+    A host has one connection to it, and one process, which all its agents and users share: it may
+    show one user's data to another. Times are seconds, or texts such as ``"5m"``.
 
     Attributes:
         command: the program and its arguments; no shell.
-        env: variables it gets beside ``PATH``, ``HOME`` and a few more; none of the host's keys.
+        env: variables besides ``PATH``, ``HOME`` and a few more; none of the host's keys.
         cwd: its current directory.
         url: of a server that speaks streamable HTTP.
         headers: sent with every request to ``url``.
         token: sent to ``url`` as ``Authorization: Bearer``.
-        timeout: that one call may take.
+        timeout: of one call.
         start_timeout: from its start to its list of tools.
-        idle_stop: it is stopped when nobody has used it for so long, and started again by the
-            next call; 0: never.
+        idle_stop: after so long without a call it is stopped, until the next call; 0: never.
         start: ``lazy``, when it is first needed, or ``eager``, with the host.
 
     Raises ``ValueError`` without exactly one of ``command`` and ``url``.
@@ -120,13 +119,13 @@ class McpServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values in it that nobody may be shown; of ``env``, those whose names say so."""
+        """The values that must never be shown; of ``env``, those with names like ``TOKEN``."""
         env = tuple(value for name, value in self.env.items() if _SECRET.search(name))
         return (*env, *self.headers.values(), *((self.token,) if self.token else ()))
 
 
 class McpFailed(MotetError):
-    """A server could not be used, or could not do what it was asked.
+    """A server could not be used, or failed a request.
 
     Attributes:
         kind: ``unavailable`` (it does not start, or has ended), ``timeout``, or ``refused`` (it
@@ -139,11 +138,7 @@ class McpFailed(MotetError):
 
 
 class McpTool(msgspec.Struct, frozen=True):
-    """A tool as its server lists it.
-
-    Attributes:
-        read_only: the server says that it changes nothing.
-    """
+    """A tool as its server lists it. ``read_only``: declared so by the server."""
 
     name: str
     description: str
@@ -152,7 +147,7 @@ class McpTool(msgspec.Struct, frozen=True):
 
 
 class McpAnswer(msgspec.Struct, frozen=True):
-    """What a server gave for a call: ``value`` is a text, or parts with a JSON form."""
+    """A server's answer to a call. ``value``: a text, or parts with a JSON form."""
 
     value: object
     failed: bool = False
@@ -161,7 +156,7 @@ class McpAnswer(msgspec.Struct, frozen=True):
 class CallMcpTool(Request[McpAnswer], frozen=True, tag="mcp.call"):
     """Call a tool by the server's own name for it. Raises :class:`McpFailed`.
 
-    Cancelling tells the server to stop that call; nobody hears of its answer.
+    Cancelling tells the server to stop that call; its answer is dropped.
     """
 
     tool: str
@@ -169,7 +164,7 @@ class CallMcpTool(Request[McpAnswer], frozen=True, tag="mcp.call"):
 
 
 class ListMcpTools(Request[tuple[McpTool, ...]], frozen=True, tag="mcp.list"):
-    """What the server offers; it is started if need be. Raises :class:`McpFailed`."""
+    """The tools of the server, which is started if need be. Raises :class:`McpFailed`."""
 
 
 class McpStatus(msgspec.Struct, frozen=True):
@@ -177,8 +172,8 @@ class McpStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         state: ``stopped``, ``starting``, ``ready``, ``stopping``.
-        tools: what it offers, as far as that is known; the server's own names.
-        problem: why it could not be used last time; empty when it could.
+        tools: by the server's own names, as last listed.
+        problem: why the last attempt to use it failed; empty after a success.
     """
 
     name: str
@@ -188,4 +183,4 @@ class McpStatus(msgspec.Struct, frozen=True):
 
 
 class GetMcpStatus(Request[McpStatus], frozen=True, tag="mcp.status"):
-    """How the server is; never starts it."""
+    """The status of the server; never starts it."""

@@ -1,6 +1,6 @@
-"""Policies on tools: rules as data, the question, and the ruling.
+"""Policies on tools: rules as data, requests, and rulings.
 
-Invariants: ``deny`` is stronger than ``ask``, and ``ask`` than ``allow``, wherever the rules stand;
+Invariants: ``deny`` is stronger than ``ask``, and ``ask`` than ``allow``, in any order of rules;
 every ruling names the rule that made it. Source: agent loop specification, section 9.
 """
 
@@ -21,11 +21,11 @@ Effect: TypeAlias = Literal["allow", "ask", "deny"]
 """``ask``: a person is asked before each call. Each is stronger than the one before it."""
 
 PER_HOUR = 150
-"""Calls of one tool that a session may make in an hour, where nothing else is said."""
+"""The default limit: calls of one tool in one session in an hour."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Who calls: an agent, for a user, in a session."""
+    """The caller of a tool: an agent, for a user, in a session."""
 
     agent: str
     user: str
@@ -38,7 +38,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
 
     Attributes:
         groups: such as ``group:fs`` or ``mcp:git``.
-        aliases: other names that models call it by.
+        aliases: other names that models use for it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """May it be called, which rule says so, and why if the rule tells."""
+    """The decision on a tool, the rule that made it, and the rule's reason, if it has one."""
 
     effect: Effect
     rule: str
@@ -56,24 +56,24 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class Policy(Protocol):
-    """Rules on tools, whoever makes them. Their own, a policy engine's, or a service's."""
+    """Rules on tools: those of a configuration, of a policy engine, or of a service."""
 
     def decide(self, subject: Subject, tool: ToolFacts, /) -> Ruling:
-        """Must not block and must depend on nothing else: lists and calls have to agree.
+        """Must not block, and must depend on its arguments only: lists and calls have to agree.
 
-        What it raises counts as ``deny``.
+        An exception counts as ``deny``.
         """
         ...
 
 
 class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy of one agent. Names are those of tools, groups and MCP servers, and patterns.
+    """The policy of one agent. Names: of tools, groups and MCP servers, or patterns.
 
     Attributes:
-        profile: what it begins with; None: the profile of the host.
+        profile: the first choice of tools; None: the profile of the host.
         allow: if there are any, nothing else is allowed.
         ask: a person is asked before each call.
-        deny: not allowed, whatever else is said.
+        deny: never allowed.
     """
 
     profile: Profile | None = None
@@ -90,7 +90,7 @@ ALL_TOOLS = ToolRules()
 
 
 def _one_of(choices: object) -> Callable[[object, attrs.Attribute[Any], str], None]:
-    """For code, where nobody reads the ``Literal``: a typing error must not allow anything."""
+    """For untyped callers, who can ignore the ``Literal``: a typo must not allow anything."""
     known = get_args(choices)
 
     def check(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
@@ -118,15 +118,15 @@ def _roles(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -
 
 @attrs.frozen(kw_only=True)
 class PolicyRule:
-    """One rule of a host, ``[[policy]]`` in a file. Conditions that are empty hold for all.
+    """One rule of a host, ``[[policy]]`` in a file. An empty condition always holds.
 
-    ``agents`` makes it a rule of these agents, ``sessions`` one of these sessions (a group chat,
-    say), else it is global. Of the ``allow`` rules of each of these three layers that hold for
-    somebody, one has to name a tool, if there are any.
+    ``agents`` makes it a rule of these agents, ``sessions`` one of these sessions (such as a group
+    chat), else it is global. If ``allow`` rules of one of these three layers apply, one of them
+    must name the tool.
 
     Attributes:
         tool: a name, a group (``group:fs``), an MCP server (``mcp:git``) or a pattern (``read_*``).
-        roles, users: of whom the run acts for; in ``users``, as below, ``*`` stands for anything.
+        roles, users: of the principal; in ``users``, as below, ``*`` matches any text.
         agents, sessions: patterns of names and of session keys.
         reason: for people.
     """
@@ -141,7 +141,7 @@ class PolicyRule:
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A tool of an agent, and what becomes of a call of it. ``per_hour`` 0: no limit."""
+    """A tool of an agent and the ruling on it. ``per_hour`` 0: no limit."""
 
     name: str
     groups: tuple[str, ...]
@@ -152,7 +152,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class ToolsListParams(msgspec.Struct, frozen=True, rename={"as_user": "as"}):
-    """``as``: for whom, with which ``role``; only an admin asks for somebody else."""
+    """``as``: the user, with ``role``; only an admin asks for another user."""
 
     agent: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     as_user: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None

@@ -21,7 +21,7 @@ def checksum(content: bytes) -> str:
 class ResultInfo(msgspec.Struct, frozen=True):
     """A stored result without its content. ``size`` is in bytes, ``sha256`` in hex.
 
-    ``compressed`` says how it is kept; its content is the same either way.
+    ``compressed``: on disk only.
     """
 
     id: str
@@ -34,14 +34,14 @@ class ResultInfo(msgspec.Struct, frozen=True):
 
 
 class StoredResult(msgspec.Struct, frozen=True):
-    """A stored result with its content, which its checksum has confirmed."""
+    """A stored result with its content, verified by its checksum."""
 
     info: ResultInfo
     content: bytes
 
 
 class StoreResult(Request[ResultInfo], frozen=True, tag="results.store"):
-    """Store a result; answered after COMMIT. Older ones that nobody has pinned make room.
+    """Store a result; answered after COMMIT. Older ones that are not pinned are evicted.
 
     Raises ``ResultTooLarge``, ``ResultsFull`` or another ``StorageError``.
     """
@@ -54,7 +54,7 @@ class StoreResult(Request[ResultInfo], frozen=True, tag="results.store"):
 
 
 class ReadResult(Request[StoredResult | None], frozen=True, tag="results.read"):
-    """One result of that session, used from now on; None for an unknown, expired or foreign one.
+    """One result of that session, which counts as used now; None: unknown, expired or foreign.
 
     Raises ``ResultDamaged`` or another ``StorageError``.
     """
@@ -64,7 +64,7 @@ class ReadResult(Request[StoredResult | None], frozen=True, tag="results.read"):
 
 
 class PinResult(Request[bool], frozen=True, tag="results.pin"):
-    """Keep a result from being evicted, or let it go; whether the session has such a result."""
+    """Pin a result against eviction, or unpin it; returns whether the session has it."""
 
     id: str
     session: str
@@ -72,7 +72,7 @@ class PinResult(Request[bool], frozen=True, tag="results.pin"):
 
 
 class DropResults(Request[int], frozen=True, tag="results.drop"):
-    """Delete all results of a session, pinned ones too; how many there were."""
+    """Delete all results of a session, pinned ones too; returns their number."""
 
     session: str
 

@@ -14,7 +14,7 @@ Effects: TypeAlias = Literal["read", "write"]
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """What a model is told of a tool. ``parameters`` is a JSON Schema object."""
+    """A tool as a model sees it. ``parameters``: a JSON Schema of type object."""
 
     name: str
     description: str
@@ -23,13 +23,13 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class CallResult(msgspec.Struct, frozen=True):
-    """What became of one call. ``text`` is what the model is given.
+    """The result of one call. ``text``: for the model.
 
     Attributes:
         error_id: the stored full error, for ``get_error_detail``.
         kind: class of a failure (``timeout``, ``validation``, ...), empty for success.
-        ms: how long it took.
-        result_id: the stored whole, for ``get_tool_result``, when ``text`` is a part of it.
+        ms: its duration.
+        result_id: of the whole stored result, for ``get_tool_result``, if ``text`` is a part.
     """
 
     call_id: str
@@ -47,7 +47,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class ExecuteCall(Request[CallResult], frozen=True, tag="tools.execute"):
-    """Run one call of a run to its one result. Never raises for a failure of the tool."""
+    """Execute one call of a run; exactly one result, also for a failure of the tool."""
 
     run_id: str
     session: str

@@ -234,7 +234,7 @@ class HooksClient:
             return
         try:
             self._ref.tell_nowait(Observe(event))
-        except Exception as error:  # an observer that cannot be told changes nothing (fail-open)
+        except Exception as error:  # a lost observation changes nothing (fail-open)
             log.warning("hooks not told", run=event.run_id, what=repr(event)[:200], why=str(error))
 
     def _silence(self, chain: tuple[Hook, ...], event: AnyHookEvent, why: str) -> Verdict:

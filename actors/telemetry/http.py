@@ -1,7 +1,7 @@
 """An HTTP/1.1 client over Trio and h11: one request, one response, one connection.
 
-Redirects are not followed and proxies of the environment are not used: the one would leave, the
-other would hide, the address that the caller has checked. Cancellation closes the connection.
+Redirects are not followed and proxies of the environment are not used: both would connect to an
+address that the caller has not checked. Cancellation closes the connection.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Body:
-    """Collects a body and undoes its compression; never holds more than ``limit`` bytes.
+    """Collects a body and decompresses it; never holds more than ``limit`` bytes.
 
-    What is received counts as well, for a stream that decodes to nothing is endless too. When
-    either count is past the limit, ``cut`` is true and the rest is not looked at.
+    The limit applies to the received bytes, too: a stream that decodes to nothing could be endless.
+    When either count exceeds it, ``cut`` is true and the rest is ignored.
 
     Raises:
         ValueError: an encoding that is neither ``gzip`` nor ``deflate``.
-        zlib.error: (by :meth:`add`) not what the encoding says.
+        zlib.error: (by :meth:`add`) data that is not in that encoding.
     """
 
     def __init__(self, encoding: str, limit: int) -> None:
@@ -82,7 +82,7 @@ class Body:
         self.cut = False
 
     def add(self, data: bytes) -> bool:
-        """Take the next bytes as received; true when there is no room for more."""
+        """Add received bytes; true when there is no room for more."""
         self._received += len(data)
         if self._plain:
             self._keep(data)
@@ -105,7 +105,7 @@ class Body:
             except zlib.error:
                 if not self._whole_members:
                     raise
-                # Some servers pad; like browsers, leave it at what came whole.
+                # Some servers append padding; like browsers, keep the complete members.
                 return
             data = self._inflate.unconsumed_tail
             if self._inflate.eof:
@@ -124,13 +124,13 @@ class Body:
 
 
 def _window(begin: bytes) -> int:
-    """How to read "deflate": zlib by the standard, and without its header from some servers."""
+    """The format of "deflate": zlib by the standard; some servers leave out its header."""
     is_zlib = begin[0] & 0x0F == 8 and int.from_bytes(begin[:2], "big") % 31 == 0
     return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float) -> Response:
-    """Send ``body`` and take the answer, within ``timeout`` seconds. Raises ``HttpFailed``."""
+    """Send ``body`` and read the answer, within ``timeout`` seconds. Raises ``HttpFailed``."""
     if not is_address(url):
         raise HttpFailed(f"{url!r} is no http:// or https:// address")
     target = urlsplit(url)

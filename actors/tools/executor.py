@@ -247,9 +247,8 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _end_of(self, work: _Work) -> _End:
         """Pass a call through the stages. Each gives the call's end, or None to go on.
 
-        Cheap refusals come first: nobody is asked about a call that could not run anyway. The
-        breaker stands before the hooks, so that a tool that is taken out costs them nothing; the
-        person comes last, and decides on the arguments that the hooks have left.
+        Cheap refusals come first: no hook and no person decides on a call that could not run. The
+        person comes last, and sees the arguments that the hooks have left.
         """
         tool = self._find(work)
         if isinstance(tool, _End):
@@ -429,7 +428,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         end = _End(value, result.outcome, result.kind, result.error_id)
         return replace(await self._shown(work, end), ms=result.ms)
 
-    # What goes wrong
+    # Failures
 
     def _no_tool(self, work: _Work, name: str, outcome: Outcome, kind: str) -> _End:
         allowed = work.policy.allowed_names(work.context.subjects)
@@ -454,7 +453,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 code=code,
                 call_id=request.call.id,
             )
-        except Exception:  # an error about an error helps nobody: the first one is told
+        except Exception:  # the first error is reported, not that of the store
             return _End(fallback_text(message_of(error), code), "failed", kind or "unknown")
         return _End(report.text, "failed", kind or report.kind, report.error_id)
 

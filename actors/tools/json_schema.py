@@ -113,15 +113,15 @@ class _Check:
         if likely:
             yield from min(likely, key=len)
         else:
-            told = " or ".join(fragment(choice) for choice in resolved)[: 2 * FRAGMENT_CHARS]
-            yield f"{path or 'the answer'}: {_shown(value)} fits none of {told}"
+            every = " or ".join(fragment(choice) for choice in resolved)[: 2 * FRAGMENT_CHARS]
+            yield f"{path or 'the answer'}: {_shown(value)} fits none of {every}"
 
     def _object(self, value: JsonObject, schema: JsonObject, path: str, depth: int) -> Problems:
         properties = cast("dict[str, JsonObject]", schema.get("properties", {}))
         for name in cast("list[str]", schema.get("required", [])):
             if name not in value:
-                told = fragment(self._resolved(properties.get(name, {})))
-                yield f"{_below(path, name)}: is missing; expected {told}"
+                wanted = fragment(self._resolved(properties.get(name, {})))
+                yield f"{_below(path, name)}: is missing; expected {wanted}"
         others = schema.get("additionalProperties", True)
         for name, part in value.items():
             if name in properties:

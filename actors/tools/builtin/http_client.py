@@ -56,7 +56,7 @@ def embedded(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, by itself and by what it wraps.
+    """Whether an address, and one embedded in it, belongs to the public internet.
 
     False for private, loopback, link-local (cloud metadata is there), shared (100.64/10),
     multicast, reserved, documentation and unspecified ones.
@@ -78,7 +78,7 @@ def is_public(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address, ...]:
-    """The addresses of ``host``, every one of them checked.
+    """The addresses of ``host``, each of them checked.
 
     Raises:
         ToolFailure: unknown, or one of its addresses is not public.
@@ -102,7 +102,7 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address
 
 
 async def connect(host: str, port: int, addresses: Sequence[Address]) -> trio.SocketStream:
-    """A connection to the first of ``addresses`` that takes one.
+    """A connection to the first of ``addresses`` that accepts one.
 
     Raises:
         ToolFailure: none does.
@@ -138,10 +138,10 @@ _HEADERS = {
 
 @attrs.define(eq=False)
 class WebClient:
-    """Fetches with the given limits.
+    """Fetches within limits.
 
     Attributes:
-        wanted: decides by the headers whether the body is read; it raises to refuse.
+        wanted: raises to refuse a body, by its headers.
         context: the TLS context; the system's certificates unless given.
     """
 
@@ -257,7 +257,7 @@ _BOMS = (
 def decode(data: bytes, charset: str | None) -> str:
     """``data`` as text: a byte order mark decides, then ``charset``, else UTF-8.
 
-    What is invalid is replaced; an unknown name, or a codec that is no character set, is UTF-8.
+    Invalid bytes are replaced; an unknown name, or a codec that is no character set, is UTF-8.
     """
     for mark, name in _BOMS:
         if data.startswith(mark):

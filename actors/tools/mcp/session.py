@@ -4,8 +4,8 @@ A session of the SDK is a nursery in disguise, so :func:`open_connection` is ent
 task; calls may come from any. The SDK takes half a second to import: on first use, in a thread.
 
 A server's answer (:func:`answer_of`) obeys the one rule for results: texts alone become one text;
-anything else is a list of parts in which binary stands where that rule looks for it, so that images
-and files are stored and noted, never shown.
+anything else is a list of parts with binary in the fields that the rule knows, so that images and
+files are stored and noted, never shown.
 """
 
 from __future__ import annotations
