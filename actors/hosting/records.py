@@ -328,7 +328,7 @@ class Records:
             live_sessions=len(slots),
             running=sum(len(slot.running) for slot in slots),
             queued=sum(len(slot.queue) for slot in slots),
-            dropped_events=publisher.dropped + publisher.fanout.dropped,
+            dropped_events=publisher.dropped + publisher.subscribers.dropped,
         )
 
     def actors(self) -> tuple[LiveActor, ...]:

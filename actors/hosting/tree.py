@@ -326,7 +326,7 @@ async def start_workers(
     pending = PendingApprovals(events.emit)
     gate = ApprovalGate(pending, stores.approvals, table, config.approvals)
     resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
-    journal = EventJournal(readers, publisher.fanout)
+    journal = EventJournal(readers, publisher.subscribers)
     suspended_runs = await load_suspended(
         stores.approvals, pending, table, resolver, journal, events
     )

@@ -37,7 +37,7 @@ from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
 from motet.actors.storage.writer import Database, Writer, through
 from motet.actors.telemetry.error_channel import error_detail
-from motet.actors.telemetry.event_bus import EventBus, Fanout, Publisher
+from motet.actors.telemetry.event_bus import EventBus, Publisher, Subscribers
 from motet.actors.telemetry.tracer import Tracer
 from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
@@ -105,11 +105,11 @@ async def start_stores(
     memory: Memory | None,
 ) -> Stores:
     """Start every store. ``memory`` None: a full-text index in the database."""
-    fanout, errors = Fanout(), config.errors
+    subscribers, errors = Subscribers(), config.errors
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
     commit = through(database)
-    await system.start(lambda: EventBus(writer.submit, fanout), name="events")
+    await system.start(lambda: EventBus(writer.submit, subscribers), name="events")
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
@@ -133,7 +133,7 @@ async def start_stores(
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
     return Stores(
-        publisher=Publisher(fanout),
+        publisher=Publisher(subscribers),
         errors=error_store,
         results=results,
         sessions=sessions,

@@ -138,7 +138,7 @@ class RoomPublisher:
             if event is not None:
                 self._publisher.put(self._stream, event, record.run_id)
 
-        return self._publisher.fanout.attach(f"session:{session}", forward)
+        return self._publisher.subscribers.attach(f"session:{session}", forward)
 
 
 def _of_rounds(event: AnyEvent) -> bool:

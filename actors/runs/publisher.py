@@ -55,7 +55,7 @@ class RunEvents:
 
     def listen(self, session: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
         """Call ``sink`` with each event of a session, until the returned function is called."""
-        return self.publisher.fanout.attach(f"session:{session}", sink)
+        return self.publisher.subscribers.attach(f"session:{session}", sink)
 
     async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
         """Log and publish that something degraded while the run goes on (seed 001).

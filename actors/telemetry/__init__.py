@@ -1,6 +1,5 @@
-"""The event bus: events are numbered on disk, then given to whoever listens."""
+"""Telemetry: events, subscriptions, traces and the error channel.
 
-from __future__ import annotations
-
-
-# What runs did and how long it took: recorded, stored, shown and exported.
+Doors: ``event_bus.Publisher``, ``subscription.subscribe``, ``tracer.Tracer``,
+``error_channel.ErrorChannel``, ``otlp.Exporter``.
+"""

@@ -1,8 +1,15 @@
-"""Who listens to which stream, and what became of the events nobody could be given.
+"""The event bus: journals durable events, then delivers every event to its subscribers.
 
-A plain object that the host makes once and gives to bus and journal: it stays when the bus is
-restarted. Invariants: sinks of a stream are called in the order of attachment, never after they
-were detached, and one that raises is detached and counted (it never reaches a run or the bus).
+A publisher calls :class:`Publisher`, which puts the event into a bounded queue; the bus, an actor,
+takes all that has arrived, commits the durable ones together and delivers. A run publishes a dozen
+events in a turn and waits for none of them: a message for each would cost two turns of the
+scheduler. The queue and the subscribers outlive a restart of the bus.
+
+Invariants: within a stream, events are delivered in order of arrival; durable ones have numbers
+that are contiguous, never reused, and survive a restart; a durable event is delivered only after it
+is on disk, and is never dropped while the bus lives; a journal that fails costs an event its
+number, never the event; a subscriber never slows a run or another subscriber. Source: seed 001
+(event class), gateway specification sections 1 and 4.
 """
 
 from __future__ import annotations
@@ -36,37 +43,45 @@ class _Listener:
     sink: Sink
     attached: bool = True
     skip: int = 0
-    """Durable records that were published before it was attached, and are still to be stored."""
+    """Durable records that were published before it was attached, and are not yet delivered."""
 
 
 @attrs.define(eq=False)
-class Fanout:
-    """The listeners, four counters, and the way to the bus (``feed``) once there is one.
+class Subscribers:
+    """The sinks of each stream, four counters, and the queue of the bus (``feed``).
+
+    Sinks of a stream are called in the order of attachment, never after they were detached. A sink
+    that raises is detached and counted, so that its failure reaches neither a run nor the bus.
 
     Attributes:
+        capacity: records that may wait for the bus.
         delivered: calls of sinks that returned.
         dropped: ephemeral events that a full bus threw away.
         unjournalled: durable events that were delivered without a number, since the journal failed.
         broken_sinks: sinks that raised.
     """
 
+    clock: Callable[[], float] = wall_time
+    capacity: int = 10_000
     delivered: int = attrs.field(default=0, init=False)
     dropped: int = attrs.field(default=0, init=False)
     unjournalled: int = attrs.field(default=0, init=False)
     broken_sinks: int = attrs.field(default=0, init=False)
-    feed: EventFeed | None = attrs.field(default=None, init=False, repr=False)
+    feed: PublishQueue = attrs.field(init=False, repr=False)
     _listeners: dict[str, tuple[_Listener, ...]] = attrs.field(
         factory=dict[str, tuple[_Listener, ...]], init=False
     )
 
+    def __attrs_post_init__(self) -> None:
+        self.feed = PublishQueue(self, self.clock, self.capacity)
+
     def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
-        """Call ``sink`` with each record of the stream from now on; returns the way to detach.
+        """Call ``sink`` with each record of the stream from now on; returns how to detach it.
 
         The sink must not block. Detaching twice does no harm.
         """
         listener = _Listener(stream, sink)
-        if self.feed is not None:
-            listener.skip = self.feed.pending(stream)
+        listener.skip = self.feed.pending(stream)
         self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
         return lambda: self._detach(listener)
 
@@ -75,8 +90,8 @@ class Fanout:
         return self.attach(_EVERY_STREAM, sink)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens to anything."""
+    def has_any(self) -> bool:
+        """Whether any stream has a sink."""
         return bool(self._listeners)
 
     def listeners(self, stream: str) -> int:
@@ -113,14 +128,12 @@ class Fanout:
             self._listeners.pop(listener.stream, None)
 
 
-# What waits in the bus: bounded, in order of arrival, ephemeral events the first to go.
-#
-# Invariants: at most ``capacity`` records; durable ones are never thrown away; the order of what
-# stays is the order of arrival. Pure: the bus does the waiting.
+class RecordQueue:
+    """A bounded queue of records in order of arrival. Pure: callers do the waiting.
 
-
-class EventQueue:
-    """``dropped`` counts the ephemeral records that found no room or had to make some."""
+    It holds at most ``capacity`` records and never drops a durable one; when it is full, ephemeral
+    ones go first. ``dropped`` counts those.
+    """
 
     def __init__(self, capacity: int) -> None:
         assert capacity > 0, capacity
@@ -142,7 +155,7 @@ class EventQueue:
 
     @property
     def full(self) -> bool:
-        """Whether a durable record has to wait: nothing here may be dropped for it."""
+        """Whether a durable record has to wait, because no record may be dropped for it."""
         return len(self._records) >= self.capacity and not self._ephemeral
 
     def put(self, record: EventRecord) -> bool:
@@ -160,7 +173,7 @@ class EventQueue:
         return True
 
     def take(self) -> list[EventRecord]:
-        """All that waits, oldest first; leaves the queue empty."""
+        """Empty the queue; the oldest record first."""
         taken = list(self._records)
         self._records.clear()
         self._ephemeral = 0
@@ -172,28 +185,22 @@ class EventQueue:
         self._records = deque(r for r in self._records if r.event.durable)
 
 
-# What was published and is on its way through the bus: bounded, taken by a plain call.
-#
-# A run says dozens of things in a turn and waits for none of them, so they cost no message each:
-# who publishes puts them here, and the bus takes all that has come together. The feed stays when
-# the bus is restarted. Invariants: the order is that of arrival; a durable event is never thrown
-# away while the bus lives, who publishes it waits for room; an ephemeral one is kept only if
-# somebody listens.
+class PublishQueue:
+    """Published events on their way to the bus, taken by a plain call.
 
+    An ephemeral event is kept only if its stream has a sink.
 
-class EventFeed:
-    """Attributes:
-
-    closed: no bus takes anything, and nothing is accepted.
-    batch: what the bus has in hand; it removes from it what it has delivered.
+    Attributes:
+        closed: the bus has ended, and nothing is accepted.
+        batch: the records that the bus is processing; it removes those it has delivered.
     """
 
-    def __init__(self, fanout: Fanout, clock: Callable[[], float], capacity: int) -> None:
+    def __init__(self, subscribers: Subscribers, clock: Callable[[], float], capacity: int) -> None:
         self.closed = True
         self.batch: list[EventRecord] = []
-        self._fanout = fanout
+        self._subscribers = subscribers
         self._clock = clock
-        self._queue = EventQueue(capacity)
+        self._queue = RecordQueue(capacity)
         self._arrived = trio.Event()
         self._pressed = trio.Event()
         self._moved = trio.Event()
@@ -203,7 +210,7 @@ class EventFeed:
 
     def put(self, stream: str, event: AnyEvent, run_id: str | None) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
-        if self._fanout.listeners(stream):
+        if self._subscribers.listeners(stream):
             self._pressed.set()
         elif not event.durable:
             return True  # nobody will ever see it
@@ -211,12 +218,12 @@ class EventFeed:
         record = EventRecord(stream, without_secrets(event), self._clock(), run_id=run_id)
         if not queue.put(record):
             return False
-        self._fanout.dropped += queue.dropped - dropped
+        self._subscribers.dropped += queue.dropped - dropped
         self._arrived.set()
         return True
 
     async def room(self) -> None:
-        """Wait until the bus has taken or delivered something, or has ended."""
+        """Wait until the bus has taken or delivered records, or has ended."""
         self._pressed.set()
         if self.closed:
             await trio.lowlevel.checkpoint()
@@ -224,13 +231,13 @@ class EventFeed:
             await self._moved.wait()
 
     async def settle(self) -> None:
-        """Wait until all that was put is delivered, or the bus has ended."""
+        """Wait until every event put so far is delivered, or the bus has ended."""
         last = self._queue.last or (self.batch[-1] if self.batch else None)
         while not self.closed and last is not None and self._holds(last):
             await self.room()
 
     def pending(self, stream: str) -> int:
-        """How many durable records of a stream are on their way."""
+        """The number of undelivered durable records of a stream."""
         return sum(
             record.stream == stream and record.event.durable
             for records in (self.batch, self._queue)
@@ -243,7 +250,7 @@ class EventFeed:
     # For the bus
 
     async def collect(self, seconds: float) -> None:
-        """Wait for a first record, then at most so long for more, unless somebody waits."""
+        """Wait for a first record, then ``seconds`` for more, unless a publisher or sink waits."""
         if not self.batch:
             await self._arrived.wait()
         if not self._pressed.is_set():
@@ -251,31 +258,31 @@ class EventFeed:
                 await self._pressed.wait()
 
     def take(self) -> None:
-        """Take all that waits in hand."""
+        """Move all queued records into the batch."""
         self._arrived, self._pressed = trio.Event(), trio.Event()
         self.batch += self._queue.take()
         self.moved()
 
     def moved(self) -> None:
-        """Wake those who wait for it."""
+        """Wake the tasks in :meth:`room`."""
         self._moved.set()
         self._moved = trio.Event()
 
 
 class Publisher:
-    """Publishes events on streams. Failures are silent: a host runs as well without a bus.
+    """Publishes events on streams. Failures are silent: a host works without a bus.
 
     ``dropped``: events that there was no event bus for.
     """
 
-    def __init__(self, fanout: Fanout) -> None:
-        self.fanout = fanout
+    def __init__(self, subscribers: Subscribers) -> None:
+        self.subscribers = subscribers
         self.dropped = 0
 
     def put(self, stream: str, event: AnyEvent, run_id: str | None = None) -> bool:
         """Publish without waiting; False if the event is durable and there is no room yet."""
-        feed = self.fanout.feed
-        if feed is None or feed.closed:
+        feed = self.subscribers.feed
+        if feed.closed:
             self.dropped += 1
             return True
         return feed.put(stream, event, run_id)
@@ -283,39 +290,25 @@ class Publisher:
     async def emit(self, stream: str, event: AnyEvent, run_id: str | None = None) -> None:
         """Publish; wait for room when the event is durable. A checkpoint only then."""
         while not self.put(stream, event, run_id):
-            assert self.fanout.feed is not None
-            await self.fanout.feed.room()
+            await self.subscribers.feed.room()
 
     async def settle(self) -> None:
         """Wait until all that was published is delivered, or the bus has ended."""
-        if self.fanout.feed is not None:
-            await self.fanout.feed.settle()
+        await self.subscribers.feed.settle()
 
 
-# The event bus: journals what must last, then gives every event to whoever listens.
-#
-# Invariants: per stream, events are delivered in the order of arrival, durable ones with numbers
-# that are contiguous, never reused and survive a restart; nothing is delivered before it is on
-# disk; a journal that fails costs the number of an event, never the event; a sink never slows a
-# run or another sink. Source: seed 001 (event class), gateway specification sections 1 and 4.
-
-
-CAPACITY = 10_000
 PATIENCE = 0.02
-"""Seconds for which events may wait for others, to share a commit, while nobody listens."""
-
-log_of_bus = logger(__name__)
+"""Seconds that events wait for others, to share a commit, while nobody listens."""
 
 
 class EventBus(Actor[Publish]):
-    """Journals and delivers what has come together in the feed, in a task of its own.
+    """Journals and delivers the queued events, in a task of its own.
 
     ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``.
 
-    Those who have no feed at hand tell it :class:`Publish`. Ephemeral events are dropped when more
-    than ``capacity`` events wait; for durable ones the teller waits. Counters are kept in
-    ``fanout``. A stop delivers all that was taken; what the mailbox still holds then becomes dead
-    letters, so stop those who publish first.
+    A publisher that has only a reference to it tells it :class:`Publish`. Counters are kept in
+    ``subscribers``. A stop delivers the queue; messages left in the mailbox become dead letters,
+    so stop the publishers first.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
@@ -324,14 +317,11 @@ class EventBus(Actor[Publish]):
     def __init__(
         self,
         transact: Commit,
-        fanout: Fanout,
-        clock: Callable[[], float] = wall_time,
-        capacity: int = CAPACITY,
+        subscribers: Subscribers,
     ) -> None:
         self._transact = transact
-        self._fanout = fanout
-        self._clock = clock
-        self._feed = fanout.feed = fanout.feed or EventFeed(fanout, clock, capacity)
+        self._subscribers = subscribers
+        self._feed = subscribers.feed
         self._warned: set[str] = set()
 
     async def on_start(self) -> None:
@@ -339,7 +329,7 @@ class EventBus(Actor[Publish]):
         self.start_soon(self._run, name="event bus")
 
     async def on_stop(self) -> None:
-        """Deliver what is left; the task that does it has ended."""
+        """Deliver the rest: the task that usually does has ended."""
         await self._drain()
         self._feed.moved()
 
@@ -359,7 +349,7 @@ class EventBus(Actor[Publish]):
             self._feed.moved()
 
     async def _drain(self) -> None:
-        """Process all that waits. What a cancellation interrupts stays for the next call."""
+        """Process the whole queue. A cancelled batch stays for the next call."""
         while len(self._feed):
             await self._round()
 
@@ -371,7 +361,7 @@ class EventBus(Actor[Publish]):
         self._feed.moved()
 
     def _deliver_ephemeral(self) -> None:
-        """What stands before the first durable event needs no disk."""
+        """Deliver the ephemeral events ahead of the first durable one: they need no disk."""
         batch = self._feed.batch
         first = (n for n, record in enumerate(batch) if record.event.durable)
         self._deliver(batch[: next(first, len(batch))])
@@ -385,13 +375,13 @@ class EventBus(Actor[Publish]):
         self._deliver([next(journalled) if record.event.durable else record for record in batch])
 
     def _deliver(self, records: list[EventRecord]) -> None:
-        """Fan out what stands first in the batch, without a checkpoint: it happens once."""
+        """Deliver the head of the batch, without a checkpoint, so that it happens exactly once."""
         del self._feed.batch[: len(records)]
-        for record in records if self._fanout.is_heard else ():
-            self._fanout.deliver(record)
+        for record in records if self._subscribers.has_any else ():
+            self._subscribers.deliver(record)
 
     async def _journalled(self, durable: list[tuple[EventRecord, str]]) -> list[EventRecord]:
-        """The records with their numbers; without, when the journal fails."""
+        """The records with their numbers, or without them when the journal fails."""
         records = [record for record, _ in durable]
         try:
             answer = await self._written(append(durable).statements)
@@ -400,7 +390,7 @@ class EventBus(Actor[Publish]):
             return records
         if self._warned:
             self._warned.difference_update(record.stream for record in records)
-        return numbered(durable, answer) if self._fanout.is_heard else records
+        return numbered(durable, answer) if self._subscribers.has_any else records
 
     async def _written(self, transaction: Transaction) -> Rows:
         try:
@@ -409,13 +399,13 @@ class EventBus(Actor[Publish]):
             return await self._transact(transaction)
 
     def _warn(self, records: list[EventRecord], error: Exception) -> None:
-        """Say on each stream, once until the journal works again, that numbers are missing."""
+        """Warn on each stream that numbers are missing: once, until the journal works again."""
         reason = summarize(error)
-        self._fanout.unjournalled += len(records)
-        log_of_bus.error("events_not_journalled", count=len(records), reason=reason)
+        self._subscribers.unjournalled += len(records)
+        log.error("events_not_journalled", count=len(records), reason=reason)
         message = f"events are not being recorded, a later reader will miss them: {reason}"
         for stream in dict.fromkeys(record.stream for record in records):
             if stream not in self._warned:
                 self._warned.add(stream)
                 warning = Warned("events", message)
-                self._fanout.deliver(EventRecord(stream, warning, self._clock()))
+                self._subscribers.deliver(EventRecord(stream, warning, self._subscribers.clock()))

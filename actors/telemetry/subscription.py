@@ -17,7 +17,7 @@ import trio
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.events import READ, READ_HEAD, READ_INPUT, record_of
 from motet.actors.storage.readers import Readers
-from motet.actors.telemetry.event_bus import Fanout, Sink
+from motet.actors.telemetry.event_bus import Sink, Subscribers
 from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
 from motet.protocols.host import Journal, StreamHead
 
@@ -230,17 +230,16 @@ class EventJournal:
     cancelling it has no effect on others.
     """
 
-    def __init__(self, readers: Readers, fanout: Fanout) -> None:
+    def __init__(self, readers: Readers, subscribers: Subscribers) -> None:
         self._readers = readers
-        self._fanout = fanout
+        self._subscribers = subscribers
 
     def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
-        return self._fanout.attach(stream, sink)
+        return self._subscribers.attach(stream, sink)
 
     async def settle(self) -> None:
         """Wait until what was published is stored."""
-        if self._fanout.feed is not None:
-            await self._fanout.feed.settle()
+        await self._subscribers.feed.settle()
 
     async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
         """At most ``limit`` durable events with ``seq > after``, oldest first."""

@@ -204,7 +204,7 @@ class HostWorld:
     def _overhear(self, host: Host) -> None:
         parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
         parts.services.tracer.overhear = self.history.hear_request
-        parts.stores.publisher.fanout.attach_everywhere(self.history.hear)
+        parts.stores.publisher.subscribers.attach_everywhere(self.history.hear)
         if self._watch:
             self.loop.sim.watch(host.system)
 

@@ -12,7 +12,7 @@ import trio
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Database
-from motet.actors.telemetry.event_bus import CAPACITY, EventBus, Fanout
+from motet.actors.telemetry.event_bus import EventBus, Subscribers
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
 from motet.protocols.storage import Row, Rows, Transact, Transaction
@@ -40,7 +40,7 @@ class Opened:
     """A running bus. ``before`` is called before each transaction and may raise."""
 
     readers: Readers
-    fanout: Fanout
+    subscribers: Subscribers
     journal: EventJournal
     before: Callable[[], None] = lambda: None
     transactions: int = 0
@@ -52,17 +52,14 @@ class Opened:
         assert self._bus is not None
         return self._bus
 
-    async def start(self, system: System, location: Location, capacity: int) -> None:
+    async def start(self, system: System, location: Location) -> None:
         database = await system.start(lambda: FaultyDatabase(location, self), name="database")
         self._database = database
 
         async def transact(transaction: Transaction) -> Rows:
             return await database.ask(Transact(transaction))
 
-        clock = itertools.count(1_000.0).__next__
-        self._bus = await system.start(
-            lambda: EventBus(transact, self.fanout, clock, capacity), name="events"
-        )
+        self._bus = await system.start(lambda: EventBus(transact, self.subscribers), name="events")
 
     async def publish(self, *events: AnyEvent, stream: str = STREAM) -> None:
         for event in events:
@@ -80,16 +77,17 @@ class Opened:
     def listen(self, stream: str = STREAM) -> list[EventRecord]:
         """A list that the stream's records are appended to."""
         seen: list[EventRecord] = []
-        self.fanout.attach(stream, seen.append)
+        self.subscribers.attach(stream, seen.append)
         return seen
 
 
 @asynccontextmanager
-async def open_bus(location: Location, capacity: int = CAPACITY) -> AsyncGenerator[Opened]:
-    readers, fanout = Readers(location), Fanout()
-    opened = Opened(readers, fanout, EventJournal(readers, fanout))
+async def open_bus(location: Location, capacity: int = 10_000) -> AsyncGenerator[Opened]:
+    clock = itertools.count(1_000.0).__next__
+    readers, subscribers = Readers(location), Subscribers(clock, capacity)
+    opened = Opened(readers, subscribers, EventJournal(readers, subscribers))
     async with open_system() as system:
-        await opened.start(system, location, capacity)
+        await opened.start(system, location)
         try:
             yield opened
         finally:

@@ -80,7 +80,7 @@ async def test_no_subscriber_is_silent(location: Location) -> None:
     async with open_bus(location) as opened:
         await opened.publish(delta(), text(1))
         await wait_all_tasks_blocked()
-        assert opened.fanout.delivered == opened.fanout.unjournalled == 0
+        assert opened.subscribers.delivered == opened.subscribers.unjournalled == 0
         assert await opened.journal.head(STREAM) == StreamHead(1, 1)
 
 
@@ -94,7 +94,7 @@ async def test_a_broken_sink_disturbs_neither_bus_nor_others(location: Location)
         await opened.publish(text(1), text(2))
         await wait_all_tasks_blocked()
         assert numbers(seen) == [1, 2]
-        assert opened.fanout.broken_sinks == 1
+        assert opened.subscribers.broken_sinks == 1
 
 
 async def test_a_failing_journal_costs_numbers_never_events(location: Location) -> None:
@@ -112,7 +112,7 @@ async def test_a_failing_journal_costs_numbers_never_events(location: Location) 
         opened.before = lambda: None
         await opened.publish(text(4), text(5))
         await wait_all_tasks_blocked()
-        assert opened.fanout.unjournalled == 2
+        assert opened.subscribers.unjournalled == 2
     texts = [e.event.text for e in seen if isinstance(e.event, MessageAdded)]
     warnings = [e.event for e in seen if isinstance(e.event, Warned)]
     assert texts == [f"text {n}" for n in range(1, 6)]
@@ -148,7 +148,7 @@ async def test_a_locked_database_is_retried_once(location: Location) -> None:
         await opened.publish(text(1))
         await wait_all_tasks_blocked()
         assert numbers(seen) == [1]
-        assert opened.fanout.unjournalled == 0
+        assert opened.subscribers.unjournalled == 0
 
 
 async def test_a_dead_database_does_not_silence_the_bus(location: Location) -> None:
@@ -171,7 +171,7 @@ async def test_a_full_bus_drops_ephemeral_events_and_durable_ones_wait(tmp_path:
             await opened.bus.stop()
             deltas = sum(isinstance(each.event, TextDelta) for each in seen)
             assert numbers(seen) == list(range(1, 201))
-            assert opened.fanout.dropped == 200 - deltas
+            assert opened.subscribers.dropped == 200 - deltas
 
 
 async def test_text_that_utf8_cannot_hold_is_delivered_and_stored(location: Location) -> None:

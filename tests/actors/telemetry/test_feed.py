@@ -15,7 +15,7 @@ async def test_events_of_many_runs_share_a_commit_while_nobody_listens(
 ) -> None:
     with Location.memory() as location:
         async with open_bus(location) as opened:
-            feed = opened.fanout.feed
+            feed = opened.subscribers.feed
             assert feed is not None
             for n in range(5):
                 assert feed.put(f"session:{n}", text(n), None)
@@ -31,7 +31,7 @@ async def test_a_listener_waits_for_nobody(autojump_clock: MockClock) -> None:
     with Location.memory() as location:
         async with open_bus(location) as opened:
             seen = opened.listen()
-            feed = opened.fanout.feed
+            feed = opened.subscribers.feed
             assert feed is not None
             began = trio.current_time()
             assert feed.put(STREAM, text(1), None)
@@ -43,7 +43,7 @@ async def test_a_listener_waits_for_nobody(autojump_clock: MockClock) -> None:
 async def test_a_reader_sees_what_was_published_before_it_read() -> None:
     with Location.memory() as location:
         async with open_bus(location) as opened:
-            feed = opened.fanout.feed
+            feed = opened.subscribers.feed
             assert feed is not None
             assert feed.put(STREAM, text(1), None)
             assert [record.seq for record in await opened.journal.read(STREAM, 0)] == [1]
@@ -52,7 +52,7 @@ async def test_a_reader_sees_what_was_published_before_it_read() -> None:
 async def test_who_listens_later_is_not_shown_what_was_published_before() -> None:
     with Location.memory() as location:
         async with open_bus(location) as opened:
-            feed = opened.fanout.feed
+            feed = opened.subscribers.feed
             assert feed is not None
             assert feed.put(STREAM, text(1), None)
             assert feed.put(STREAM, delta(), None)  # nobody will see it
@@ -65,7 +65,7 @@ async def test_who_listens_later_is_not_shown_what_was_published_before() -> Non
 async def test_a_feed_without_a_bus_makes_nobody_wait() -> None:
     with Location.memory() as location:
         async with open_bus(location) as opened:
-            feed = opened.fanout.feed
+            feed = opened.subscribers.feed
             assert feed is not None
             await opened.bus.stop()
             assert feed.closed

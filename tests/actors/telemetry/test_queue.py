@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.telemetry.event_bus import EventQueue
+from motet.actors.telemetry.event_bus import RecordQueue
 from motet.protocols.events import EventRecord, is_durable
 from tests.actors.telemetry.builders import delta, record, text
 
@@ -15,7 +15,7 @@ def test_order_is_kept_and_only_ephemeral_records_are_dropped(
     capacity: int, durable: list[bool]
 ) -> None:
     """Law: what is taken is a subsequence of what was put, with every durable one in it."""
-    queue = EventQueue(capacity)
+    queue = RecordQueue(capacity)
     put: list[EventRecord] = []
     for n, lasting in enumerate(durable):
         if lasting and queue.full:
@@ -32,7 +32,7 @@ def test_order_is_kept_and_only_ephemeral_records_are_dropped(
 
 
 def test_a_full_queue_of_durable_events_takes_no_more() -> None:
-    queue = EventQueue(2)
+    queue = RecordQueue(2)
     queue.put(record(text(1)))
     queue.put(record(delta()))
     assert not queue.full
