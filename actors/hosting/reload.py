@@ -277,9 +277,9 @@ class Reloads:
         hooks = new.hooks.all()
         parts.hooks.swap(generations.hooks, hooks)
         generations.adopt(config, new.toolkit, hooks, new.described)
-        parts.gate.config = config.approvals
+        parts.gate.reconfigure(config.approvals)
         parts.services.toolkits.adopt(new.toolkit)
-        parts.table.rules = config.queue
+        parts.table.reconfigure(config.queue)
         parts.resolver.adopt(new.toolkit.registry, config.limits)
         if parts.gateway.served is not None and new.gateway is not None:
             parts.gateway.served.adopt(new.gateway)

@@ -57,7 +57,7 @@ def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
 
 
 class ApprovalGate:
-    """Lets the calls of one host begin. ``config`` may be replaced at any time."""
+    """Lets the calls of one host begin."""
 
     def __init__(
         self,
@@ -69,7 +69,11 @@ class ApprovalGate:
         self.pending = pending
         self._store = store
         self._table = table
-        self.config = config
+        self._config = config
+
+    def reconfigure(self, config: ApprovalsConfig) -> None:
+        """Use another configuration from now on, also for calls that wait already."""
+        self._config = config
 
     @property
     def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]:
@@ -88,7 +92,7 @@ class ApprovalGate:
             open_ones = asked and await self._without_grants(request, asked)
             if not open_ones:
                 return await self._begin(step, request, args, None, approved=bool(asked))
-            if step is None or not self.config.ask:
+            if step is None or not self._config.ask:
                 return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
             info = await self._answer(step, request, args, open_ones)
             if info.state == "pending":
@@ -128,7 +132,7 @@ class ApprovalGate:
             # The clocks stop now too: the answer may be there before this task looks again.
             with self.pending.paused(self._with_callers(run)):
                 info = await self._request(step, new)
-                hold = self.config.hold
+                hold = self._config.hold
                 while info.state == "pending":
                     with trio.move_on_after(hold):
                         await waiter.answered.wait()
@@ -153,7 +157,7 @@ class ApprovalGate:
             args_hash=digest,
             reason=_why(asked),
             asked_by=tuple(one.asker for one in asked),
-            life=self.config.expires,
+            life=self._config.expires,
         )
 
     async def _request(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
@@ -164,7 +168,7 @@ class ApprovalGate:
             settled = await self._store.ask(RequestApproval(new, state, step.marks()))
             info = settled.info
             if settled.fresh:
-                self.pending.expect(info, self.config.expires)
+                self.pending.expect(info, self._config.expires)
                 await self.pending.emit(step.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")

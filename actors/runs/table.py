@@ -138,6 +138,10 @@ class RunTable:
         self.opener: Opener | None = None
         self._admitted = 0
 
+    def reconfigure(self, rules: QueueConfig) -> None:
+        """Use other queue rules from the next input on."""
+        self.rules = rules
+
     def __repr__(self) -> str:
         return f"<RunTable runs={len(self.runs)} sessions={len(self.slots)}>"
 
