@@ -24,26 +24,26 @@ def homes(profile: AgentProfile) -> dict[str, str]:
     return {file.name: file.home for file in wanted(profile, "full")}
 
 
-def test_nobody_reads_files_that_nobody_asked_for() -> None:
+def test_an_agent_without_files_reads_none() -> None:
     for kind in get_args(AgentType):
         assert wanted(AgentProfile(type=kind), "full") == ()
         assert not AgentProfile(type=kind).seeds
 
 
-def test_an_open_agent_is_made_anew_for_every_user() -> None:
+def test_every_user_of_an_open_agent_has_all_its_files() -> None:
     found = homes(AgentProfile(type="open", files="f"))
     mine = {"AGENTS.md", "SOUL.md", "IDENTITY.md", *PERSONAL}
     assert {name for name, home in found.items() if home == "user"} == mine
     assert {name for name, home in found.items() if home == "agent"} == STATIC
 
 
-def test_a_predefined_agent_is_the_same_for_all_and_knows_each_user() -> None:
+def test_users_of_a_predefined_agent_share_its_files_but_their_own() -> None:
     found = homes(AgentProfile(type="predefined", files="f"))
     assert {name for name, home in found.items() if home == "user"} == PERSONAL
     assert set(found) == set(ORDER)
 
 
-def test_a_plain_agent_with_files_has_no_first_conversations() -> None:
+def test_a_plain_agent_with_files_has_no_first_conversation() -> None:
     found = homes(AgentProfile(files="f"))
     assert set(found.values()) == {"agent"}
     assert set(found) == set(ORDER) - {"BOOTSTRAP.md", "USER_PREDEFINED.md"}

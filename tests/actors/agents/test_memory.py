@@ -32,7 +32,7 @@ def agent(script: Scripted, name: str = "a") -> motet.Agent[None]:
     return motet.Agent(name, model=script, memory=True)
 
 
-async def test_what_was_said_in_one_session_is_context_in_the_next() -> None:
+async def test_messages_of_one_session_are_context_in_the_next() -> None:
     script = Scripted(say("A fine town."), say("Lisbon."), say("No idea."))
     async with motet.open_host() as host:
         a = agent(script)
@@ -48,7 +48,7 @@ async def test_what_was_said_in_one_session_is_context_in_the_next() -> None:
     assert all("extra_context" not in row.text for r in script.requests for row in r.messages)
 
 
-async def test_a_session_is_not_told_what_its_own_transcript_says() -> None:
+async def test_a_session_does_not_recall_its_own_transcript() -> None:
     script = Scripted(say("Noted."), say("Yes."))
     async with motet.open_host() as host:
         a = agent(script)
@@ -57,7 +57,7 @@ async def test_a_session_is_not_told_what_its_own_transcript_says() -> None:
     assert "<extra_context>" not in script.requests[1].system
 
 
-async def test_an_agent_without_memory_neither_remembers_nor_is_told() -> None:
+async def test_an_agent_without_memory_neither_stores_nor_recalls() -> None:
     script, other = Scripted(say("ok"), say("ok")), Scripted(say("ok"), name="other")
     async with motet.open_host() as host:
         plain = motet.Agent("plain", model=script)
@@ -85,7 +85,7 @@ async def test_notes_are_written_and_found_by_tools_for_their_owner_only(tmp_pat
     assert nothing == "[]"
 
 
-async def test_a_configured_agent_has_memory_where_its_file_says_so() -> None:
+async def test_memory_can_be_configured() -> None:
     from motet.actors.hosting.config import build_agents
 
     config = HostConfig(agents={"a": AgentConfig(memory=True), "b": AgentConfig()})
@@ -194,7 +194,7 @@ async def test_an_owner_keeps_the_newest_only(monkeypatch: pytest.MonkeyPatch) -
     assert rows == (4, 7)
 
 
-def test_only_what_people_and_answers_say_is_memorable() -> None:
+def test_only_user_messages_and_answers_are_stored() -> None:
     rows = (
         UserMessage("q"),
         AssistantMessage("let me look", (Call("c", "t", "{}"),)),

@@ -69,7 +69,7 @@ def refused(kind: object, text: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_a_text_has_no_form() -> None:
+def test_a_text_output_has_no_form() -> None:
     assert form_of(str) is None
 
 
@@ -101,7 +101,7 @@ def test_types_of_many_kinds_are_read(kind: object, text: str, value: object) ->
 
 
 @pytest.mark.parametrize("kind", [Ticket, Point, int, list[Point], Color, Node, Point | int])
-def test_what_a_model_is_told_is_always_an_object(kind: object) -> None:
+def test_the_schema_for_a_model_is_always_an_object(kind: object) -> None:
     told = form(kind)
     assert told.schema["type"] == "object"
     assert told.wrapped == ("answer" in str(told.schema["properties"]))
@@ -122,11 +122,11 @@ def test_what_a_model_is_told_is_always_an_object(kind: object) -> None:
         (Point | str, "just words"),
     ],
 )
-def test_what_is_nearly_right_is_taken(kind: object, text: str) -> None:
+def test_near_misses_are_accepted(kind: object, text: str) -> None:
     assert form(kind).read(text).text
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     assert [text.partition(":")[0] for text in refused(Ticket, '{"severity": 9, "due": "x"}')] == [
         "title",
         "severity",
@@ -148,16 +148,16 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         (list[Span], '[{"first": 2, "last": 1}]', "[0]: the last one is before the first"),
     ],
 )
-def test_what_cannot_be_read_says_why(kind: object, text: str, said: str) -> None:
+def test_an_unreadable_answer_says_why(kind: object, text: str, said: str) -> None:
     assert said in refused(kind, text)[0]
 
 
-def test_a_type_that_cannot_be_told_is_refused_by_name() -> None:
+def test_a_type_without_a_schema_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"output_type .*OutputForm"):
         form_of(dict[str, type[OutputForm]])
 
 
-def test_a_model_of_pydantic_is_checked_by_itself() -> None:
+def test_a_pydantic_model_validates_itself() -> None:
     pydantic = pytest.importorskip("pydantic")
 
     class Order(pydantic.BaseModel):  # type: ignore[name-defined, misc]

@@ -1,16 +1,94 @@
-"""Skills as an agent has them: which, in which order of precedence, listed or searched, read."""
+"""Skills: front matter, the catalog, search, and the tools."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import motet
-from motet.actors.agents.skills import MAX_SKILLS, Skill, SkillCatalog, best
+from motet.actors.agents.skills import (
+    MAX_HEAD,
+    MAX_SKILLS,
+    BadSkill,
+    FrontMatter,
+    Skill,
+    SkillCatalog,
+    best,
+    front_matter,
+)
 from motet.protocols.agents import AgentProfile
 from motet.protocols.chat import JsonObject
 from tests.scripted import Scripted, call, say
+
+
+def head(text: str) -> str:
+    return f"---\n{text}\n---\n# How\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        ("name: a\ndescription: does it", "does it"),
+        ('name: "a"\ndescription: "Use when: asked"', "Use when: asked"),
+        ("name: a\ndescription: >\n  folded\n  text\n", "folded text"),
+        ("name: a\ndescription: |\n  two\n  lines\nlicense: MIT", "two lines"),
+        ("description: plain\n  goes on\nmetadata: {tags: [x, y]}\nname: a", "plain goes on"),
+    ],
+)
+def test_front_matter_of_many_styles_is_read(text: str, description: str) -> None:
+    assert front_matter(head(text)) == FrontMatter("a", description)
+    assert front_matter("\ufeff" + head(text).replace("\n", "\r\n")) == FrontMatter(
+        "a", description
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("# no head", "does not begin with a head"),
+        ("---\nname: a\ndescription: b\n", "does not begin with a head"),
+        (head("name: a"), "missing required field `description`"),
+        (head("name: a\ndescription: [x]"), "Expected `str`, got `array`"),
+        (head("name: a\ndescription: use: it"), "is not YAML: mapping values"),
+        (head("name: ../etc\ndescription: b"), "name '../etc'"),
+        (head(f"name: {'a' * 65}\ndescription: b"), "1 to 64"),
+        (head("name: a\ndescription: '  '"), "1 to 1024 characters"),
+        (head(f"name: a\ndescription: {'b' * 1_025}"), "1 to 1024 characters"),
+        (head("- name: a"), "got `array`"),
+        (head("name: a\ndescription: !!python/object/apply:os.getcwd []"), "is not YAML"),
+        (head(f"description: {'[' * 4_000}{']' * 4_000}"), "in its head"),
+    ],
+)
+def test_broken_front_matter_is_explained(text: str, says: str) -> None:
+    with pytest.raises(BadSkill) as refused:
+        front_matter(text)
+    assert says.casefold() in str(refused.value).casefold()
+
+
+@given(st.text(max_size=200), st.text(max_size=50))
+def test_any_text_is_front_matter_or_explained(text: str, rest: str) -> None:
+    """No file makes anything but a front or a ``BadSkill``."""
+    for whole in (text, f"---\n{text}\n---\n{rest}"):
+        try:
+            front_matter(whole[:MAX_HEAD])
+        except BadSkill:
+            continue
+
+
+@given(
+    st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,20}", fullmatch=True),
+    st.text("abc: '\"#é-", min_size=1),
+)
+def test_what_is_written_as_json_is_read_back(name: str, description: str) -> None:
+    """JSON strings are YAML: a name and a description come back, but for their white space."""
+    if description.strip():
+        quoted = [msgspec.json.encode(text).decode() for text in (name, description)]
+        front = front_matter(head(f"name: {quoted[0]}\ndescription: {quoted[1]}"))
+        assert front == FrontMatter(name, " ".join(description.split()))
 
 
 def write(place: Path, name: str, description: str = "does it", text: str = "Do it so.") -> Path:
@@ -28,7 +106,7 @@ def names(catalog: SkillCatalog, profile: AgentProfile) -> dict[str, str]:
 # Where they are
 
 
-def test_the_place_nearest_to_the_agent_wins(tmp_path: Path) -> None:
+def test_the_folder_nearest_to_the_agent_wins(tmp_path: Path) -> None:
     for place in ("own", "files/skills", "host"):
         write(tmp_path / place, "everywhere", f"of {place}")
     write(tmp_path / "files/skills", "middle", "of files")
@@ -49,7 +127,7 @@ def test_the_place_nearest_to_the_agent_wins(tmp_path: Path) -> None:
     assert not catalog.offers(AgentProfile(skills=()))
 
 
-def test_what_is_broken_is_told_and_the_rest_is_used(tmp_path: Path) -> None:
+def test_broken_skills_are_reported_and_the_others_are_used(tmp_path: Path) -> None:
     write(tmp_path / "skills", "good")
     (tmp_path / "skills/note.txt").write_text("no folder")
     (tmp_path / "skills/.git").mkdir()
@@ -68,7 +146,7 @@ def test_what_is_broken_is_told_and_the_rest_is_used(tmp_path: Path) -> None:
     ]
 
 
-def test_links_that_lead_out_of_their_place_are_no_skills(tmp_path: Path) -> None:
+def test_links_out_of_their_folder_are_no_skills(tmp_path: Path) -> None:
     secret = write(tmp_path / "elsewhere", "secret")
     inside = write(tmp_path / "skills", "inside")
     (tmp_path / "skills/link").symlink_to(secret)
@@ -148,7 +226,7 @@ def use(file: str) -> tuple[str, JsonObject]:
     return "use_skill", {"name": "brew", "file": file}
 
 
-async def test_nothing_outside_of_the_folder_of_a_skill_is_read(tmp_path: Path) -> None:
+async def test_no_file_outside_the_folder_of_a_skill_is_read(tmp_path: Path) -> None:
     folder = write(tmp_path / "skills", "brew")
     (tmp_path / "secret.txt").write_text("hunter2")
     (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
@@ -182,7 +260,7 @@ async def test_many_skills_are_searched(tmp_path: Path) -> None:
     assert str(result.rows).index("skill-7") < str(result.rows).index("skill-1")
 
 
-async def test_a_change_on_disk_counts_from_the_next_run(tmp_path: Path) -> None:
+async def test_a_change_on_disk_takes_effect_with_the_next_run(tmp_path: Path) -> None:
     write(tmp_path, "one")
     model = Scripted(say("a"), say("b"))
     agent = motet.Agent("host", model=model, skills=[tmp_path])

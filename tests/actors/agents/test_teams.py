@@ -52,7 +52,7 @@ async def test_agents_of_a_team_know_of_it_and_have_its_tools() -> None:
     assert its >= {"task_create", "task_list", "task_claim", "task_update"}
 
 
-async def test_the_lead_and_whom_it_starts_work_in_the_folder_of_the_team(tmp_path: Path) -> None:
+async def test_the_lead_and_its_members_work_in_the_folder_of_the_team(tmp_path: Path) -> None:
     lead = Scripted(
         call(("spawn", {"agent": "writer", "task": "write it"})),
         say("I wait"),
@@ -71,7 +71,7 @@ async def test_the_lead_and_whom_it_starts_work_in_the_folder_of_the_team(tmp_pa
 
 
 @pytest.mark.parametrize("workspace", ["isolated", "shared"])
-async def test_what_one_user_writes_another_reads_only_where_it_is_shared(
+async def test_users_read_each_other_s_files_only_in_a_shared_folder(
     tmp_path: Path, workspace: TeamWorkspace
 ) -> None:
     lead = Scripted(
@@ -87,7 +87,7 @@ async def test_what_one_user_writes_another_reads_only_where_it_is_shared(
     assert ("of alice" in read) == (workspace == "shared")
 
 
-async def test_a_member_that_is_talked_with_works_in_its_own_folder(tmp_path: Path) -> None:
+async def test_a_member_that_a_user_talks_with_works_in_its_own_folder(tmp_path: Path) -> None:
     team = press(Scripted(name="l"), Scripted(call(write("mine.txt")), say("done"), name="w"))
     async with motet.open_host(agents=team.agents, workspace=tmp_path) as host:
         await host.run("writer", "go")
@@ -235,7 +235,7 @@ def test_teams_and_handoffs_are_configured(tmp_path: Path) -> None:
         (('["editor", "writer"]', "[]"), "teams.press.members: must name at least one agent"),
     ],
 )
-def test_what_is_wrong_with_a_team_is_told(
+def test_the_errors_of_a_team_are_reported(
     tmp_path: Path, change: tuple[str, str], says: str
 ) -> None:
     file = tmp_path / "motet.toml"

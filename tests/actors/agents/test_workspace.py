@@ -1,4 +1,4 @@
-"""Files and folders of users on a real disk: given once, tried again, kept apart."""
+"""Folders and files of users on a real disk: given once, tried again, kept apart."""
 
 from __future__ import annotations
 
@@ -10,12 +10,82 @@ from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from motet.actors.agents.bootstrap import LARGEST, RECORD, Write, create
-from motet.actors.agents.workspace import Workspace, Workspaces
+from motet.actors.agents.workspace import (
+    LONGEST,
+    SHARED,
+    Workspace,
+    Workspaces,
+    folder_names,
+    shares,
+    text_of,
+    user_folder,
+)
 from motet.actors.tools.builtin.paths import Owner
 from motet.protocols.agents import AgentProfile, Sharing, Team
 from motet.protocols.errors import Internal
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=40) | st.text(
+    "./%\\ aA\0", max_size=9
+)
+LONG = st.text("abé%/", min_size=150, max_size=700)
+PER_USER = AgentProfile(workspace="per_user", sharing=Sharing(dm=True, users=("ann",)))
+
+
+@given(TEXT | LONG)
+def test_a_folder_name_can_be_decoded(text: str) -> None:
+    """Law: reading is the inverse of writing, for every text that Python can hold."""
+    assert text_of(folder_names(text)) == text
+
+
+@given(TEXT | LONG)
+def test_a_folder_is_inside_and_can_be_made(text: str) -> None:
+    """Law: each name is one plain step down, and short enough for a file system."""
+    names = folder_names(text)
+    for name in names:
+        assert 0 < len(name.encode()) <= 255
+        assert name not in (".", "..")
+        assert not set(name) & {"/", "\\", "\0", "="}
+        assert name == name.lower()
+    assert os.path.normpath("/base/" + "/".join(names)).startswith("/base/")
+
+
+@given(TEXT, TEXT)
+def test_no_two_texts_share_a_folder_even_if_case_is_ignored(a: str, b: str) -> None:
+    """Law: the escape is injective, also after folding."""
+    assume(a != b)
+    assert "/".join(folder_names(a)).casefold() != "/".join(folder_names(b)).casefold()
+
+
+@given(LONG, LONG)
+def test_no_folder_lies_in_the_folder_of_another_text(a: str, b: str) -> None:
+    """Law: what a user sees below their folder is theirs."""
+    assume(a != b)
+    one, other = folder_names(a), folder_names(b)
+    assert one != other[: len(one)]
+
+
+def test_simple_names_stay_what_they_are(tmp_path: Path) -> None:
+    assert folder_names("user_1-x.y") == ("user_1-x.y",)
+    assert folder_names("group:telegram:-100") == ("group%3atelegram%3a-100",)
+    assert folder_names("..") == ("%2e.",)
+    deep = folder_names("é" * 300)
+    assert all(len(name) <= LONGEST + 1 for name in deep)
+    tmp_path.joinpath(*deep).mkdir(parents=True)
+
+
+def test_a_shared_folder_is_no_user_s() -> None:
+    sharing = Sharing(group=True, users=("ann",))
+    assert shares(sharing, "ann", "direct")
+    assert not shares(sharing, "bob", "direct")
+    assert shares(sharing, "bob", "group")
+    assert user_folder("Bo", "bob", PER_USER, "direct") == ("%42o", SHARED)
+    assert user_folder("Bo", "bob", PER_USER, "group") == ("%42o", "bob")
+    assert user_folder("Bo", "ann", AgentProfile(sharing=sharing), "direct") == ("%42o", "ann")
+
 
 OPEN = AgentProfile(type="open", bootstrap=True, workspace="per_user")
 SEEDED = ["AGENTS.md", "BOOTSTRAP.md", "IDENTITY.md", "SOUL.md", "USER.md"]
@@ -47,7 +117,7 @@ async def test_an_open_agent_without_files_is_not_seeded_by_itself(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_new_user_gets_files_once_and_keeps_what_they_became(tmp_path: Path) -> None:
+async def test_a_new_user_gets_files_once_and_keeps_their_changes(tmp_path: Path) -> None:
     first = await prepared(tmp_path)
     home = tmp_path / "rex" / "ann"
     assert first.folder == home
@@ -61,7 +131,7 @@ async def test_a_new_user_gets_files_once_and_keeps_what_they_became(tmp_path: P
     assert "IDENTITY.md" not in files_in(home)
 
 
-async def test_a_file_that_was_there_before_is_not_written_over(tmp_path: Path) -> None:
+async def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     home = tmp_path / "rex" / "ann"
     home.mkdir(parents=True)
     (home / "USER.md").write_text("Ann, a gardener")
@@ -109,7 +179,7 @@ async def test_a_hundred_turns_at_once_seed_a_user_once(tmp_path: Path) -> None:
     assert files_in(tmp_path / "rex" / "ann") == SEEDED
 
 
-async def test_bootstrap_is_gone_after_three_turns_and_stays_gone(tmp_path: Path) -> None:
+async def test_bootstrap_is_removed_after_three_turns(tmp_path: Path) -> None:
     workspaces, home = Workspaces(tmp_path), tmp_path / "rex" / "ann"
     there: list[bool] = []
     for _ in range(5):
@@ -133,7 +203,7 @@ async def test_a_turn_that_cannot_be_counted_is_a_problem_and_no_failure(tmp_pat
     assert problem == "the turn of the user could not be counted: No such file or directory"
 
 
-async def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
+async def test_an_unreadable_record_counts_as_none(tmp_path: Path) -> None:
     await prepared(tmp_path)
     record = tmp_path / "rex" / "ann" / RECORD
     record.write_text("garbage")
@@ -225,7 +295,7 @@ async def test_users_that_look_alike_have_their_own_folders(tmp_path: Path) -> N
         assert place.resolve().is_relative_to(tmp_path / "rex")
 
 
-async def test_a_group_has_one_folder_and_sharing_joins_users(tmp_path: Path) -> None:
+async def test_a_group_has_one_folder_and_sharing_users_too(tmp_path: Path) -> None:
     ann = await prepared(tmp_path, user="ann", session=GROUP)
     bob = await prepared(tmp_path, user="bob", session=GROUP)
     assert ann.folder == bob.folder == tmp_path / "rex" / "group%3atelegram%3a-100"
@@ -268,7 +338,7 @@ async def test_a_file_too_large_to_read_is_left_out(tmp_path: Path) -> None:
     assert found.problems == ("MEMORY.md of the user: MEMORY.md has more than 4 MB",)
 
 
-async def test_a_preview_shows_what_a_new_user_would_get_and_makes_nothing(tmp_path: Path) -> None:
+async def test_a_preview_shows_the_files_of_a_new_user_and_writes_nothing(tmp_path: Path) -> None:
     shown = await Workspaces(tmp_path).preview("rex", OPEN, user="ann", session="s")
     assert list(tmp_path.iterdir()) == []
     assert shown == await prepared(tmp_path)

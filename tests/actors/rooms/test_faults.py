@@ -53,7 +53,7 @@ def alone(one: motet.Agent[None]) -> motet.Room:
     return motet.Room("r", members=[one], speakers=motet.mentions())
 
 
-async def test_what_an_agent_says_is_stored_when_the_disk_is_back(tmp_path: Path) -> None:
+async def test_a_message_of_an_agent_is_stored_when_the_disk_works_again(tmp_path: Path) -> None:
     ann = agent("ann", "here I am")
     model_of(ann).gate = trio.Event()
     async with motet.open_host(tmp_path) as host:
@@ -75,7 +75,7 @@ async def test_what_an_agent_says_is_stored_when_the_disk_is_back(tmp_path: Path
         assert [one.text for one in await opened.history()][:2] == ["@ann hello", "here I am"]
 
 
-async def test_a_stop_does_not_wait_for_a_disk_that_fails(tmp_path: Path) -> None:
+async def test_a_stop_does_not_wait_for_a_failing_disk(tmp_path: Path) -> None:
     ann = agent("ann", "here I am")
     model_of(ann).gate = trio.Event()
     async with motet.open_host(tmp_path) as host:
@@ -117,7 +117,7 @@ def somebody(_: RoomView) -> str:
     return "the intern"
 
 
-async def test_a_condition_that_fails_ends_its_round_and_not_the_room() -> None:
+async def test_a_condition_that_raises_ends_its_round_and_not_the_room() -> None:
     room = motet.Room("r", members=[agent("ann", "yes")], until=Broken())
     async with motet.open_host() as host:
         opened = await host.open_room(room)
@@ -137,7 +137,7 @@ async def test_a_condition_that_fails_ends_its_round_and_not_the_room() -> None:
         (raises, "nobody could be chosen: RuntimeError; see the log"),
     ],
 )
-async def test_a_policy_that_fails_chooses_nobody(
+async def test_a_policy_that_raises_chooses_nobody(
     policy: Speakers | Callable[[RoomView], str], told: str
 ) -> None:
     async with motet.open_host() as host:
@@ -150,7 +150,7 @@ async def test_a_policy_that_fails_chooses_nobody(
         assert warnings(seen) == [told]
 
 
-async def test_the_end_of_the_host_ends_a_round_in_the_middle() -> None:
+async def test_a_host_that_ends_cuts_a_round_off() -> None:
     ann = agent("ann", "never")
     model_of(ann).gate = trio.Event()
     with trio.fail_after(5):
@@ -184,7 +184,7 @@ async def test_a_host_that_shuts_down_leaves_the_rest_of_a_round_to_the_next(
         assert [one.author for one in await opened.history()] == ["alice", "ann", "ben"]
 
 
-async def test_a_turn_that_a_shutdown_cuts_off_is_taken_again(tmp_path: Path) -> None:
+async def test_a_turn_that_a_shutdown_cuts_off_is_repeated(tmp_path: Path) -> None:
     ann = agent("ann", "here")
     model_of(ann).gate = trio.Event()
     async with motet.open_host(tmp_path) as host:
@@ -211,7 +211,7 @@ class Stumbles(Condition):
         return ""
 
 
-async def test_a_room_whose_actor_has_crashed_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_room_goes_on_after_a_crash_of_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     crashes: list[str] = []
 
     async def warn(_: RoomHistory, message: str) -> None:
@@ -231,7 +231,7 @@ async def test_a_room_whose_actor_has_crashed_goes_on(monkeypatch: pytest.Monkey
         assert [one.author for one in await opened.history()] == ["alice", "ann"]
 
 
-async def test_a_room_that_rests_is_taken_up_by_the_next_message(
+async def test_the_next_message_starts_a_passivated_room(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host() as host:
@@ -275,7 +275,9 @@ def test_members_who_always_call_each_other_end(
     assert 1 <= trio.run(main) <= most * people
 
 
-async def test_those_who_speak_at_once_see_the_same_and_hear_each_other_next() -> None:
+async def test_concurrent_speakers_see_the_same_messages_and_each_other_s_at_the_next_turn() -> (
+    None
+):
     ann, ben = agent("ann", "a"), agent("ben", "b")
     model_of(ann).gate = trio.Event()
     room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), concurrency=2)

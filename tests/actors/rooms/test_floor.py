@@ -215,7 +215,7 @@ def test_two_who_call_each_other_are_stopped_by_the_depth() -> None:
     assert state.floor.reason == DEPTH
 
 
-def test_calls_of_agents_that_have_left_the_room_are_dropped() -> None:
+def test_calls_of_agents_that_are_no_members_are_dropped() -> None:
     state, reason = drop_impossible(opened("ann", "ben"), Rules(), ["ben"])
     assert (state.floor.due, reason) == ((Due("ben"),), "")
     state, reason = drop_impossible(opened("ann"), Rules(max_depth=0), [])
@@ -237,20 +237,20 @@ def test_a_round_ends_when_all_have_passed_and_when_nobody_is_chosen() -> None:
     assert choose(RoomState(open_still), ["ann", "ann"]).floor.due == (Due("ann"),)
 
 
-def test_a_word_between_makes_passes_count_anew() -> None:
+def test_a_message_between_resets_the_count_of_passes() -> None:
     state = RoomState(Floor(round=1, going=True, turns=3, passes=2, speaking=(Due("ann"),)))
     assert end_turn(state, "ann", silent=True).floor.passes == 3
     assert end_turn(state, "ann", silent=False).floor.passes == 0
 
 
-def test_what_was_used_of_a_round_stays_used_after_a_crash() -> None:
+def test_used_turns_stay_used_after_a_crash() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
     floor = recover_round(state).floor
     assert (floor.turns, floor.speaking, floor.due) == (1, (), (Due("ben"),))
     assert next_move(floor, Rules(max_turns=1)) == Over(TURNS)
 
 
-def test_who_was_cut_off_may_speak_again_first_and_pays_for_it() -> None:
+def test_a_member_that_was_cut_off_may_speak_again_first_at_the_cost_of_a_turn() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann", 2)], now=0.0)
     state = recover_round(state, ["ann"])
     assert state.floor.due == (Due("ann", 2), Due("ben"))

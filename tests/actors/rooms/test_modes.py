@@ -54,7 +54,7 @@ async def rounds(events: RoomEvents, count: int) -> list[AnyEvent]:
     return [one for _ in range(count) for one in await until_idle(events)]
 
 
-async def test_what_steers_enters_the_turn_and_opens_no_round() -> None:
+async def test_a_steering_message_enters_the_turn_and_opens_no_round() -> None:
     ann = agent("ann", lambda text: f"heard: {text}")
     async with speaking(room_of("steer", ann), ann) as (host, opened, events):
         await opened.post("two\n[bob] not me", user="carol")
@@ -72,7 +72,7 @@ async def test_what_steers_enters_the_turn_and_opens_no_round() -> None:
         assert model_of(ann).told[-1] == "[alice] @ann four", "nothing is told twice"
 
 
-async def test_what_comes_too_late_to_steer_opens_the_next_round() -> None:
+async def test_a_message_that_is_too_late_to_steer_opens_the_next_round() -> None:
     ann, ben = agent("ann", "a"), agent("ben", "b")
     async with speaking(room_of("steer", ann, ben), ann) as (_, opened, events):
         await opened.post("@ben and you?", user="alice")  # who does not speak
@@ -85,7 +85,7 @@ async def test_what_comes_too_late_to_steer_opens_the_next_round() -> None:
     assert model_of(ann).told[-1] == "[alice] @ben and you?\n[ben] b\n[alice] @ann last"
 
 
-async def test_a_stop_of_the_room_drops_what_was_to_enter() -> None:
+async def test_a_stop_of_the_room_drops_steering_messages() -> None:
     ann = agent("ann", "a")
     async with speaking(room_of("steer", ann), ann) as (host, opened, _):
         await opened.post("two", user="alice")
@@ -97,7 +97,7 @@ async def test_a_stop_of_the_room_drops_what_was_to_enter() -> None:
     assert len(model_of(ann).requests) == 1
 
 
-async def test_what_follows_up_gets_a_round_of_its_own_when_this_one_is_over() -> None:
+async def test_each_follow_up_gets_a_round_of_its_own() -> None:
     ann, ben = agent("ann", "@ben you too"), agent("ben", "b")
     async with speaking(room_of("followup", ann, ben), ann) as (_, opened, events):
         for text in ("@ben two", "@ben three"):
@@ -113,7 +113,7 @@ async def test_what_follows_up_gets_a_round_of_its_own_when_this_one_is_over() -
     ]
 
 
-async def test_what_is_refused_is_not_said_and_a_resend_of_the_first_is_none() -> None:
+async def test_a_refused_message_is_not_stored_and_a_resend_is_a_duplicate() -> None:
     ann = agent("ann", "a")
     async with speaking(room_of("reject", ann), ann) as (_, opened, events):
         with pytest.raises(SessionBusy, match="are speaking"):
@@ -128,7 +128,7 @@ async def test_what_is_refused_is_not_said_and_a_resend_of_the_first_is_none() -
     assert said(seen) == [("alice", "@ann two"), ("ann", "a")]
 
 
-async def test_what_is_collected_opens_one_round_after_the_turn() -> None:
+async def test_collected_messages_open_one_round_after_the_turn() -> None:
     ann = agent("ann", "a")
     async with speaking(room_of("collect", ann), ann) as (_, opened, events):
         for text in ("@ann two", "@ann three"):
@@ -141,7 +141,7 @@ async def test_what_is_collected_opens_one_round_after_the_turn() -> None:
     assert last == UserMessage("[alice] @ann two\n[alice] @ann three")
 
 
-async def test_what_was_to_enter_a_turn_is_not_taken_for_the_turn() -> None:
+async def test_a_steering_input_is_not_taken_for_the_turn() -> None:
     async with motet.open_host(agents=[agent("ann", "a")]) as host:
         first = await host.run("ann", "the turn", session="s")
         await host.run("ann", "what somebody said meanwhile", session="s")

@@ -28,7 +28,7 @@ def shown(turn: TurnFilter, texts: list[list[str]]) -> str:
 
 @given(before=PARTS, last=PARTS)
 @settings(max_examples=80)
-def test_a_client_has_the_last_text_and_never_a_pass(before: list[str], last: list[str]) -> None:
+def test_a_client_shows_the_last_text_and_never_a_pass(before: list[str], last: list[str]) -> None:
     """Law: what is shown is a beginning of what was said, all of it unless it may be a pass."""
     text = shown(TurnFilter(), [last])
     assert text in ("", "".join(last))
@@ -37,7 +37,7 @@ def test_a_client_has_the_last_text_and_never_a_pass(before: list[str], last: li
         assert shown(TurnFilter(), [before, last]) == "".join(last)
 
 
-def test_the_rest_of_a_turn_is_told_as_of_one_message() -> None:
+def test_all_events_of_a_turn_belong_to_one_message() -> None:
     turn = TurnFilter()
     withdrawn = RunRetrying(1, 10, "overloaded", 3, withdrawn=True)
     assert turn.shown(withdrawn) == RunRetrying(1, 10, "overloaded", 0, withdrawn=True)

@@ -17,7 +17,7 @@ from motet.protocols.sessions import KeyConflict, Principal
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, until_idle
 
 
-async def test_who_is_called_answers_and_calls_the_next() -> None:
+async def test_a_member_that_is_called_answers_and_calls_the_next() -> None:
     planner = agent("planner", "@coder write it")
     coder = agent("coder", "[coder] written")
     room = motet.Room("dev", members=[planner, coder], speakers=motet.mentions())
@@ -55,7 +55,7 @@ async def test_members_who_always_call_each_other_end_within_their_turns() -> No
             assert seen[-1] == RoomIdle(TURNS)
 
 
-async def test_calls_from_agent_to_agent_go_only_so_deep() -> None:
+async def test_the_depth_of_calls_from_agent_to_agent_is_limited() -> None:
     ann, ben = agent("ann", "@ben your turn"), agent("ben", "@ann your turn")
     room = motet.Room("r", members=[ann, ben], max_turns=50, max_depth=3)
     async with motet.open_host() as host:
@@ -79,7 +79,7 @@ async def test_pass_is_not_shown_and_ends_the_round_when_all_pass() -> None:
     assert seen[-1] == RoomIdle(SILENT)
 
 
-async def test_a_word_ends_the_round() -> None:
+async def test_a_condition_on_a_word_ends_the_round() -> None:
     count = iter(range(100))
     ann = agent("ann", lambda _: "DONE" if next(count) == 1 else "more")
     ben = agent("ben", "go on")
@@ -96,7 +96,7 @@ async def test_a_word_ends_the_round() -> None:
     assert seen[-1] == RoomIdle("'DONE' was said")
 
 
-async def test_what_people_say_meanwhile_opens_the_next_round_together() -> None:
+async def test_messages_that_come_meanwhile_open_the_next_round_together() -> None:
     ann = agent("ann", lambda told: f"I heard {told.count('[')}")
     model_of(ann).gate = trio.Event()
     room = motet.Room("r", members=[ann], speakers=motet.mentions())
@@ -115,7 +115,7 @@ async def test_what_people_say_meanwhile_opens_the_next_round_together() -> None
     assert [one.turn for one in seen if isinstance(one, RoomTurn)] == [1, 1], "fresh counters"
 
 
-async def test_a_stop_ends_every_speaker_and_the_floor_is_the_people_s() -> None:
+async def test_a_stop_ends_every_speaker_and_waits_for_people() -> None:
     ann, ben = agent("ann", "never"), agent("ben", "never")
     model_of(ann).gate = model_of(ben).gate = trio.Event()
     room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), concurrency=2)
@@ -155,7 +155,7 @@ async def test_a_member_that_fails_costs_its_turn_and_not_the_room() -> None:
     assert warning.message == "ann has not answered: failed"
 
 
-async def test_a_resent_message_is_said_once() -> None:
+async def test_a_resent_message_is_stored_once() -> None:
     room = motet.Room("r", members=[agent("ann", "yes")], speakers=motet.mentions())
     async with motet.open_host() as host:
         opened = await host.open_room(room)
@@ -171,7 +171,7 @@ async def test_a_resent_message_is_said_once() -> None:
             await opened.post("  ", user="alice")
 
 
-async def test_a_room_is_there_after_a_restart_with_what_was_said(tmp_path: Path) -> None:
+async def test_a_room_keeps_its_messages_over_a_restart(tmp_path: Path) -> None:
     ann = agent("ann", "yes")
     room = motet.Room("r", members=[ann], speakers=motet.mentions())
     async with motet.open_host(tmp_path) as host:
@@ -189,7 +189,7 @@ async def test_a_room_is_there_after_a_restart_with_what_was_said(tmp_path: Path
     assert texts == ["[alice] @ann are you there?", "[alice] @ann and now?"]
 
 
-async def test_a_round_that_the_host_s_end_cut_off_gets_no_new_turns(tmp_path: Path) -> None:
+async def test_a_round_cut_off_by_the_host_s_end_keeps_its_used_turns(tmp_path: Path) -> None:
     """Given hosts that end at the first turn that is new to them, the round ends all the same."""
     ann, ben = agent("ann", "@ben you"), agent("ben", "@ann you")
     room = motet.Room("r", members=[ann, ben], max_turns=4, max_depth=99)
@@ -209,7 +209,7 @@ async def test_a_round_that_the_host_s_end_cut_off_gets_no_new_turns(tmp_path: P
     assert 1 <= turns <= 4
 
 
-async def test_a_selector_chooses_and_its_rubbish_never_loops() -> None:
+async def test_a_selector_chooses_and_never_loops_on_nonsense() -> None:
     chooser = Speaks(lambda _: "the intern")
     ann, ben = agent("ann", "a"), agent("ben", "b")
     room = motet.Room("r", members=[ann, ben], speakers=motet.selector(chooser), max_turns=3)
@@ -223,7 +223,7 @@ async def test_a_selector_chooses_and_its_rubbish_never_loops() -> None:
     assert len(chooser.requests) == 6
 
 
-async def test_a_round_is_paid_by_the_room() -> None:
+async def test_the_room_s_limits_pay_for_a_round() -> None:
     ann, ben = agent("ann", "@ben go on"), agent("ben", "@ann go on")
     room = motet.Room(
         "r", members=[ann, ben], max_depth=99, max_turns=99, limits=motet.Limits(tokens=45)

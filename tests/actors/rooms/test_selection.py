@@ -1,4 +1,4 @@
-"""The choice of the next speaker, and the conditions that end a round."""
+"""Speaker selection: calls by name, policies, and conditions of a round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
 from motet.actors.rooms.definition import Elapsed, MaxTurns, TextMention
+from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.selection import (
     Function,
     NoSuchMember,
@@ -81,7 +85,7 @@ def test_only_names_are_called_each_once(text: str) -> None:
     assert len(set(called)) == len(called)
 
 
-async def test_the_turn_goes_round_past_those_who_wait_to_be_called() -> None:
+async def test_round_robin_skips_members_that_are_only_called() -> None:
     policy, order, view = round_robin(), list[str](), VIEW
     for _ in range(4):
         (name,) = await policy.pick(view, Answers())
@@ -90,13 +94,13 @@ async def test_the_turn_goes_round_past_those_who_wait_to_be_called() -> None:
     assert order == ["planner", "coder", "planner", "coder"]
 
 
-async def test_the_first_policy_that_picks_someone_counts() -> None:
+async def test_the_first_policy_that_picks_somebody_wins() -> None:
     policy = mentions() | selector("m") | round_robin()
     assert policy.called("@critic please", MEMBERS) == ("critic",)
     assert await policy.pick(VIEW, Answers("coder")) == ["coder"]
 
 
-async def test_a_model_that_names_nobody_twice_lets_the_turn_go_round() -> None:
+async def test_a_model_that_fails_twice_falls_back_to_round_robin() -> None:
     for rubbish in ("nobody", "", "the intern", "planner or coder"):
         ask = Answers("somebody else", rubbish)
         assert await selector("m").pick(VIEW, ask) == ["planner"]
@@ -104,7 +108,7 @@ async def test_a_model_that_names_nobody_twice_lets_the_turn_go_round() -> None:
         assert "none of the names" in ask.asked[1]
 
 
-async def test_a_model_is_told_of_the_members_that_may_be_chosen_and_of_the_chat() -> None:
+async def test_the_selecting_model_sees_the_choosable_members_and_the_chat() -> None:
     ask = Answers("**Coder**.")
     view = replace(VIEW, messages=said(("alice", "who writes it?")))
     assert await selector("m").pick(view, ask) == ["coder"]
@@ -119,7 +123,7 @@ def test_a_model_s_answer_is_a_member_or_nothing(text: str) -> None:
     assert named(text, ["planner", "coder"]) in ("", "planner", "coder")
 
 
-async def test_a_function_picks_and_its_typing_errors_are_told() -> None:
+async def test_a_function_picks_and_an_unknown_name_raises() -> None:
     async def later(_view: RoomView) -> Sequence[str]:
         return ["coder", "planner", "coder"]
 
@@ -140,3 +144,27 @@ def test_conditions_are_joined_by_or_and_and() -> None:
     assert (Elapsed(5) & TextMention("DONE")).met(done) == "5 s and 'DONE' was said"
     assert (Elapsed(10) & TextMention("DONE")).met(done) == ""
     assert MaxTurns(2).met(replace(VIEW, floor=Floor(turns=2))) == "2 turns"
+
+
+async def _said(_host: Host, room: OpenRoom) -> list[tuple[str, str]]:
+    return [(message.author, message.text) for message in await room.history()]
+
+
+def agent(name: str, *texts: str) -> motet.Agent:
+    return motet.Agent(name, model=mt.ScriptedModel([mt.say(text) for text in texts], name=name))
+
+
+@pytest.mark.parametrize("others", [[], ["PASS"], ["", "PASS"]], ids=str)
+def test_round_robin_ends_when_the_others_have_nothing_to_say(
+    others: list[str],
+) -> None:
+    members = [agent("ada", "first", "second")]
+    members += [agent(f"silent{number}", text) for number, text in enumerate(others)]
+    with mt.simulated_host() as host:
+        room = host.room(motet.Room("hall", members=members, speakers=motet.round_robin()))
+        host.post(room.name, "hello", user="ann")
+        host.settle()
+        assert host.call(_said, room) == [("ann", "hello"), ("ada", "first")]
+        host.post(room.name, "and?", user="ann")
+        host.steps(500)
+        assert ("ada", "second") in host.call(_said, room), "a person's word may be answered"

@@ -17,7 +17,7 @@ from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.rooms import NOBODY, RoomMode
 from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_idle, warnings
-from tests.actors.rooms.test_killed import killed
+from tests.actors.rooms.test_recovery import killed
 from tests.actors.rooms.victim import payers
 from tests.scripted import say
 
@@ -50,7 +50,7 @@ async def stream(host: motet.Host) -> list[AnyEvent]:
     return [one.event for one in await host.events.read("room:r", 0, 500)]
 
 
-async def test_the_round_goes_on_when_the_person_has_decided() -> None:
+async def test_the_round_goes_on_after_the_approval() -> None:
     async with motet.open_host(config=CONFIG) as host:
         room = await host.open_room(payers())
         async with room.subscribe() as events:
@@ -67,7 +67,7 @@ async def test_the_round_goes_on_when_the_person_has_decided() -> None:
 
 
 @pytest.mark.parametrize("mode", ["collect", "steer", "followup", "reject"])
-async def test_what_people_say_meanwhile_is_answered_and_the_late_words_open_no_round(
+async def test_messages_meanwhile_are_answered_and_the_late_answer_opens_no_round(
     mode: RoomMode,
 ) -> None:
     async with motet.open_host(config=CONFIG) as host:
@@ -95,7 +95,7 @@ async def test_what_people_say_meanwhile_is_answered_and_the_late_words_open_no_
 
 
 @pytest.mark.parametrize("how", ["stop", "interrupt"])
-async def test_a_stop_ends_what_waits(how: str) -> None:
+async def test_a_stop_ends_a_suspended_turn(how: str) -> None:
     async with motet.open_host(config=CONFIG) as host:
         mode: RoomMode = "interrupt" if how == "interrupt" else "collect"
         room = await host.open_room(payers(mode=mode))
@@ -119,7 +119,7 @@ async def test_a_stop_ends_what_waits(how: str) -> None:
 @pytest.mark.parametrize(
     "end", ["closed", "drained", "killed", pytest.param("answered", marks=pytest.mark.slow)]
 )
-async def test_it_goes_on_in_the_next_host(tmp_path: Path, end: str) -> None:
+async def test_a_suspended_turn_goes_on_in_the_next_host(tmp_path: Path, end: str) -> None:
     """``answered``: and then killed before anything came of it."""
     if end in ("killed", "answered"):
         killed(tmp_path, "waiting")
@@ -149,7 +149,7 @@ async def test_it_goes_on_in_the_next_host(tmp_path: Path, end: str) -> None:
     assert warnings(events) == []
 
 
-async def test_what_a_member_said_right_before_the_kill_is_in_the_room(tmp_path: Path) -> None:
+async def test_an_answer_right_before_the_kill_is_in_the_room(tmp_path: Path) -> None:
     async with motet.open_host(tmp_path) as host:
         room = await host.open_room(payers(ann=[say("@ben it is paid")]))
         await room.post("@ann pay", user="alice")
@@ -179,7 +179,7 @@ def rewind(state: Path, *, messages: int, speaking: str, turns: int) -> None:
         db.execute(f"DELETE FROM events WHERE stream = 'room:r' AND seq > ({last})")
 
 
-async def test_the_end_of_a_round_that_a_kill_has_kept_to_itself_is_told(tmp_path: Path) -> None:
+async def test_the_end_of_a_round_that_a_kill_kept_unpublished_is_published(tmp_path: Path) -> None:
     async with motet.open_host(tmp_path) as host:
         room = await host.open_room(payers(ann=[say("no")]))
         await room.post("@ann pay", user="alice")
@@ -193,7 +193,7 @@ async def test_the_end_of_a_round_that_a_kill_has_kept_to_itself_is_told(tmp_pat
             assert idle == [RoomIdle(NOBODY)]
 
 
-async def test_a_host_opens_such_rooms_by_itself(tmp_path: Path) -> None:
+async def test_a_host_reopens_rooms_with_suspended_turns(tmp_path: Path) -> None:
     config = motet.HostConfig(rooms={"r": RoomConfig(members=("ben",))})
     agents = [agent("ben", "I am ben")]
     async with motet.open_host(tmp_path, config=config, agents=agents) as host:
@@ -210,7 +210,9 @@ async def test_a_host_opens_such_rooms_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("within", [0.0, 60.0])
-async def test_how_long_a_round_is_expected_is_configured(tmp_path: Path, within: float) -> None:
+async def test_the_time_after_which_a_round_is_not_resumed_is_configurable(
+    tmp_path: Path, within: float
+) -> None:
     killed(tmp_path, "posted")
     config = motet.HostConfig(recovery=RecoveryConfig(resume_within=within))
     async with motet.open_host(tmp_path, config=config) as host:

@@ -85,7 +85,7 @@ async def play(mode: RoomMode, concurrency: int, story: list[Step]) -> None:
 @example("steer", 1, [Step("@ann", 0), Step("@ann", 0), Step("@ann", 0), Step("@ann", 0)])
 @example("followup", 1, [Step("@all", 0), Step("@ann", 9), Step("@ben", 0)])
 @example("interrupt", 1, [Step("@all", 0), Step("@ann", 30), Step("", 9)])
-def test_each_member_is_told_everything_once(
+def test_each_member_is_shown_every_message_once(
     mode: RoomMode, concurrency: int, story: list[Step]
 ) -> None:
     """Law: of what was taken and said, each member is told all that others said, none twice."""

@@ -49,7 +49,9 @@ async def test_an_acknowledged_message_is_answered_by_the_next_host(tmp_path: Pa
     assert events[-1] == RoomIdle(NOBODY)
 
 
-async def test_who_had_the_floor_speaks_again_and_the_lost_turn_stays_used(tmp_path: Path) -> None:
+async def test_a_speaker_that_was_killed_speaks_again_and_the_lost_turn_stays_used(
+    tmp_path: Path,
+) -> None:
     killed(tmp_path, "speaking")
     events = await after(tmp_path)
     assert [one for one in events if isinstance(one, RoomTurn)][-1] == RoomTurn("ben", 3, 1)
@@ -57,7 +59,7 @@ async def test_who_had_the_floor_speaks_again_and_the_lost_turn_stays_used(tmp_p
 
 
 @pytest.mark.slow
-async def test_who_has_used_tools_is_not_made_to_do_so_twice(tmp_path: Path) -> None:
+async def test_a_turn_that_has_used_tools_is_not_repeated(tmp_path: Path) -> None:
     killed(tmp_path, "acted")
     events = await after(tmp_path, tools=True)
     assert turns(events) == ["ann", "ben"]
@@ -66,7 +68,7 @@ async def test_who_has_used_tools_is_not_made_to_do_so_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_round_that_nobody_expects_any_more_is_listed_and_not_run(tmp_path: Path) -> None:
+async def test_an_old_round_is_listed_and_not_resumed(tmp_path: Path) -> None:
     killed(tmp_path, "posted")
     behind_the_host(
         tmp_path,

@@ -58,7 +58,7 @@ def registry(catalog: ToolCatalog | None = None) -> AgentRegistry:
 REX = AgentRecord("rex", instructions="Bark.")
 
 
-async def test_the_program_s_own_agents_come_first_and_at_once() -> None:
+async def test_agents_of_the_program_come_first_and_without_waiting() -> None:
     known, shelf = registry(), Shelf(REX)
     own = Agent("rex")
     known.add(own)
@@ -66,7 +66,7 @@ async def test_the_program_s_own_agents_come_first_and_at_once() -> None:
     assert shelf.asked == 0
 
 
-async def test_a_hundred_who_ask_at_once_load_once() -> None:
+async def test_a_hundred_callers_at_once_load_once() -> None:
     shelf, found = Shelf(REX), list[AnyAgent]()
     shelf.open = trio.Event()
     resolver = Resolver(registry(), shelf)
@@ -85,7 +85,7 @@ async def test_a_hundred_who_ask_at_once_load_once() -> None:
     assert shelf.asked == 1
 
 
-async def test_when_the_one_who_loads_is_cancelled_the_next_one_loads() -> None:
+async def test_the_next_caller_loads_when_the_loading_one_is_cancelled() -> None:
     shelf, found = Shelf(REX), list[AnyAgent]()
     shelf.open = trio.Event()
     resolver = Resolver(registry(), shelf)
@@ -112,7 +112,7 @@ async def test_when_the_one_who_loads_is_cancelled_the_next_one_loads() -> None:
     assert shelf.asked == 2
 
 
-async def test_all_who_wait_get_the_error_and_it_is_not_kept() -> None:
+async def test_all_waiting_callers_get_the_error_and_it_is_not_cached() -> None:
     shelf, errors = Shelf(REX), list[Exception]()
     shelf.open, shelf.error = trio.Event(), OSError("no store")
     resolver = Resolver(registry(), shelf)
@@ -134,7 +134,7 @@ async def test_all_who_wait_get_the_error_and_it_is_not_kept() -> None:
     assert (await resolver.resolve("rex")).instructions == "Bark."
 
 
-async def test_an_agent_is_kept_for_ten_minutes_and_not_longer(mock_clock: MockClock) -> None:
+async def test_an_agent_is_cached_for_ten_minutes(mock_clock: MockClock) -> None:
     shelf = Shelf(REX)
     resolver = Resolver(registry(), shelf)
     first = await resolver.resolve("rex")
@@ -148,7 +148,7 @@ async def test_an_agent_is_kept_for_ten_minutes_and_not_longer(mock_clock: MockC
     assert shelf.asked == 2
 
 
-async def test_a_change_counts_from_the_next_use_on() -> None:
+async def test_a_change_takes_effect_at_the_next_use() -> None:
     resolver = Resolver(registry(), Shelf())
     await resolver.put(REX)
     first = await resolver.resolve("rex")
@@ -161,7 +161,7 @@ async def test_a_change_counts_from_the_next_use_on() -> None:
         await resolver.resolve("rex")
 
 
-async def test_what_was_read_before_a_change_is_not_kept() -> None:
+async def test_an_agent_read_before_a_change_is_not_cached() -> None:
     shelf, found = Shelf(REX), list[AnyAgent]()
     shelf.open = trio.Event()
     resolver = Resolver(registry(), shelf)
@@ -194,7 +194,7 @@ async def test_an_unknown_name_is_compared_with_those_of_all_sources() -> None:
         await Resolver(known).resolve("helpr")
 
 
-async def test_what_could_never_run_is_refused_before_it_is_stored(tmp_path: Path) -> None:
+async def test_an_agent_that_could_never_run_is_refused_before_it_is_stored(tmp_path: Path) -> None:
     known, shelf = registry(), Shelf()
     known.add(Agent("helper"))
     resolver = Resolver(known, shelf)
@@ -265,7 +265,7 @@ async def test_every_agent_has_tools_of_its_own_and_loses_those_taken_away() -> 
     assert catalog.names("a") == ()
 
 
-async def test_an_agent_of_the_program_takes_the_place_of_a_stored_one() -> None:
+async def test_an_agent_of_the_program_replaces_a_stored_one() -> None:
     known = registry()
     resolver = Resolver(known, Shelf(REX))
     await resolver.resolve("rex")

@@ -113,7 +113,7 @@ def test_a_room_is_stopped_in_every_state(
             last = event.turn
 
 
-async def test_who_chooses_for_ever_is_stopped_too() -> None:
+async def test_a_policy_that_never_returns_is_stopped_too() -> None:
     asked = trio.Event()
 
     async def never(_: RoomView) -> str:
@@ -134,7 +134,7 @@ async def test_who_chooses_for_ever_is_stopped_too() -> None:
         assert opened.idle
 
 
-async def test_a_model_that_chooses_is_stopped_and_not_asked_again() -> None:
+async def test_a_selecting_model_is_stopped_and_not_asked_again() -> None:
     chooser = Speaks("ann")
     chooser.gate = trio.Event()
     members = [agent("ann", "yes"), agent("ben", "no")]
@@ -152,7 +152,7 @@ async def test_a_model_that_chooses_is_stopped_and_not_asked_again() -> None:
         assert (await opened.wait()).reason == STOPPED
 
 
-async def test_what_was_said_before_a_stop_opens_no_round_after_it() -> None:
+async def test_messages_before_a_stop_open_no_round_after_it() -> None:
     ann = agent("ann", "yes")
     model_of(ann).gate = trio.Event()
     async with motet.open_host() as host:

@@ -1,10 +1,11 @@
-"""The system prompt: which section is there when, within its budgets, and always the same."""
+"""The system prompt: its sections, their budgets, and the cache of prompts."""
 
 from __future__ import annotations
 
 import re
 from datetime import date
 from itertools import product
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.prompt import SECTIONS, Section, assemble
+from motet.actors.agents.prompt import SECTIONS, PromptCache, Section, assemble
 from motet.actors.agents.prompt_sections import (
     ALL_CHARS,
     FILE_CHARS,
@@ -25,8 +26,11 @@ from motet.actors.agents.prompt_sections import (
     fitted,
     inert,
 )
+from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.tools.mcp.tool_search import PromptTool
-from motet.protocols.agents import AgentType, PromptMode, Team
+from motet.actors.transcript.history import overhead
+from motet.protocols.agents import AgentProfile, AgentType, PromptMode, Team
+from motet.protocols.tools import ToolSpec
 
 TODAY = date(2026, 11, 21)
 BARE = PromptInput(today=TODAY)
@@ -271,3 +275,59 @@ def _before_context(sections: tuple[Section, ...]) -> list[Section]:
     order = [rule.name for rule in SECTIONS]
     place = order.index("extra_context")
     return [section for section in sections if order.index(section.name) < place]
+
+
+LOOK = ToolSpec("look", "Looks.", {"type": "object"})
+WRITE = ToolSpec("write", "Writes.", {"type": "object"}, "write")
+
+inputs = st.builds(
+    PromptInput,
+    today=st.sampled_from([TODAY, date(2026, 11, 22)]),
+    instructions=st.sampled_from(["", "Be brief."]),
+    agent=st.sampled_from(["helper", "writer"]),
+    type=st.sampled_from(["plain", "open"]),
+    user=st.sampled_from(["ann", "ben"]),
+    recalled=st.sampled_from(["", "<memory>tea</memory>"]),
+)
+offers = st.sampled_from([(), (LOOK,), (LOOK, WRITE)])
+
+
+@given(st.lists(st.tuples(inputs, offers), max_size=8))
+def test_a_cached_prompt_equals_a_new_one(
+    asked: list[tuple[PromptInput, tuple[ToolSpec, ...]]],
+) -> None:
+    """Law: whatever was asked before, text and size are those of this input and these tools."""
+    prompts = PromptCache()
+    for one, tools in asked:
+        written = prompts.write(one, tools)
+        text = assemble(one).text
+        assert (written.text, written.around) == (text, overhead(text, tools))
+        assert written.tools == tools
+        assert prompts.write(one, tools) is written
+
+
+def occasion(kind: AgentType, session: str, user: str) -> PromptRun:
+    return PromptRun(
+        agent="helper",
+        instructions="Be brief.",
+        profile=AgentProfile(type=kind),
+        workspace=Workspace(Path("workspace")),
+        today=TODAY,
+        session=session,
+        user=user,
+        model="openai:m",
+    )
+
+
+def test_all_sessions_of_a_plain_agent_have_one_prompt_and_those_of_others_their_own() -> None:
+    prompts = PromptCache()
+    one, two = (
+        prompts.write(prompt_input(occasion("plain", *whose)), ())
+        for whose in (("s1", "ann"), ("s2", "ben"))
+    )
+    assert one is two
+    texts = {
+        prompts.write(prompt_input(occasion("open", *whose)), ()).text
+        for whose in (("s1", "ann"), ("s2", "ben"))
+    }
+    assert len(texts) == 2

@@ -1,4 +1,4 @@
-"""A floor that is given away by its holder, and one that a person takes."""
+"""Turns of members: the tool that gives the floor, and a message that takes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def giver(name: str, *steps: object) -> motet.Agent[None]:
     return motet.Agent(name, model=Scripted(*steps, name=name), tools=["give_floor"])  # type: ignore[arg-type]
 
 
-async def test_who_has_the_floor_keeps_it_until_it_is_given_away() -> None:
+async def test_a_speaker_keeps_the_floor_until_it_gives_it_away() -> None:
     ann = giver("ann", say("hello"), call(("give_floor", {"to": "ben"})), say("ben knows"))
     ben = giver("ben", say("I know"), say("still I"))
     async with motet.open_host() as host:
@@ -32,7 +32,7 @@ async def test_who_has_the_floor_keeps_it_until_it_is_given_away() -> None:
     assert spoke == [["ann"], ["ann", "ben"], ["ben"]]
 
 
-async def test_a_floor_that_is_given_to_nobody_stays_where_it_is() -> None:
+async def test_a_floor_given_to_an_unknown_name_stays() -> None:
     ann = giver("ann", call(("give_floor", {"to": "the intern"})), say("go on"), say("again"))
     async with motet.open_host() as host:
         opened = await host.open_room(motet.Room("r", members=[ann], speakers=motet.handoff()))
@@ -45,14 +45,14 @@ async def test_a_floor_that_is_given_to_nobody_stays_where_it_is() -> None:
         assert [one.text for one in await opened.history()] == ["one", "go on", "two", "again"]
 
 
-async def test_outside_of_rooms_there_is_no_floor_to_give() -> None:
+async def test_the_floor_tool_does_nothing_outside_of_rooms() -> None:
     ann = giver("ann", call(("give_floor", {"to": "ben"})), say("then not"))
     async with motet.open_host() as host:
         result = await host.run(ann, "hello")
     assert "This is no group chat" in str(result.rows)
 
 
-async def test_a_person_who_may_interrupt_takes_the_floor_at_once() -> None:
+async def test_a_message_interrupts_the_speaker_in_mode_interrupt() -> None:
     ann = agent("ann", "never mind")
     model_of(ann).gate = trio.Event()
     room = motet.Room("r", members=[ann], speakers=motet.mentions(), mode="interrupt")
@@ -74,7 +74,7 @@ async def test_a_person_who_may_interrupt_takes_the_floor_at_once() -> None:
     ]
 
 
-def test_a_mode_that_a_room_does_not_have_is_refused() -> None:
+def test_an_unknown_mode_and_a_room_without_members_are_refused() -> None:
     with pytest.raises(ValueError, match="collect"):
         motet.Room("r", members=[agent("ann", "a")], mode="nod")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
