@@ -1,4 +1,4 @@
-"""From a failed call to what the model reads of it: progressive disclosure.
+"""The error channel: a failed call is stored whole and shown to the model in short.
 
 Invariant: reporting never fails and never takes longer than the store's deadline; a model is
 given an id only after the error is on disk. Source: seed 000, errors specification section 2.
@@ -27,13 +27,13 @@ from motet.runtime import ActorRef
 STORE_DEADLINE = 0.25
 """Seconds a run waits for the store."""
 DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
-"""The tool that shows stored errors, and its alias: its own failures are not stored."""
+"""The tool that shows stored errors, and its alias. Their own failures are not stored."""
 
 log = logger(__name__)
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """``text`` is for the model; ``error_id`` is None when nothing was stored."""
+    """A reported failure. ``text`` is for the model; ``error_id`` is None if it was not stored."""
 
     text: str
     error_id: str | None
@@ -42,7 +42,7 @@ class Reported(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False)
 class ErrorChannel:
-    """Stores failures and words them. ``store`` None: every text is the error itself.
+    """Stores failures and formats them for the model. Without a ``store``, the text is the error.
 
     ``warn(run_id, event)`` publishes an event of a run; it must not block. ``stored`` counts the
     reports that reached the store, ``failures`` those that should have.
@@ -64,7 +64,7 @@ class ErrorChannel:
         code: str = "",
         call_id: str = "",
     ) -> Reported:
-        """Word a failed call, after storing it where that works within 250 ms.
+        """Store a failed call, within 250 ms, and format it for the model.
 
         ``error``: an exception, a text, an error object; anything else as JSON has it.
         Raises nothing. Cancellation passes; the error may have been stored then.
@@ -84,7 +84,7 @@ class ErrorChannel:
     async def _stored(
         self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str, call_id: str
     ) -> str | None:
-        """The id of the stored error, or None after having said why there is none."""
+        """The id of the stored error, or None after a warning that says why."""
         trace = self.tracer.of(run_id)
         with trace.store("store", tool=request.tool_name, call_id=call_id) as span:
             why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
@@ -118,7 +118,7 @@ class ErrorChannel:
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """An error as the channel sees it; ``raw`` is whole.
+    """The parts of an error. ``raw`` is the whole error.
 
     ``text`` is redacted; of a huge one it is the beginning, and ``left_out`` counts the rest.
     """
@@ -131,7 +131,7 @@ class _Description(msgspec.Struct, frozen=True):
 
     @property
     def blank(self) -> bool:
-        """Whether it says nothing at all: there is no use in storing it."""
+        """Whether the error has neither text nor code, so that storing it is useless."""
         return not first_line(self.text) and not self.code
 
 
@@ -142,16 +142,13 @@ def _described(error: object, code: str) -> _Description:
         return _Description(
             text, left_out, code, classify(error, code), serialize_error(error, code)
         )
-    except Exception:  # an error made to be unreadable must not end the run it is reported in
+    except Exception:  # an error object may be unreadable on purpose
         name = type_name(error)
         log.warning("error_not_readable", type=name)
         return _Description(name, 0, "", "unknown", {"message": name})
 
 
-# What ``get_error_detail`` answers: a stored error whole, or why there is none to show.
-#
-# A foreign session's error is "not found", as an unknown one is (G16).
-
+# The answer of the tool ``get_error_detail``.
 
 INVALID_INPUT = "INVALID_INPUT"
 ERROR_NOT_FOUND = "ERROR_NOT_FOUND"
@@ -164,8 +161,9 @@ async def error_detail(
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 
-    The id may stand in the decoration it was shown with. Raises nothing; cancellation passes.
-    ``span`` is told what was looked up; it fails when the store does, not when there is nothing.
+    A foreign session's error is "not found", like an unknown one (G16). The id may still have the
+    decoration that it was shown with. Raises nothing; cancellation passes. ``span`` gets the
+    error's id and tool; it fails when the store does, not when there is no such error.
     """
     if not isinstance(error_id, str):
         given = "null" if error_id is None else type_name(error_id)

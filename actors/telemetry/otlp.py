@@ -27,10 +27,8 @@ from motet.protocols.version import __version__
 from motet.runtime import Actor, handles
 from motet.runtime.backoff import Backoff
 
-# Spans in the names of OpenTelemetry's conventions for generative AI; all of them stand here.
-#
-# The conventions are still "in development": when a name changes, this is the file. What they have
-# no name for is called ``motet.``.
+# Names of OpenTelemetry's conventions for generative AI. They are still "in development": a change
+# of a name is a change of this section only. Attributes outside of them begin with ``motet.``.
 
 
 Value: TypeAlias = str | int | float | list[str]
@@ -49,7 +47,7 @@ def span_name(span: Span) -> str:
 
 
 def attributes(info: TraceInfo, span: Span) -> dict[str, Value]:
-    """What is known of a span; what is not known has no attribute."""
+    """The attributes of a span; an unknown value has no attribute."""
     found: dict[str, Value | None] = {
         "gen_ai.operation.name": OPERATIONS.get(span.kind),
         "gen_ai.conversation.id": info.session,
@@ -99,7 +97,7 @@ def _model(span: Span) -> dict[str, Value | None]:
 
 
 def _store(info: TraceInfo, span: Span) -> dict[str, Value | None]:
-    """As the specification of errors names them."""
+    """The attributes of an error, named by the errors specification."""
     return {"error_id": span.error_id, "tool_name": span.tool, "session_id": info.session}
 
 
@@ -107,19 +105,19 @@ PATH = "/v1/traces"
 SPANS_AT_ONCE = 512
 """Spans in one request."""
 TEXT_AT_ONCE = 2_000_000
-"""Code points of inputs and outputs in one request, about."""
+"""Approximate code points of inputs and outputs in one request."""
 _INTERNAL, _CLIENT = 1, 3
 _UNSET, _OK, _ERROR = 0, 1, 2
 _SPAN_CODES = {"ok": _OK, "error": _ERROR, "cancelled": _UNSET, "running": _UNSET}
 
 
 def endpoint(url: str) -> str:
-    """Where traces go: a base URL gets the standard path."""
+    """The endpoint: a base URL gets the standard path."""
     return url.rstrip("/") + PATH if urlsplit(url).path in ("", "/") else url
 
 
 def portions(traces: Iterable[Trace]) -> Iterator[list[Trace]]:
-    """The same spans in portions that a collector takes: a long trace goes in several."""
+    """The same spans in requests of bounded size: a long trace takes several."""
     portion: list[Trace] = []
     spans = size = 0
     for trace in traces:
@@ -137,7 +135,7 @@ def portions(traces: Iterable[Trace]) -> Iterator[list[Trace]]:
 
 
 def body(traces: Sequence[Trace], service: str = "motet") -> bytes:
-    """One export request with all the spans of the traces that have ended."""
+    """One export request with all spans of the ended traces."""
     spans = [_span(t.info, span) for t in traces for span in t.spans if span.ended is not None]
     resource = {"service.name": service, "service.version": __version__}
     request = {
@@ -163,7 +161,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 def rejected(answer: bytes) -> tuple[int, str]:
-    """How many spans a collector did not take, and why; an answer that says nothing took all."""
+    """The number of rejected spans and the reason; an empty answer rejects none."""
     try:
         found = msgspec.json.decode(answer, type=_Answer, strict=False).partial_success
     except msgspec.MsgspecError:
@@ -189,7 +187,7 @@ def _span(info: TraceInfo, span: Span) -> JsonObject:
 
 
 def _status(span: Span) -> JsonObject:
-    """A cancellation is no error; a run that was interrupted or reached a limit has not done."""
+    """The OTLP status. A cancellation is no error; an interruption or a limit is one."""
     code = _SPAN_CODES.get(span.status, _ERROR)
     return (
         {"code": code, "message": span.error or span.status} if code == _ERROR else {"code": code}
@@ -216,22 +214,22 @@ def _nanoseconds(seconds: float) -> str:
     return str(round(seconds * 1_000_000) * 1_000)
 
 
-# Sends traces to an OpenTelemetry collector over HTTP, as OTLP/JSON.
+# The exporter: traces to an OpenTelemetry collector over HTTP, as OTLP/JSON.
 #
-# Our own few lines and not the SDK's exporter: that one wants spans of its own making, a thread and
-# another HTTP library, and drops what does not fit in its queue. Invariant: whatever the collector
-# does, no run notices; what was not delivered is counted, and is still in the database.
+# The exporter of the SDK was rejected: it wants spans of its own making, a thread and another HTTP
+# library, and drops spans that do not fit in its queue. Invariant: no run notices a failure of the
+# collector; undelivered spans are counted, and are still in the database.
 
 
 ATTEMPTS = 4
 TIMEOUT = 10.0
 """Seconds for one attempt."""
 INTERVAL = 2.0
-"""Seconds that traces wait for more."""
+"""Seconds that traces wait for others to share a request."""
 ROOM = 10_000
-"""Spans that wait, at most; then the oldest traces are dropped."""
+"""Most spans in the outbox; beyond it, the oldest traces are dropped."""
 FAREWELL = 3.0
-"""Seconds for what is left when the host stops."""
+"""Seconds for the outbox when the host stops."""
 _AGAIN = frozenset({429, 502, 503, 504})
 _BACKOFF = Backoff(1.0, most=math.inf)  # the few attempts are the limit
 _LONGEST_WAIT = 30.0
@@ -240,7 +238,7 @@ log = logger(__name__)
 
 
 class ExportFailed(MotetError):
-    """A collector did not take spans; the message says why."""
+    """A collector rejected spans; the message says why."""
 
 
 def _is_address(_: object, __: object, url: str) -> None:
@@ -251,7 +249,7 @@ def _is_address(_: object, __: object, url: str) -> None:
 
 @attrs.frozen
 class Collector:
-    """Where traces go. ``url`` without a path gets OTLP's ``/v1/traces``.
+    """A collector. A ``url`` without a path gets OTLP's ``/v1/traces``.
 
     Raises ``ConfigError`` for an address that is none.
     """
@@ -260,7 +258,7 @@ class Collector:
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
 
     async def send(self, traces: Sequence[Trace]) -> int:
-        """How many spans the collector has taken. Raises ``ExportFailed`` for the first it did not.
+        """Send traces; the number of accepted spans. Raises ``ExportFailed`` when one is rejected.
 
         A collector that is busy or away is asked again, after as long as it says, for about ten
         seconds in all; a request that it refuses is not repeated.
@@ -268,7 +266,7 @@ class Collector:
         return sum([await self.portion(portion) for portion in portions(traces)])
 
     async def portion(self, traces: Sequence[Trace]) -> int:
-        """The same for traces that fit in one request."""
+        """Send traces that fit in one request."""
         content = body(traces)
         headers = {"Content-Type": "application/json", **self.headers}
         problem = ""
@@ -300,7 +298,7 @@ def _count(traces: Sequence[Trace]) -> int:
 
 
 def _retry_after(answer: Response) -> float:
-    """Seconds that the collector asks for; a date, which hardly any sends, counts as none."""
+    """The collector's ``Retry-After`` in seconds; a date, which is rare, counts as none."""
     try:
         seconds = float(answer.headers.get("retry-after", "0"))
     except ValueError:
@@ -310,7 +308,7 @@ def _retry_after(answer: Response) -> float:
 
 @attrs.define(eq=False)
 class Outbox:
-    """Traces that wait for the exporter. ``dropped`` counts spans for which there was no room."""
+    """Traces that wait for the exporter. ``dropped`` counts spans that found no room."""
 
     waiting: deque[Trace] = attrs.field(factory=deque[Trace])
     spans: int = 0
@@ -318,7 +316,7 @@ class Outbox:
     filled: trio.Event = attrs.field(factory=trio.Event)
 
     def put(self, traces: Sequence[Trace]) -> None:
-        """Never waits, never fails."""
+        """Add a trace. Never waits, never fails."""
         for trace in traces:
             self.waiting.append(trace)
             self.spans += len(trace.spans)
@@ -338,19 +336,19 @@ class Outbox:
 
 
 class SendTraces(Request[int], frozen=True, tag="traces.send"):
-    """Send what waits now; how many spans. Raises ``ExportFailed``; what failed is given up."""
+    """Send the outbox now; the number of spans. Raises ``ExportFailed``, and drops the failed."""
 
 
 @attrs.frozen
 class ExportStatistics:
-    """Spans that a collector has taken, and those that it never got."""
+    """Counts of exported and of lost spans."""
 
     sent: int
     lost: int
 
 
 class Exporter(Actor[SendTraces]):
-    """Sends what its outbox is given, some seconds later. Its failures are logged and counted."""
+    """Sends its outbox every few seconds. Failures are logged and counted."""
 
     cleanup_budget: ClassVar[float] = FAREWELL + 1
 
@@ -397,7 +395,7 @@ class Exporter(Actor[SendTraces]):
             await self._send_quietly()
 
     async def _send_quietly(self) -> None:
-        """A crash of this actor would end runs, which a collector must not."""
+        """Catch every failure: a crash of this actor would restart its siblings and end runs."""
         try:
             await self.send(SendTraces())
         except Exception as error:

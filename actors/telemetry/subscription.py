@@ -1,7 +1,7 @@
-"""A reader of one stream in this process: the past first if it likes, then what happens.
+"""Subscriptions to a stream in this process: a replay from the journal, then live events.
 
-Invariants: a reader sees every numbered event after the one it began with exactly once, in
-order, however slow it is; it never makes the bus or another reader wait.
+:class:`Backlog` is the pure part, a bounded buffer for one slow reader; :class:`Subscription` reads
+and waits; :class:`EventJournal` reads the stored events.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from motet.actors.telemetry.event_bus import Sink, Subscribers
 from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
 from motet.protocols.host import Journal, StreamHead
 
-# What one subscriber has still to read: bounded, and it never loses a numbered event.
-#
-# Invariants: at most ``capacity`` records; those with numbers come out in order, each once. When
-# there is no room, deltas of the same message are merged, then ephemeral records are dropped, then
-# all are given up and :attr:`Backlog.behind` asks for them to be read from the journal again.
-# Pure: the subscription does the waiting and the reading.
-
 
 class Backlog:
-    """Attributes:
+    """The unread records of one subscriber: bounded, and without loss of numbered events.
+
+    It holds at most ``capacity`` records; numbered ones come out in order, each once. When it is
+    full, deltas of one message are merged, then ephemeral records are dropped, then all records
+    are given up and :attr:`behind` asks for a replay from the journal. Pure.
+
+    Attributes:
 
     last: number of the newest record taken, None before the first one is known.
     behind: numbered records after ``last`` are missing here; the journal has them.
@@ -51,11 +50,11 @@ class Backlog:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to do: to take a record, or to read the journal."""
+        """Whether the reader has work: a record to take, or the journal to read."""
         return bool(self._replayed or self._live or self.behind)
 
     def offer(self, record: EventRecord) -> None:
-        """A record that has just happened. Constant time on average, never raises."""
+        """Add a live record. Constant time on average; never raises."""
         if self.last is None and record.seq is not None:
             self.last = record.seq - 1
         if len(self._live) >= self.capacity:
@@ -66,7 +65,7 @@ class Backlog:
         self._live.append(record)
 
     def take(self) -> EventRecord | None:
-        """The next record; None when there is none, or the journal has to be read before it."""
+        """The next record; None when there is none, or the journal must be read first."""
         if self._replayed:
             return self._advance(self._replayed.popleft())
         while self._live and not self.behind:
@@ -78,7 +77,7 @@ class Backlog:
         return None
 
     def replay(self, records: Iterable[EventRecord], *, more: bool) -> None:
-        """What the journal has after ``last``; ``more``: there may be still more.
+        """Add the journal's records after ``last``; ``more``: the journal may have further ones.
 
         The caller sets :attr:`behind` to False *before* it reads: an overflow during the
         reading sets it again, and then what was read is not all there is.
@@ -90,7 +89,7 @@ class Backlog:
             self._forget_until(newest)
 
     def _forget_until(self, newest: int) -> None:
-        """Drop live records that the replay has overtaken, deltas of its messages included."""
+        """Drop live records that the replay contains, with the deltas of its messages."""
         overtaken = 0
         for n, record in enumerate(self._live, 1):
             if record.seq is not None and record.seq <= newest:
@@ -103,7 +102,7 @@ class Backlog:
         return record
 
     def _make_room(self) -> None:
-        """Free a quarter at least, so that the work is spread over many offers."""
+        """Free at least a quarter, so that the cost is spread over many offers."""
         enough = self.capacity * 3 // 4
         self._live = deque(merge(self._live))
         if len(self._live) <= enough:
@@ -118,7 +117,7 @@ class Backlog:
 
 
 def merge(records: Iterable[EventRecord]) -> list[EventRecord]:
-    """The records with neighbouring deltas of the same message made one."""
+    """The records, with adjacent deltas of one message merged."""
     made: list[EventRecord] = []
     for record in records:
         both = merged(made[-1], record) if made else None
@@ -130,7 +129,7 @@ def merge(records: Iterable[EventRecord]) -> list[EventRecord]:
 
 
 def merged(first: EventRecord, second: EventRecord) -> EventRecord | None:
-    """One delta for two that follow each other in the same message; None for all others."""
+    """The sum of two adjacent deltas of one message; None for any other pair."""
     a, b = first.event, second.event
     if not isinstance(a, TextDelta | ThinkingDelta) or type(a) is not type(b):
         return None
@@ -146,7 +145,7 @@ _PAGE = 200
 
 
 class Subscription:
-    """Iterate the records; one task at a time. Made by :func:`subscribe`, and never ends itself.
+    """An endless iterator of records for one task, made by :func:`subscribe`.
 
     A cancelled ``anext`` loses nothing: the next one goes on where it stopped.
     """
@@ -159,7 +158,7 @@ class Subscription:
 
     @property
     def dropped(self) -> int:
-        """Ephemeral records, and ones the journal failed to number, that were not seen."""
+        """The number of dropped records: ephemeral ones, and durable ones without a number."""
         return self._backlog.dropped
 
     def __repr__(self) -> str:
@@ -181,7 +180,7 @@ class Subscription:
                 await self._offered.wait()
 
     def offer(self, record: EventRecord) -> None:
-        """The sink: called by the bus."""
+        """Add a live record; the bus calls it."""
         self._backlog.offer(record)
         self._offered.set()
 
@@ -214,12 +213,9 @@ async def subscribe(
         detach()
 
 
-# Events of the past and of now: what a gateway or a command line reads them through.
-
-
 PAGE_LIMIT = 1_000
 PATIENCE = 1.0
-"""Seconds that whoever asks for a number waits for a journal that is stuck."""
+"""Seconds that :meth:`EventJournal.input` waits for a stuck journal."""
 
 
 class EventJournal:
@@ -238,7 +234,7 @@ class EventJournal:
         return self._subscribers.attach(stream, sink)
 
     async def settle(self) -> None:
-        """Wait until what was published is stored."""
+        """Wait until all events published so far are stored."""
         await self._subscribers.feed.settle()
 
     async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
@@ -249,7 +245,7 @@ class EventJournal:
         return tuple(record_of(row) for row in rows)
 
     async def input(self, stream: str, run_id: str) -> int | None:
-        """The number of the event by which an input was accepted.
+        """The number of the event that acknowledged an input.
 
         None: it is far behind the newest, or the journal cannot be written now.
         """
