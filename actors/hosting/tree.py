@@ -40,8 +40,8 @@ from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import ChildRuns
 from motet.actors.sessions.intake import Intake
-from motet.actors.sessions.recovery import Recovery, start_recoverer
-from motet.actors.sessions.resumption import load_suspended, start_resumer
+from motet.actors.sessions.recovery import Recoverer, Recovery
+from motet.actors.sessions.resumption import start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.idempotency import SqliteConversations, SqliteIdempotency
@@ -244,7 +244,7 @@ async def start_actors(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
     )
     interrupted = await _recover(recovery, stores.traces)
-    await start_recoverer(system, recovery)
+    await system.start(lambda: Recoverer(recovery), name="recovery")
     await start_resumer(system, suspended_runs)
     room_parts = RoomParts(
         table=room_table,
@@ -327,9 +327,8 @@ async def start_workers(
     gate = ApprovalGate(pending, stores.approvals, table, config.approvals)
     resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
     journal = EventJournal(readers, publisher.subscribers)
-    suspended_runs = await load_suspended(
-        stores.approvals, pending, table, resolver, journal, events
-    )
+    suspended_runs = SuspendedRuns(stores.approvals, pending, table, resolver, journal, events)
+    await suspended_runs.load()
     models = await system.start(
         lambda: (
             Models(generations.find, generations.finders)

@@ -90,13 +90,13 @@ class ChildRuns:
         assert start_soon is not None
         run = await self._new(ctx, parent, await self._named(parent, agent), text)
         run.lineage.in_background, child = True, Child(run, label)
-        family = parent.lineage.children = parent.lineage.children or ChildSet()
+        children = parent.lineage.children = parent.lineage.children or ChildSet()
         try:
-            start_soon(self._in_background, ctx, parent, family, child, name=run.id)
+            start_soon(self._in_background, ctx, parent, children, child, name=run.id)
         except BaseException:  # the parent's session has ended
             _close(run)
             raise
-        family.begins(child)
+        children.begins(child)
         try:
             await child.begun.wait()
         except BaseException:
@@ -129,7 +129,7 @@ class ChildRuns:
         return self._table.runs[ctx.run_id].agent.profile.team
 
     async def _in_background(
-        self, ctx: Context[object], parent: Run, family: ChildSet, child: Child
+        self, ctx: Context[object], parent: Run, children: ChildSet, child: Child
     ) -> None:
         """A task of the parent's session, which owns one child."""
         run = child.run
@@ -147,9 +147,9 @@ class ChildRuns:
                     await self._publish_end(ctx, parent, run)
             finally:
                 if child.begun.is_set():
-                    family.ends(child)
+                    children.ends(child)
                 else:
-                    family.never_began(child)
+                    children.never_began(child)
                 child.begun.set()
                 child.gone.set()
 
@@ -261,24 +261,24 @@ _LOOK = (
 )
 
 
-def child_tools(children: ChildRuns) -> list[Tool]:
+def child_tools(runs: ChildRuns) -> list[Tool]:
     """``spawn`` and ``subagents``, for the run that calls them."""
 
     async def spawn(
         ctx: Context[object], task: Annotated[str, Length(1)], agent: str = "", label: str = ""
     ) -> str:
-        child = await children.spawn(ctx, agent, task, label)
+        child = await runs.spawn(ctx, agent, task, label)
         return f"Started {_who(child)}. Its result will come to you by itself."
 
     async def subagents(
         ctx: Context[object], action: Literal["list", "status", "cancel"] = "list", id: str = ""
     ) -> str:
-        family = children.background(ctx)
+        children = runs.background(ctx)
         if action == "list":
-            return "\n".join(map(_line, family.members.values())) or "You have started none."
-        child = family.members.get(id)
+            return "\n".join(map(_line, children.members.values())) or "You have started none."
+        child = children.members.get(id)
         if child is None:
-            known = ", ".join(family.members) or "none"
+            known = ", ".join(children.members) or "none"
             raise ToolRetry(f"You have no sub-agent {id!r}. You have started: {known}")
         if action == "cancel":
             child.told = True  # by the result of this call, whenever it ends

@@ -54,27 +54,19 @@ def body_hash(session: str, agent: str, text: str) -> str:
     return sha256(msgspec.msgpack.encode((session, agent, text))).hexdigest()
 
 
+@attrs.frozen(eq=False)
 class Intake:
     """Brings inputs to the sessions of one host.
 
     ``registry`` gives the one in force: a reload replaces it.
     """
 
-    def __init__(
-        self,
-        table: RunTable,
-        store: ActorRef[SessionStoreMessage],
-        router: ActorRef[RouterMessage],
-        registry: Callable[[], AgentRegistry],
-        resolver: Resolver,
-        services: Services,
-    ) -> None:
-        self._table = table
-        self._store = store
-        self._router = router
-        self._registry = registry
-        self._resolver = resolver
-        self._services = services
+    _table: RunTable
+    _store: ActorRef[SessionStoreMessage]
+    _router: ActorRef[RouterMessage]
+    _registry: Callable[[], AgentRegistry]
+    _resolver: Resolver
+    _services: Services
 
     async def new_run(
         self,

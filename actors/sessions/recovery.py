@@ -40,7 +40,7 @@ from motet.protocols.messages import Request
 from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
-from motet.runtime import Actor, ActorRef, System, handles
+from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
@@ -377,7 +377,3 @@ class Recoverer(Actor[HeldSessions]):
 
     async def on_stop(self) -> None:
         await self._recovery.settled()
-
-
-async def start_recoverer(system: System, recovery: Recovery) -> None:
-    await system.start(lambda: Recoverer(recovery), name="recovery")

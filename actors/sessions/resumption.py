@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import RunTable, SuspendedRun
+from motet.actors.runs.table import SuspendedRun
 from motet.actors.sessions.session import wake
 from motet.protocols.approvals import (
-    ApprovalProtocol,
     ExpireApproval,
     GetApproval,
     ListApprovals,
@@ -24,12 +21,11 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
-from motet.runtime import Actor, ActorRef, System, handles
+from motet.runtime import Actor, System, handles
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
-    from motet.actors.agents.registry import Resolver
-    from motet.actors.telemetry.subscription import EventJournal
+    pass
 
 
 ALL = 1_000
@@ -190,20 +186,6 @@ class Resumer(Actor[PendingCount]):
         table = self._runs.table
         table.finish(run, run.ends_as("waiting", suspended.blocked))
         table.suspend(suspended)
-
-
-async def load_suspended(
-    approvals: ActorRef[ApprovalProtocol],
-    pending_approvals: PendingApprovals,
-    table: RunTable,
-    resolver: Resolver,
-    journal: EventJournal,
-    events: RunEvents,
-) -> SuspendedRuns:
-    """Find the suspended runs of the last host; before recovery, which leaves them alone."""
-    suspended_runs = SuspendedRuns(approvals, pending_approvals, table, resolver, journal, events)
-    await suspended_runs.load()
-    return suspended_runs
 
 
 async def start_resumer(system: System, suspended_runs: SuspendedRuns) -> None:
