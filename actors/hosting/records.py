@@ -318,16 +318,16 @@ class Records:
 
     def status(self) -> HostStatus:
         parts, publisher = self._parts, self._stores.publisher
-        slots = parts.table.slots.values()
+        queues = parts.table.queues.values()
         return HostStatus(
             instance=parts.instance,
             version=__version__,
             time=wall_time(),
             started=parts.started,
             agents=len(self.agents()),
-            live_sessions=len(slots),
-            running=sum(len(slot.running) for slot in slots),
-            queued=sum(len(slot.queue) for slot in slots),
+            live_sessions=len(queues),
+            running=sum(len(queue.running) for queue in queues),
+            queued=sum(len(queue.inputs) for queue in queues),
             dropped_events=publisher.dropped + publisher.subscribers.dropped,
         )
 

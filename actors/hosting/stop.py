@@ -105,7 +105,7 @@ class Stops:
             waits = run.state in NOT_BEGUN and not run.is_part
             if not waits or run.carried.durable:
                 continue
-            queue = table.slot(run.session).queue
+            queue = table.queue(run.session).inputs
             if run.input.key is not None and run in queue and self._resumable:
                 queue.remove(run)
                 table.finish(run, run.ends_as("interrupted", SHUTDOWN))

@@ -186,7 +186,7 @@ async def open_tree(
                     yield parts
                 finally:
                     parts.gateway.log_tail.detach()
-                    table.cancel(list(table.slots), "the host is closing")
+                    table.cancel(list(table.queues), "the host is closing")
         finally:
             table.close("the host has closed")
             # Awaits while being cancelled: connections and files have to be closed.

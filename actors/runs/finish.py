@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from motet.actors.runs.queue import Slot
+from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import remember
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
@@ -93,12 +93,12 @@ class Outcome:
         )
 
 
-async def store(outcome: Outcome, slot: Slot, services: Services) -> None:
+async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> None:
     """Store what earlier runs could not, then this run; keep what still can't be stored.
 
     In one transaction with its terminal event, so that a crash leaves both or neither.
     """
-    run, finish, unsaved = outcome.run, outcome.finish, slot.unsaved
+    run, finish, unsaved = outcome.run, outcome.finish, queue.unsaved
     last = FinishRun(
         run_id=run.id,
         status=finish.status,
@@ -111,7 +111,7 @@ async def store(outcome: Outcome, slot: Slot, services: Services) -> None:
     )
     unsaved.append(last)
     try:
-        async with slot.storing():
+        async with queue.storing():
             while unsaved:
                 await services.store.ask(unsaved[0])
                 del unsaved[0]

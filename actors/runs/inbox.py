@@ -15,7 +15,7 @@ import trio
 
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.publisher import RunPublisher
-from motet.actors.runs.queue import Slot
+from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Child, ChildSet, Run
 from motet.actors.runs.services import Services
@@ -38,14 +38,14 @@ BUDGET = 5.0
 """Seconds to put on record that an input has entered, also while the run is being cancelled."""
 
 
-class Steering:
+class SteeringInbox:
     """The inputs that steer one run."""
 
     def __init__(
-        self, run: Run, slot: Slot, services: Services, hooks: RunHooks, turn: Turn
+        self, run: Run, queue: SessionQueue, services: Services, hooks: RunHooks, turn: Turn
     ) -> None:
         self._run = run
-        self._slot = slot
+        self._queue = queue
         self._services = services
         self._hooks = hooks
         self._turn = turn
@@ -58,9 +58,9 @@ class Steering:
 
         What they do not let pass as a text becomes a run of its own, which they then decide on.
         """
-        if not self._slot.queue or not self._hooks.guard_input:
+        if not self._queue.inputs or not self._hooks.guard_input:
             return
-        for one in self._slot.steering(self._run.id):
+        for one in self._queue.steering(self._run.id):
             if one.id not in self._admitted:
                 text = await self._passed(one)
                 if text is None:
@@ -77,12 +77,12 @@ class Steering:
 
     def offer(self) -> None:
         """Let the turn have what has come in and was let pass; what was dropped is taken back."""
-        if not self._offered and not self._slot.queue:
+        if not self._offered and not self._queue.inputs:
             return
         turn, before = self._turn, {id(message) for _, message in self._offered}
         self.release()
         turn.waiting = [message for message in turn.waiting if id(message) not in before]
-        runs = self._slot.steering(self._run.id)
+        runs = self._queue.steering(self._run.id)
         if self._hooks.guard_input:
             runs = [one for one in runs if one.id in self._admitted]
         others = len(turn.waiting)
@@ -101,12 +101,12 @@ class Steering:
             return
         taken, self._offered = tuple(one for one, _ in self._offered), []
         for one in taken:
-            self._slot.queue.remove(one)
+            self._queue.inputs.remove(one)
             one.move("enter")
             self._unheard.append((one.input.principal.user, self._text(one)))
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
-                async with self._slot.storing():
+                async with self._queue.storing():
                     await self._store(taken)
         finally:
             for one in taken:
@@ -137,7 +137,7 @@ class Steering:
         ids = tuple(one.id for one in taken)
         # What is not stored by now is with the run's end, as its rows are.
         late = [FinishRun(one, "steered", (), detail=self._into) for one in ids]
-        self._slot.unsaved += late
+        self._queue.unsaved += late
         try:
             await self._services.store.ask(EnterRun(self._run.id, step, rows, ids))
         except Exception as error:
@@ -145,7 +145,7 @@ class Steering:
             await self._services.events.warn(self._run, "transcript", message)
         else:
             for end in late:
-                self._slot.unsaved.remove(end)
+                self._queue.unsaved.remove(end)
         for one in taken:
             await self._services.events.emit(one, events.InputSteered(self._run.id))
 
@@ -160,12 +160,12 @@ class Steering:
 WHY = "its caller has ended"
 
 
-class Hearing:
+class ChildInbox:
     """Of one run. Costs nothing while it has no children."""
 
-    def __init__(self, run: Run, slot: Slot, turn: Turn, publisher: RunPublisher) -> None:
+    def __init__(self, run: Run, queue: SessionQueue, turn: Turn, publisher: RunPublisher) -> None:
         self._run = run
-        self._slot = slot
+        self._queue = queue
         self._turn = turn
         self._publisher = publisher
         self._earlier: tuple[EndedChild, ...] = ()
@@ -188,7 +188,7 @@ class Hearing:
         if family is not None and family.has_news:
             self._turn.inject(*(child_notice(ended(child)) for child in family.take()))
 
-    async def before_end(self, response: ModelResponse, steering: Steering) -> None:
+    async def before_end(self, response: ModelResponse, steering: SteeringInbox) -> None:
         """Wait for children before an answer that would be the last one. Cancellable.
 
         A text that steers the run ends the waiting too.
@@ -203,7 +203,7 @@ class Hearing:
             self._publisher.partial = ""
         self.take()
 
-    async def _settled(self, family: ChildSet, steering: Steering) -> None:
+    async def _settled(self, family: ChildSet, steering: SteeringInbox) -> None:
         while True:
             await family.settled(self._is_steered)
             if not self._is_steered() or family.has_news:
@@ -213,7 +213,7 @@ class Hearing:
                 return
 
     def _is_steered(self) -> bool:
-        return bool(self._slot.steering(self._run.id))
+        return bool(self._queue.steering(self._run.id))
 
     async def end(self) -> None:
         """End all that are alive, and wait. Shield it."""

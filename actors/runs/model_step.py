@@ -36,7 +36,7 @@ from motet.protocols.models import (
 from motet.protocols.tools import ToolSpec
 
 
-class Thinker:
+class ModelStep:
     """The model of one run.
 
     Attributes:

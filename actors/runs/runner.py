@@ -19,11 +19,11 @@ from motet.actors.errors.tracker import Failures, failures_before
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.finish import Outcome, learn, store
 from motet.actors.runs.hooks import RunHooks
-from motet.actors.runs.inbox import Hearing, Steering
-from motet.actors.runs.model_step import Thinker
+from motet.actors.runs.inbox import ChildInbox, SteeringInbox
+from motet.actors.runs.model_step import ModelStep
 from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
-from motet.actors.runs.queue import Slot
+from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import recall_of_turn as recall
 from motet.actors.runs.resume import counted, fresh_budget, resume_turn
 from motet.actors.runs.run import Run
@@ -47,17 +47,19 @@ FINISH_BUDGET = 5.0
 WITHHELD = "[Input withheld: its gates have not let it pass]"
 
 
-class TurnRunner:
+class Runner:
     """Drives one run from its input to its terminal event. Use once.
 
     ``first``: it is the first run since the session's actor began.
     """
 
-    def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
+    def __init__(
+        self, run: Run, queue: SessionQueue, services: Services, *, first: bool = False
+    ) -> None:
         services.toolkits.refresh(run)
         run.model = services.toolkits.model_of(run)
         self.run = run
-        self.slot = slot
+        self.queue = queue
         self.services = services
         self.toolkit = services.toolkits.of(run)
         self.first = first
@@ -78,9 +80,11 @@ class TurnRunner:
         run.lineage.budget = self.turn.budget
         self.publisher = RunPublisher(run, services.events)
         self.output = RunOutput(run, services, self.turn)
-        self.thinker = Thinker(run, services, self.hooks, self.turn, self.publisher, self.output)
-        self.hearing = Hearing(run, slot, self.turn, self.publisher)
-        self.steering = Steering(run, slot, services, self.hooks, self.turn)
+        self.model_step = ModelStep(
+            run, services, self.hooks, self.turn, self.publisher, self.output
+        )
+        self.child_inbox = ChildInbox(run, queue, self.turn, self.publisher)
+        self.inbox = SteeringInbox(run, queue, services, self.hooks, self.turn)
         self.suspension = Suspension(run, services, self.turn, self.publisher, self.trace)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
@@ -97,7 +101,7 @@ class TurnRunner:
     @property
     def history(self) -> tuple[ChatMessage, ...]:
         """The stored rows before this run, as far as they have no summary."""
-        return self.thinker.view.history
+        return self.model_step.view.history
 
     async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""
@@ -117,7 +121,7 @@ class TurnRunner:
         """End the run in one of three ways: it is suspended, left to the next host, or over."""
         if self.run.lineage.children is not None:
             with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
-                await self.hearing.end()
+                await self.child_inbox.end()
         finish = finish or self._stop()
         if finish.status == "waiting" and not await self.suspension.suspend(self.batch):
             # Either it could not be stored, or a stop came meanwhile: it is over after all.
@@ -138,7 +142,7 @@ class TurnRunner:
             finish.status, finish.output, error=outcome.failed_as, error_id=outcome.error_id
         )
         result = outcome.result()
-        self.steering.release()
+        self.inbox.release()
         # From here on nothing waits: who is woken by the end finds the run suspended already.
         self.services.table.finish(self.run, result)
         self.suspension.publish()
@@ -149,13 +153,13 @@ class TurnRunner:
         run, turn, suspension = self.run, self.turn, self.suspension
         if self.batch is not None:
             await self.batch.report_cut()
-        self.hearing.conclude()
+        self.child_inbox.conclude()
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
         pending = await suspension.pending() if run.carried.has_approval else ()
         outcome = self._outcome(finish)
-        await store(outcome, self.slot, self.services)
+        await store(outcome, self.queue, self.services)
         if pending:
             await suspension.withdrawn(pending)
         if finish.status == "completed":
@@ -208,10 +212,10 @@ class TurnRunner:
         decision = self._next or await self._begin()
         if self._next is not None:
             await self._load()
-            await self.hearing.take_up(self.services.store)
+            await self.child_inbox.take_up(self.services.store)
             await self._tell_start(again=True)
         await self._prepare()
-        self.thinker.recalled = await recall(self.services, self.run)
+        self.model_step.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
             match decision:
@@ -249,7 +253,7 @@ class TurnRunner:
         """``again``: after another host, or after it was suspended."""
         run = self.run
         if run.carried.start_published is False or not again:
-            await self.publisher.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
+            await self.publisher.emit(events.RunStarted(run.agent.name, self.model_step.full_name))
         if again:
             await self.publisher.emit(events.RunResumed(self.publisher.messages))
 
@@ -277,7 +281,7 @@ class TurnRunner:
         )
         if run.workspace is not None:  # a child in the folder that it has in common with its caller
             prepared = attrs.evolve(prepared, folder=run.workspace)
-        self.thinker.prepared, run.workspace = prepared, prepared.folder
+        self.model_step.prepared, run.workspace = prepared, prepared.folder
         for problem in prepared.problems:
             await self.services.events.warn(run, "bootstrap", problem, grave=False)
         for problem in await self.toolkit.mcp.prepare(run.agent.name):
@@ -293,24 +297,24 @@ class TurnRunner:
 
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
-        self._ended_beside = self.slot.ended
-        async with self.slot.storing():  # or rows would be found twice
+        self._ended_beside = self.queue.ended
+        async with self.queue.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
-            rows = found.rows + self._late if self.slot.unsaved else found.rows
+            rows = found.rows + self._late if self.queue.unsaved else found.rows
             scan = self.services.contexts.scan(self.run.session)
-        self.thinker.view = self.thinker.view.rebased(rows, found.summary, scan)
+        self.model_step.view = self.model_step.view.rebased(rows, found.summary, scan)
 
     @property
     def _late(self) -> tuple[ChatMessage, ...]:
         """The rows of earlier runs that could not be stored yet."""
-        return tuple(row for end in self.slot.unsaved for row in end.rows)
+        return tuple(row for end in self.queue.unsaved for row in end.rows)
 
     async def _failures(self) -> Failures | None:
         """What the session's transcript counts against this run, with what its own rows do.
 
         What nobody has answered yet counts, also when its rows have a summary by now.
         """
-        view, needs_review = self.thinker.view, False
+        view, needs_review = self.model_step.view, False
         rows, summary = view.history, view.summary
         if not (summary or self._next or view.scan.extended_to(rows).any_failed):
             return None
@@ -326,10 +330,10 @@ class TurnRunner:
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
         await self.publisher.emit(events.Activity("waiting_model", decision.iteration))
-        if self.slot.ended != self._ended_beside:
+        if self.queue.ended != self._ended_beside:
             await self._load()  # what a run beside this one has said comes before this turn
         try:
-            response = await self.thinker.answer(decision)
+            response = await self.model_step.answer(decision)
         except OverBudget as over:
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
@@ -338,10 +342,10 @@ class TurnRunner:
             return await self._entered(settled)
         response = settled
         if self.run.lineage.children is not None:
-            await self.hearing.before_end(response, self.steering)
+            await self.child_inbox.before_end(response, self.inbox)
         if not response.calls:
-            await self.steering.admit()
-            self.steering.offer()
+            await self.inbox.admit()
+            self.inbox.offer()
         if not self.turn.is_last(response):
             return await self._take(response, whole=False)
         draft = self.turn.draft
@@ -354,9 +358,9 @@ class TurnRunner:
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Go on with an answer; one that was cut off is said when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
-        self.steering.offer()
+        self.inbox.offer()
         decision = self.turn.answered(response, whole=whole)
-        await self.steering.record()
+        await self.inbox.record()
         self.publisher.before = draft = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
         if heard and not draft:
@@ -365,10 +369,10 @@ class TurnRunner:
 
     async def _observe(self, results: list[CallResult]) -> Decision:
         """Go on with the results of calls, and with what has come in meanwhile."""
-        self.hearing.take()
-        self.steering.offer()
+        self.child_inbox.take()
+        self.inbox.offer()
         decision = self.turn.observed(results, wall_time())
-        await self.steering.record()
+        await self.inbox.record()
         return await self._entered(decision)
 
     async def _entered(self, decision: Decision) -> Decision:
@@ -378,7 +382,7 @@ class TurnRunner:
         if isinstance(last, UserMessage) and last.note == "injected":
             for step in range(len(rows) - 2, len(rows)):
                 await self.services.journal.note(self.run.id, step, rows[step])
-        for author, text in self.steering.heard():
+        for author, text in self.inbox.heard():
             await self.publisher.say("user", author, text)
         return decision
 
@@ -396,10 +400,12 @@ class TurnRunner:
             await self.services.events.warn(run, "transcript", message)
         self.turn.loops.kinds = self.toolkit.catalog.kinds(agent.name)
         self.output.change_agent()
-        self.thinker.change_agent()
+        self.model_step.change_agent()
         await self._prepare()
-        self.thinker.recalled = await recall(self.services, run)
-        await self.publisher.emit(events.AgentChanged(agent.name, self.thinker.full_name, before))
+        self.model_step.recalled = await recall(self.services, run)
+        await self.publisher.emit(
+            events.AgentChanged(agent.name, self.model_step.full_name, before)
+        )
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""
@@ -424,7 +430,7 @@ class TurnRunner:
         results = await self.batch.execute(intent)
         if self.batch.states.has_any("suspended"):
             return []
-        await self.steering.admit()
+        await self.inbox.admit()
         self.batch = None
         return list(results)
 

@@ -18,9 +18,8 @@ import attrs
 import trio
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.runs import queue as lineup
 from motet.actors.runs.lifecycle import OUT_OF_QUEUE
-from motet.actors.runs.queue import Slot
+from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.tools.tool import held_by
 from motet.protocols.approvals import StoredSuspendedRun
@@ -130,7 +129,7 @@ class RunTable:
         self.modes: dict[str, QueueMode] = {}
         self.models: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
-        self.slots = OrderedDict[str, Slot]()  # the one first that was used least lately
+        self.queues = OrderedDict[str, SessionQueue]()  # the one first that was used least lately
         self.suspended: dict[str, dict[str, SuspendedRun]] = {}
         self.held: set[str] = set()
         self.draining = trio.Event()
@@ -143,41 +142,41 @@ class RunTable:
         self.rules = rules
 
     def __repr__(self) -> str:
-        return f"<RunTable runs={len(self.runs)} sessions={len(self.slots)}>"
+        return f"<RunTable runs={len(self.runs)} sessions={len(self.queues)}>"
 
     @cached_property
     def now(self) -> Callable[[], float]:
         """What ``trio.current_time`` asks in the end."""
         return trio.lowlevel.current_clock().current_time
 
-    def slot(self, session: str) -> Slot:
-        slot = self.slots.get(session)
-        if slot is None:
-            slot = self.slots[session] = Slot(session, group=is_group(session))
-            slot.touched = self.now()
-        return slot
+    def queue(self, session: str) -> SessionQueue:
+        queue = self.queues.get(session)
+        if queue is None:
+            queue = self.queues[session] = SessionQueue(session, group=is_group(session))
+            queue.touched = self.now()
+        return queue
 
     def idle(self, since: float, most: int) -> list[str]:
         """Sessions at rest, the one first that was used least lately: all that were since before
         ``since``, and as many as there are more than ``most``.
         """
         found: list[str] = []
-        spare = len(self.slots) - most
-        for session, slot in self.slots.items():
-            if slot.touched >= since and len(found) >= spare:
+        spare = len(self.queues) - most
+        for session, queue in self.queues.items():
+            if queue.touched >= since and len(found) >= spare:
                 break
-            if slot.idle:
+            if queue.idle:
                 found.append(session)
         return found
 
-    def _touch(self, slot: Slot) -> None:
-        slot.touched = self.now()
-        self.slots.move_to_end(slot.session)
+    def _touch(self, queue: SessionQueue) -> None:
+        queue.touched = self.now()
+        self.queues.move_to_end(queue.session)
 
     def active(self, session: str, author: str = "") -> Run | None:
         """The run that goes on in a session, of several the author's newest, or the newest."""
-        slot = self.slots.get(session)
-        return lineup.target(slot, author) if slot is not None else None
+        queue = self.queues.get(session)
+        return queue.newest(author) if queue is not None else None
 
     def toolkit_of(self, run_id: str) -> Toolkit | None:
         """What a live run works with, if it has something of its own."""
@@ -186,8 +185,8 @@ class RunTable:
 
     def actor(self, session: str) -> ActorRef[SessionMessage] | None:
         """The session's actor if it is known and alive."""
-        slot = self.slots.get(session)
-        found = slot.actor if slot is not None else None
+        queue = self.queues.get(session)
+        found = queue.actor if queue is not None else None
         return found if found is not None and found.is_alive else None
 
     def opened(self, session: str) -> ActorRef[SessionMessage] | None:
@@ -210,15 +209,15 @@ class RunTable:
         """
         if self.draining.is_set() and not run.is_part:
             raise ShuttingDown("the host is shutting down: try again when it is back")
-        slot = self.slot(run.session)
+        queue = self.queue(run.session)
         waits = run.session in self.suspended or run.session in self.held
-        busy = bool(slot.queue or slot.running or slot.arriving) or waits
-        lineup.check(slot, run, self.rules, busy=busy)
+        busy = bool(queue.inputs or queue.running or queue.arriving) or waits
+        queue.check(run, self.rules, busy=busy)
         self._admitted += 1
         run.admission = self._admitted
         run.move("register")
-        slot.arriving += 1
-        self._touch(slot)
+        queue.arriving += 1
+        self._touch(queue)
         self.runs[run.id] = run
         if run.pending is not None:
             self.pending_inputs.remove(run.pending)
@@ -228,7 +227,7 @@ class RunTable:
     def refuse(self, run: Run) -> None:
         """Forget a run whose input was not stored (or had been stored before)."""
         if run.state in ("arriving", "overtaken"):
-            self.slot(run.session).arriving -= 1
+            self.queue(run.session).arriving -= 1
             run.end(run.ends_as("dropped", "the input was not stored"))
             self.runs.pop(run.id, None)
 
@@ -237,38 +236,38 @@ class RunTable:
 
         One that a stop has overtaken on its way is dropped.
         """
-        slot = self.slot(run.session)
-        slot.arriving -= 1
+        queue = self.queue(run.session)
+        queue.arriving -= 1
         run.move("store")
         if run.state == "dropped":
-            slot.dropped.append(run)
+            queue.dropped.append(run)
             return "drop"
-        way = lineup.arrive(slot, run, self.rules, self._most(slot), self.now())
+        way = queue.arrive(run, self.rules, self._most(queue), self.now())
         self._nudge(run)
         return way
 
-    def advance(self, slot: Slot) -> None:
+    def advance(self, queue: SessionQueue) -> None:
         """Decide what is held no more, what is dropped and what starts; its actor carries it out.
 
         So that holds from now on, whenever the actor gets to it.
         """
-        if slot.queue:
-            self._ripen(slot)
-            lineup.drop_strays(slot, self.runs)
-            while (run := self.start_next(slot)) is not None:
-                slot.starting.append(run)
+        if queue.inputs:
+            self._ripen(queue)
+            queue.drop_strays(self.runs)
+            while (run := self.start_next(queue)) is not None:
+                queue.starting.append(run)
 
-    def _ripen(self, slot: Slot) -> None:
+    def _ripen(self, queue: SessionQueue) -> None:
         """Place inputs that were held, in case their senders type on."""
-        held = [run for run in slot.queue if run.placement.burst and not run.placement.placed]
+        held = [run for run in queue.inputs if run.placement.burst and not run.placement.placed]
         if held:
-            lineup.ripen(slot, held, self._most(slot), self.now())
+            queue.ripen(held, self._most(queue), self.now())
             for run in held:
                 self._nudge(run)
 
-    def _most(self, slot: Slot) -> int:
+    def _most(self, queue: SessionQueue) -> int:
         """Runs that may go on at once; one that is suspended has its place."""
-        return lineup.limit(slot, self.rules, len(self.suspended.get(slot.session, ())))
+        return queue.limit(self.rules, len(self.suspended.get(queue.session, ())))
 
     def _nudge(self, run: Run) -> None:
         """Have the run that an input is to enter look at it, if it waits for its children."""
@@ -276,20 +275,20 @@ class RunTable:
         if steered is not None and steered.lineage.children is not None:
             steered.lineage.children.nudge()
 
-    def start_next(self, slot: Slot) -> Run | None:
+    def start_next(self, queue: SessionQueue) -> Run | None:
         """The next queued run, now at work; None when none waits, or enough are at work.
 
         Inputs that it answers too have ended, as far as this table knows.
         """
-        if not slot.queue or slot.session in self.held:
+        if not queue.inputs or queue.session in self.held:
             return None
-        if self.draining.is_set() and not any(run.is_part for run in slot.queue):
+        if self.draining.is_set() and not any(run.is_part for run in queue.inputs):
             return None
-        batch = lineup.take(slot, self._most(slot), self.now())
+        batch = queue.take_next(self._most(queue), self.now())
         if not batch:
             return None
         run, *others = batch
-        slot.running.append(run)
+        queue.running.append(run)
         run.move("start")
         if run.stop_reason:  # its caller wanted its end while it was queued
             run.move("stop")
@@ -304,7 +303,7 @@ class RunTable:
         run.admission = self._admitted
         run.move("restore")
         self.held.add(run.session)
-        self.slot(run.session).queue.append(run)
+        self.queue(run.session).inputs.append(run)
         self.runs[run.id] = run
 
     def suspend(self, suspended: SuspendedRun) -> None:
@@ -319,21 +318,21 @@ class RunTable:
         del self.suspended[run.session][run.id]
         if not self.suspended[run.session]:
             del self.suspended[run.session]
-        slot = self.slot(run.session)
+        queue = self.queue(run.session)
         self._admitted += 1
         run.admission = self._admitted
-        slot.running.append(run)
+        queue.running.append(run)
         run.move("resume")
-        self._touch(slot)
+        self._touch(queue)
         self.runs[run.id] = run
 
     def finish(self, run: Run, result: RunResult[Any]) -> None:
         """End a run and free its session."""
-        slot = self.slot(run.session)
-        if run in slot.running:
-            slot.running.remove(run)
-            slot.ended += 1
-        self._touch(slot)
+        queue = self.queue(run.session)
+        if run in queue.running:
+            queue.running.remove(run)
+            queue.ended += 1
+        self._touch(queue)
         run.end(result)
         self.runs.pop(run.id, None)
 
@@ -364,13 +363,13 @@ class RunTable:
         active: list[Run] = []
         dropped: list[Run] = []
         for run in runs:
-            slot = self.slot(run.session)
-            queued = [run] if run in slot.queue else []
+            queue = self.queue(run.session)
+            queued = [run] if run in queue.inputs else []
             if not queued and run.state in OUT_OF_QUEUE:
                 active.append(run)
-                queued = [one for one in slot.steering(run.id) if one.author == run.author]
+                queued = [one for one in queue.steering(run.id) if one.author == run.author]
             for one in queued:
-                slot.queue.remove(one)
+                queue.inputs.remove(one)
             dropped += queued
         for run in dropped:
             run.drop(reason, by_user=by_user)

@@ -19,7 +19,7 @@ from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.errors.log import logger
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.run import Run
-from motet.actors.runs.runner import TurnRunner
+from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Turn
 from motet.actors.sessions.memory_flush import AskModel, MemoryFlush, memory_executor, memory_tools
@@ -171,9 +171,9 @@ class CompactionJob:
     turn: Turn | None = None
 
     @classmethod
-    def after_run(cls, runner: TurnRunner) -> CompactionJob:
-        thinker = runner.thinker
-        return cls(runner.run, thinker.view, thinker.around, thinker.prepared, runner.turn)
+    def after_run(cls, runner: Runner) -> CompactionJob:
+        model_step = runner.model_step
+        return cls(runner.run, model_step.view, model_step.around, model_step.prepared, runner.turn)
 
     @classmethod
     def on_request(cls, run: Run, prepared: Workspace) -> CompactionJob:

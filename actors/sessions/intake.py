@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.runs import queue as lineup
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Input, PendingInput, Run
 from motet.actors.runs.services import Services
@@ -222,9 +221,9 @@ class Intake:
             return Ack(accepted.run_id, "duplicate")
         # It is on disk. Nothing awaits from here on, so that no cancellation comes in between.
         way = table.enqueue(run)
-        slot = table.slot(run.session)
-        table.advance(slot)
-        ack = lineup.told(slot, run, way, table.runs)
+        queue = table.queue(run.session)
+        table.advance(queue)
+        ack = queue.ack(run, way, table.runs)
         if not wake(table, run.session) and not self._router.is_alive:
             table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._router.path, "no session is run any more")

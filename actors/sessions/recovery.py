@@ -309,10 +309,10 @@ class Recovery:
     async def _interrupt(self, one: _Resumable, why: str) -> tuple[RunInfo, ...]:
         """End a queued run as interrupted; its record."""
         run, ended = one.run, tuple[RunInfo, ...]()
-        slot = self.table.slot(run.session)
-        if run not in slot.queue:
+        queue = self.table.queue(run.session)
+        if run not in queue.inputs:
             return ()
-        slot.queue.remove(run)
+        queue.inputs.remove(run)
         try:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:

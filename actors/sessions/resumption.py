@@ -179,7 +179,7 @@ class Resumer(Actor[PendingCount]):
         if found is None:
             table.finish(run, run.ends_as("dropped", "it is not suspended any more"))
         else:
-            table.slot(run.session).starting.append(run)
+            table.queue(run.session).starting.append(run)
         wake(table, run.session)
 
     def _suspend_again(self, run: Run, suspended: SuspendedRun) -> None:

@@ -66,8 +66,8 @@ class Router(Actor[RouterMessage]):
             )
         self.services.table.opener = self._opened
         # After a crash: the queues are still there, and perhaps no other input will ever come.
-        for key, slot in tuple(self.services.table.slots.items()):
-            if slot.waits:
+        for key, queue in tuple(self.services.table.queues.items()):
+            if queue.has_work:
                 self._opened(key)
 
     async def on_stop(self) -> None:
@@ -75,8 +75,8 @@ class Router(Actor[RouterMessage]):
         table.opener = None
         if self.ref.is_alive:
             return  # it restarts: the next router has the same queues
-        for slot in tuple(table.slots.values()):
-            for run in slot.give_up(gone := "no session is run any more"):
+        for queue in tuple(table.queues.values()):
+            for run in queue.give_up(gone := "no session is run any more"):
                 table.finish(run, run.ends_as("cancelled", gone))
 
     @handles(Resolve)
@@ -97,13 +97,13 @@ class Router(Actor[RouterMessage]):
 
     def on_child_end(self, name: str, error: Exception | None) -> None:
         """Inputs that came too late for a session's actor are for its next one."""
-        slot = self.services.table.slots.get(unquote(name))
-        if slot is None or not slot.waits:
+        queue = self.services.table.queues.get(unquote(name))
+        if queue is None or not queue.has_work:
             return
         if error is None:
-            self._opened(slot.session)
+            self._opened(queue.session)
             return
-        for run in slot.give_up(f"its session did not start: {error!r}"):
+        for run in queue.give_up(f"its session did not start: {error!r}"):
             self.start_soon(drop, run, self.services)
 
     def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
@@ -122,8 +122,8 @@ class Router(Actor[RouterMessage]):
         elif not session.is_alive:
             return None
         table = self.services.table
-        table.slot(key).actor = session
-        if len(table.slots) > MOST:
+        table.queue(key).actor = session
+        if len(table.queues) > MOST:
             self._crowded.set()
         return session
 
@@ -139,7 +139,7 @@ class Router(Actor[RouterMessage]):
             self._crowded = trio.Event()
             table = self.services.table
             for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
-                del table.slots[key]
+                del table.queues[key]
                 # Not awaited: one after the other, they would end more slowly than new ones start.
                 self.stop_child_soon(actor_name(key))
 

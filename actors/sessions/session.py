@@ -1,7 +1,7 @@
 """One actor per session: it starts the session's runs in order, and owns their tasks.
 
 Invariants: two runs never write one transcript at once, because only this actor starts them; its
-work is in its slot of the run table and not in its messages, so that nothing is lost when it
+work is in its queue of the run table and not in its messages, so that nothing is lost when it
 crashes or is passivated.
 """
 
@@ -16,7 +16,7 @@ import trio
 from motet.actors.runs.hooks import END_BUDGET
 from motet.actors.runs.queue_rules import wakes
 from motet.actors.runs.run import Run
-from motet.actors.runs.runner import TurnRunner
+from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
 from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, compact_session
 from motet.actors.transcript.grammar import close_calls, stopped_row
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def wake(table: RunTable, session: str) -> bool:
-    """Have the session's actor process its slot, without awaiting.
+    """Have the session's actor process its queue, without awaiting.
 
-    False: there is no actor; the next one processes the slot when it starts.
+    False: there is no actor; the next one processes the queue when it starts.
     """
     actor = table.actor(session)
     if actor is None:
         return table.opened(session) is not None
-    with suppress(MailboxFull):  # any message has it process its slot
+    with suppress(MailboxFull):  # any message has it process its queue
         actor.tell_nowait(Pump())
     return True
 
@@ -56,7 +56,7 @@ class Session(Actor[SessionMessage]):
 
     def __init__(self, key: str, services: Services) -> None:
         self.key = key
-        self.slot = services.table.slot(key)
+        self.queue = services.table.queue(key)
         self.services = services
         self.end: SessionEnd | None = None  # for the hooks at its end; an idle session keeps no run
         self.summariser = SessionSummariser(key, services.store)
@@ -71,14 +71,14 @@ class Session(Actor[SessionMessage]):
 
     def _pump(self) -> None:
         """Start the runs that may start, record dropped inputs, and set the next alarm."""
-        slot = self.slot
-        self.services.table.advance(slot)
-        while slot.dropped:
-            self.start_soon(drop, slot.dropped.pop(0), self.services)
-        while slot.starting:
-            run = slot.starting.pop(0)
+        queue = self.queue
+        self.services.table.advance(queue)
+        while queue.dropped:
+            self.start_soon(drop, queue.dropped.pop(0), self.services)
+        while queue.starting:
+            run = queue.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
-        at = wakes(slot.queue, trio.current_time()) if slot.queue else inf
+        at = wakes(queue.inputs, trio.current_time()) if queue.inputs else inf
         if at < self._alarm:
             self._alarm = at
             self.start_soon(self._wake_at, at)
@@ -94,28 +94,28 @@ class Session(Actor[SessionMessage]):
         run.lineage.start_soon = self.start_soon
         if run.placement.joined:
             await self._join(run)
-        runner = TurnRunner(run, self.slot, self.services, first=first)
+        runner = Runner(run, self.queue, self.services, first=first)
         try:
             await runner.execute()
         finally:
             self.end = _end_after(run)  # a hand-over may have changed its agent
-        self.slot.tokens, self.slot.window = runner.thinker.filled
+        self.queue.tokens, self.queue.window = runner.model_step.filled
         if run.stop_reason:
             self._drop_steering(run)
         self._pump()
         # The session of a child has no next run.
-        if runner.thinker.is_long and run.lineage.caller is None:
+        if runner.model_step.is_long and run.lineage.caller is None:
             self.start_soon(self._compact, CompactionJob.after_run(runner))
 
     def _drop_steering(self, ended: Run) -> None:
         """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
-        for run in self.slot.steering(ended.id):
+        for run in self.queue.steering(ended.id):
             if run.author != ended.author:
                 run.placement.steers = None
                 continue
-            self.slot.queue.remove(run)
+            self.queue.inputs.remove(run)
             run.drop(ended.stop_reason)
-            self.slot.dropped.append(run)
+            self.queue.dropped.append(run)
 
     async def _join(self, run: Run) -> None:
         """Store which inputs a run answers together with its own; they have left the queue."""
@@ -124,7 +124,7 @@ class Session(Actor[SessionMessage]):
         event = events.InputSteered(run.id)
         joined = run.placement.joined
         late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in joined]
-        self.slot.unsaved += late
+        self.queue.unsaved += late
         with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
             try:
                 await self.services.store.ask(JoinInputs(run.id, run.input.text, joined))
@@ -133,7 +133,7 @@ class Session(Actor[SessionMessage]):
                 await self.services.events.warn(run, "transcript", message)
             else:
                 for end in late:
-                    self.slot.unsaved.remove(end)
+                    self.queue.unsaved.remove(end)
             for one in joined:
                 await self.services.events.emit_to(run.session, event, one)
 
@@ -148,15 +148,15 @@ class Session(Actor[SessionMessage]):
         return await self._compact(CompactionJob.on_request(run, prepared))
 
     async def _compact(self, job: CompactionJob) -> SessionCompacted | None:
-        slot = self.slot
-        slot.chores += 1
+        queue = self.queue
+        queue.chores += 1
         try:
             done = await compact_session(job, self.services, self.summariser)
             if done is not None:
-                slot.tokens = None  # not counted since the summary
+                queue.tokens = None  # not counted since the summary
             return done
         finally:
-            slot.chores -= 1
+            queue.chores -= 1
 
     async def on_stop(self) -> None:
         if self.end is not None and self.services.hooks.any_at("session_end"):

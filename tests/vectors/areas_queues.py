@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.runs.queue import most_runs
+from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.queue_rules import allowed
 from motet.protocols.events import EventRecord, InputDropped
 from motet.protocols.queueing import Overflow, QueueConfig, QueueMode
@@ -36,7 +36,7 @@ def schedules(given: Given) -> Facts:
         return {"effective": allowed(most, known, given.number("window"), QueueConfig().throttle)}
     if "peer" in given:
         group = is_group(_key("x", given.text("peer")))
-        return {"max_concurrent": most_runs(QueueConfig(), group=group)}
+        return {"max_concurrent": SessionQueue("s", group=group).limit(QueueConfig(), 0)}
     if "submit" in given:
         return _run(_withdrawn)
     if given.value == {}:

@@ -227,11 +227,11 @@ async def _in_table(steps: list[tuple[str, str]]) -> Facts:
         else:
             table.cancel_run(runs[name], "over")
             table.finish(runs[name], runs[name].ends_as("cancelled", "over"))
-        table.start_next(table.slot("s"))
+        table.start_next(table.queue("s"))
         for ended in runs.values():
             if ended.state == "ended":
                 table.finish(ended, ended.ends_as("completed", "late"))
-    active = table.slot("s").active
+    active = table.queue("s").active
     generations = [run.admission for run in runs.values()]
     return {
         "active": active.id if active else None,

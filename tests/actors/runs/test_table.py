@@ -28,14 +28,14 @@ async def test_a_run_goes_from_arriving_over_queued_and_running_to_ended() -> No
     for item in (one, two):
         table.admit(item)
     assert table.enqueue(one) == "wait"
-    assert table.start_next(table.slot("s")) is one
+    assert table.start_next(table.queue("s")) is one
     assert table.enqueue(two) == "wait"
-    assert table.start_next(table.slot("s")) is None
+    assert table.start_next(table.queue("s")) is None
 
     table.finish(one, one.ends_as("completed", ""))
 
     assert one.ended.is_set()
-    assert table.start_next(table.slot("s")) is two
+    assert table.start_next(table.queue("s")) is two
 
 
 async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
@@ -44,8 +44,8 @@ async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
     table.admit(late)
     table.cancel(["s"], "stopped")
     assert table.enqueue(late) == "drop"
-    assert table.slot("s").dropped == [late]
-    assert table.start_next(table.slot("s")) is None
+    assert table.queue("s").dropped == [late]
+    assert table.start_next(table.queue("s")) is None
 
 
 async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor() -> None:
@@ -55,13 +55,13 @@ async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor(
         table.admit(item)
         table.enqueue(item)
     assert one.admission < two.admission
-    table.start_next(table.slot("s"))
+    table.start_next(table.queue("s"))
     table.finish(one, one.ends_as("cancelled", "stopped"))
-    assert table.start_next(table.slot("s")) is two
+    assert table.start_next(table.queue("s")) is two
 
     table.finish(one, one.ends_as("completed", "late"))
 
-    assert table.slot("s").active is two
+    assert table.queue("s").active is two
     assert one.result == one.ends_as("cancelled", "stopped")
 
 
@@ -82,7 +82,7 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
     stop = table.cancel_run(late, "stopped")
     assert (stop.runs, stop.dropped) == ([late], [])
     assert table.enqueue(late) == "drop"
-    assert table.slot("s").dropped == [late]
+    assert table.queue("s").dropped == [late]
     assert table.enqueue(other) == "wait"
 
 
@@ -131,11 +131,11 @@ def test_no_order_of_events_loses_a_run_or_starts_two(steps: list[tuple[str, int
         table.close("over")
         assert all(item.ended.is_set() and item.result for item in seen)
         assert table.runs == {}
-        slot = table.slot("s")
-        slot.queue.clear()
-        assert all(item.ended.is_set() for item in slot.dropped)
-        slot.dropped.clear()
-        assert slot.idle
+        queue = table.queue("s")
+        queue.inputs.clear()
+        assert all(item.ended.is_set() for item in queue.dropped)
+        queue.dropped.clear()
+        assert queue.idle
 
     trio.run(play)
 
@@ -149,7 +149,7 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
             return
         seen.append(fresh)
     elif step == "start":
-        table.start_next(table.slot("s"))
+        table.start_next(table.queue("s"))
     elif step == "stop":
         for item in table.cancel(["s"], "stopped").dropped:
             table.finish(item, item.ends_as("dropped", ""))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import trio
 
-from motet.actors.runs.runner import TurnRunner
+from motet.actors.runs.runner import Runner
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.run_journal import PATIENCE, RunJournal
@@ -53,10 +53,10 @@ def _leave_gaps() -> list[Patch]:
 def _forget_the_batch() -> list[Patch]:
     """A run that is stopped has forgotten what its calls have done by then."""
 
-    def known(runner: TurnRunner) -> list[CallResult]:
+    def known(runner: Runner) -> list[CallResult]:
         return []
 
-    return [(TurnRunner, "_known", known)]
+    return [(Runner, "_known", known)]
 
 
 def _as_it_is(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
