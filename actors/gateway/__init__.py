@@ -1,23 +1,6 @@
-"""The gateway: WebSocket protocol ``motet.v1`` and a little HTTP on one port.
+"""The gateway: the WebSocket protocol ``motet.v1``, a web page and two more APIs on one port.
 
-Reading order: ``server`` (the actor, the port), ``connection`` (one client), ``methods`` (what
-can be asked), ``streams`` with ``subscription`` and ``outbox`` (how events reach a client
-without gap or duplicate, however slow it is).
+Door: ``server.open_gateway``. Reading order: ``server`` (the actor, the port), ``connection`` (one
+client) with ``methods`` and ``writer``, then ``streams``, ``hub`` and ``outbox`` (how events reach
+a client without gap or duplicate, however slow it is). Of the host it knows ``HostApi`` only.
 """
-
-from motet.actors.gateway.auth import StaticTokens, TokenEntry, TokenStore, token_entry
-from motet.actors.gateway.context import Settings
-from motet.actors.gateway.server import Gateway, serve
-from motet.actors.storage.tokens import digest, new_token
-
-__all__ = [
-    "Gateway",
-    "Settings",
-    "StaticTokens",
-    "TokenEntry",
-    "TokenStore",
-    "digest",
-    "new_token",
-    "serve",
-    "token_entry",
-]

@@ -66,7 +66,7 @@ def token_entry(
     if not _TOKEN.fullmatch(token):
         raise ConfigError(
             f"the token of user {user!r} is not `mtt_` and 32 hex digits; "
-            "make one with `motet.actors.gateway.new_token()`"
+            "make one: python -c 'import secrets; print(f\"mtt_{secrets.token_hex(16)}\")'"
         )
     try:
         return TokenEntry(digest(token), user, role, impersonate=impersonate)

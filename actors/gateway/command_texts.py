@@ -1,4 +1,4 @@
-"""What the host has to say to a command, in words. Pure."""
+"""The texts with which commands are answered. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IN_ROOMS: Final[dict[QueueMode, str]] = {
 
 
 def stop_text(report: StopReport) -> str:
-    """A stop in words: what has ended, and by name what has not."""
+    """A stop: how many runs have ended, and the names of those that have not."""
     parts = [
         f"{len(ids)} {what}"
         for ids, what in (
@@ -47,12 +47,12 @@ def stop_text(report: StopReport) -> str:
         )
         if ids
     ]
-    told = "; ".join(parts) if parts else "Nothing was running."
-    return "\n".join([told, *report.held_by])
+    head = "; ".join(parts) if parts else "Nothing was running."
+    return "\n".join([head, *report.held_by])
 
 
 def status_text(info: SessionInfo, runs: Sequence[RunInfo]) -> str:
-    """A session and what goes on in it."""
+    """A session and its runs."""
     head = f"{info.session}: agent {info.agent}, {info.rows} rows"
     return "\n".join([head, *(map(run_line, runs) if runs else ["No run."])])
 
@@ -62,14 +62,14 @@ def run_line(run: RunInfo) -> str:
 
 
 def queue_text(mode: QueueMode, waiting: Sequence[RunInfo]) -> str:
-    """What becomes of a message during a run, and what waits."""
+    """The queue mode, and the waiting inputs."""
     lines = [f"{number}. {run.text[:_TEXT]}" for number, run in enumerate(waiting, 1)]
-    told = f"During a run: {mode}, {QUEUEING[mode]}."
-    return "\n".join([told, *(lines or ["Nothing waits here."])])
+    head = f"During a run: {mode}, {QUEUEING[mode]}."
+    return "\n".join([head, *(lines or ["Nothing waits here."])])
 
 
 def room_text(room: RoomInfo) -> str:
-    """A room and where its round stands."""
+    """A room and the state of its round."""
     members = ", ".join(member.name for member in room.members)
     if room.speaking:
         goes_on = f"{', '.join(room.speaking)} has the floor; {room.left} turns are left."
@@ -79,7 +79,7 @@ def room_text(room: RoomInfo) -> str:
 
 
 def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:
-    """What becomes of a message while agents speak; ``mode``: from the next round on."""
+    """The queue mode of a room; ``mode``: the one from the next round on."""
     shown = mode or room.mode
     when = "From the next round on, while" if mode and mode != room.mode else "While"
     return f"{when} agents speak: {shown}, {IN_ROOMS[shown]}."
@@ -92,13 +92,13 @@ def compacted_text(done: SessionCompacted | None) -> str:
 
 
 def errors_text(errors: Sequence[StoredError]) -> str:
-    """Newest first, with the id by which all of each is found."""
+    """Newest first, each with the id of its whole record."""
     lines = [f"{one.id} {one.tool_name} ({one.kind}): {one.short_summary}" for one in errors]
     return "\n".join(lines) if lines else "No error was stored here."
 
 
 def usage_text(traces: Sequence[TraceInfo]) -> str:
-    """The sum of what these runs have used."""
+    """The sum of the usage of these runs."""
     if not traces:
         return "No run has used anything here yet."
     total = reduce(add, (trace.usage for trace in traces), Usage())
@@ -116,14 +116,14 @@ def agents_text(agents: Sequence[AgentInfo]) -> str:
 def model_text(
     agent: str, agents: Sequence[AgentInfo], chosen: str | None, models: Sequence[str] = ()
 ) -> str:
-    """Which model an agent asks here, and which it could."""
+    """The model of the agent here, and the ones it could have."""
     own = next((one.model for one in agents if one.name == agent), None)
     if own is None:
         return f"The host does not have the agent {agent} now."
     here = f", as was set here; its own is {own}" if chosen and chosen != own else ""
     others = [name for name in models if name != (chosen or own)]
-    told = f"{agent} asks {chosen or own}{here}."
-    return "\n".join([told, *(["/model NAME changes that: " + ", ".join(others)] * bool(others))])
+    head = f"{agent} asks {chosen or own}{here}."
+    return "\n".join([head, *(["/model NAME changes that: " + ", ".join(others)] * bool(others))])
 
 
 def who_text(principal: Principal, place: str, agent: str | None) -> str:

@@ -1,8 +1,10 @@
-"""Commands in chat text: what is for the host and not for the model. Pure.
+"""Commands typed as chat text: parsing, and carrying them out on the host.
 
-Invariants: a text is either one command or a text for the model, never both, and nothing that was
-said is swallowed: only a word that stands alone is a command without a slash, and ``//`` at its
-start escapes a text that would be taken for one.
+Invariants: a text is either one command or a text for the model, never both, and no text is lost:
+only a word that stands alone is a command without a slash, and ``//`` at its start escapes a text
+that would be taken for one. A command makes no run, and acts for the principal only (G16). A stop
+reads nothing from the disk, and its answer comes when the runs have ended, or names those that have
+not.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command as it was typed. ``known`` is false for a name that nobody has."""
+    """A command as it was typed. ``known``: there is a command of this name."""
 
     name: str
     argument: str = ""
@@ -48,7 +50,7 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def stops(self) -> bool:
-        """Whether it has to get through when everything else is stuck."""
+        """Whether it is a stop, which has to get through when everything else is stuck."""
         return self.name in _STOPS
 
 
@@ -75,7 +77,7 @@ _SLASH: Final = re.compile(r"/([A-Za-z][A-Za-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
 
 
 def parse_command(text: str) -> Command | None:
-    """The command a text is, or None for a text that goes to the model."""
+    """The command of a text; None: the text is for the model."""
     stripped = text.strip()
     if is_bare_stop(stripped):
         return Command("stop")
@@ -89,12 +91,12 @@ def parse_command(text: str) -> Command | None:
 
 
 def is_bare_stop(text: str) -> bool:
-    """Whether it is a word that stands for ``/stop`` when nothing else is said."""
+    """Whether the text is a single word that means ``/stop``."""
     return text.strip().rstrip(".!").rstrip().lower() in _BARE_STOPS
 
 
 def message_text(text: str) -> str:
-    """The text as the model is to read it: an escaped ``//text`` becomes ``/text``."""
+    """The text for the model: an escaped ``//text`` becomes ``/text``."""
     stripped = text.lstrip()
     return stripped[1:] if stripped.startswith("//") else text
 
@@ -105,8 +107,8 @@ def help_text() -> str:
     return "\n".join([*lines, "To send a text that begins with a slash, double it: //text"])
 
 
-def complaint(command: Command) -> str | None:
-    """Why a command cannot be carried out, or None when it can."""
+def problem_with(command: Command) -> str | None:
+    """Why a command cannot be carried out; None: it can."""
     if not command.known:
         near = nearest(command.name, tuple(COMMANDS))
         hint = f"did you mean /{near}?" if near else "/help lists the commands."
@@ -122,28 +124,24 @@ def complaint(command: Command) -> str | None:
     return None
 
 
-# What the host does and says for a command typed as chat text, wherever it was typed.
-#
-# Invariants: no run comes of a command; it acts for the principal only (G16); a stop reads nothing
-# from the disk, and its answer is given when the runs have ended, or names those that have not.
-
+# -- carrying them out ---------------------------------------------------------------------------
 
 _SHOWN: Final = 10
 _COUNTED: Final = 200
-PATIENCE: Final = 10.0
-"""Seconds in which the stores have to answer, so that nobody waits for ever on a stuck disk."""
+STORE_SECONDS: Final = 10.0
+"""Time in which the stores have to answer, so that no command waits for ever on a stuck disk."""
 _LIVE: Final[tuple[RunStatus, ...]] = ("running", "waiting", "queued")
 OWN: Final = "default"
-"""In place of a model's name: the agent's own."""
+"""The name that stands for the agent's own model."""
 NOTHING_YET: Final = "Nothing was said here yet."
 SAY_FIRST: Final = "Say something first; then it can be set."
 
 
 @attrs.frozen
-class Asked:
-    """A command, who has typed it, and where: in a session, or in a room.
+class Invocation:
+    """The session, or the room, of a command, and its author.
 
-    ``sender``: who it is, in a group whose session the principal keeps.
+    ``sender``: the author, in a group for which the principal speaks.
     """
 
     api: HostApi
@@ -154,11 +152,11 @@ class Asked:
     argument: str
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return f"the room {self.room}" if self.room else self.session
 
     async def agent(self) -> str | None:
-        """The agent that answers here; None: nobody has yet."""
+        """The agent of the session; None: it has none yet."""
         try:
             return (await self.api.session(self.session, principal=self.principal)).agent
         except NotFound:
@@ -177,143 +175,143 @@ async def answer_command(
     room: str = "",
     sender: str = "",
 ) -> CommandAnswer:
-    """Carry out a command for a session, or for a room. Raises what the host raises.
+    """Carry out a command in a session or a room. Raises the errors of the host.
 
-    ``sender``: who typed it, of several people for whom the principal speaks.
+    ``sender``: the author, in a group for which the principal speaks.
     """
-    trouble = complaint(command)
-    if trouble is None and room and command.name in _SESSIONS_ONLY:
-        trouble = f"Nothing was done: /{command.name} is about a session, and this is a room."
-    if trouble is not None:
-        return _answer(command, trouble)
+    problem = problem_with(command)
+    if problem is None and room and command.name in _SESSIONS_ONLY:
+        problem = f"Nothing was done: /{command.name} is about a session, and this is a room."
+    if problem is not None:
+        return _answer(command, problem)
     sender = sender if is_group(session) else ""
-    asked = Asked(api, principal, session, room, sender, command.argument)
-    patience = float("inf") if command.name in _UNBOUNDED else PATIENCE
-    with trio.move_on_after(patience):
-        reply = await _reply(asked, command)
+    call = Invocation(api, principal, session, room, sender, command.argument)
+    seconds = float("inf") if command.name in _UNBOUNDED else STORE_SECONDS
+    with trio.move_on_after(seconds):
+        reply = await _reply(call, command)
         if isinstance(reply, StopReport):
             return _answer(command, stop_text(reply), reply)
         return _answer(command, reply)
-    late = f"The stores of the host have not answered /{command.name} in {PATIENCE:.0f} s."
+    late = f"The stores of the host have not answered /{command.name} in {STORE_SECONDS:.0f} s."
     return _answer(command, f"{late} /stop works all the same.")
 
 
-async def _reply(asked: Asked, command: Command) -> Reply:
+async def _reply(call: Invocation, command: Command) -> Reply:
     try:
-        return await _HANDLERS[command.name](asked)
+        return await _HANDLERS[command.name](call)
     except NotFound:
         if command.name in _ACTS:
             raise
-        return f"{NOTHING_YET} {SAY_FIRST}" if asked.argument else NOTHING_YET
+        return f"{NOTHING_YET} {SAY_FIRST}" if call.argument else NOTHING_YET
 
 
 def _answer(command: Command, text: str, report: StopReport | UnsetType = UNSET) -> CommandAnswer:
     return CommandAnswer(command=command.name, text=text, report=report)
 
 
-async def _help(_: Asked) -> Reply:
+async def _help(_: Invocation) -> Reply:
     return help_text()
 
 
-async def _stop(asked: Asked) -> Reply:
-    api, principal = asked.api, asked.principal
+async def _stop(call: Invocation) -> Reply:
+    api, principal = call.api, call.principal
     try:
-        if asked.argument.startswith("run_"):
-            return await api.stop(run_id=asked.argument, principal=principal)
-        if asked.room:
-            return await api.stop(room=asked.room, principal=principal)
+        if call.argument.startswith("run_"):
+            return await api.stop(run_id=call.argument, principal=principal)
+        if call.room:
+            return await api.stop(room=call.room, principal=principal)
         return await api.stop(
-            session=asked.session, newest=True, sender=asked.sender, principal=principal
+            session=call.session, newest=True, sender=call.sender, principal=principal
         )
     except NotFound:
-        # It has ended meanwhile, or is somebody else's: there is nothing of theirs to stop.
+        # It has ended meanwhile, or is another user's: there is nothing to stop.
         return StopReport()
 
 
-async def _stop_all(asked: Asked) -> Reply:
-    if asked.sender:  # What others have said in the group is not theirs to stop.
-        return await asked.api.stop(
-            session=asked.session, sender=asked.sender, principal=asked.principal
+async def _stop_all(call: Invocation) -> Reply:
+    if call.sender:  # Inputs of others in the group are not the sender's to stop.
+        return await call.api.stop(
+            session=call.session, sender=call.sender, principal=call.principal
         )
-    return await asked.api.stop(everything=True, principal=asked.principal)
+    return await call.api.stop(everything=True, principal=call.principal)
 
 
-async def _new(asked: Asked) -> Reply:
-    await asked.api.reset(asked.session, principal=asked.principal)
+async def _new(call: Invocation) -> Reply:
+    await call.api.reset(call.session, principal=call.principal)
     return "A new beginning: the model does not see what was said."
 
 
-async def _status(asked: Asked) -> Reply:
-    api, principal = asked.api, asked.principal
-    if asked.room:
-        return room_text(await api.rooms.get(asked.room, principal=principal))
-    info = await api.session(asked.session, principal=principal)
-    return status_text(info, await _runs(asked, *_LIVE))
+async def _status(call: Invocation) -> Reply:
+    api, principal = call.api, call.principal
+    if call.room:
+        return room_text(await api.rooms.get(call.room, principal=principal))
+    info = await api.session(call.session, principal=principal)
+    return status_text(info, await _runs(call, *_LIVE))
 
 
-async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
-    """Those of the session, in the order in which they came."""
+async def _runs(call: Invocation, *statuses: RunStatus) -> list[RunInfo]:
+    """The runs of the session with these statuses, oldest first."""
     found: list[RunInfo] = []
     for status in statuses:
-        runs = await asked.api.runs(
-            session=asked.session, status=status, limit=_SHOWN, principal=asked.principal
+        runs = await call.api.runs(
+            session=call.session, status=status, limit=_SHOWN, principal=call.principal
         )
         found += reversed(runs)
     return found
 
 
-async def _queue(asked: Asked) -> Reply:
-    api, wanted = asked.api, asked.argument.lower()
+async def _queue(call: Invocation) -> Reply:
+    api, wanted = call.api, call.argument.lower()
     known: dict[str, QueueMode] = {one: one for one in MODES}
     mode = known.get(wanted)
     if wanted and mode is None:
         return f"{wanted!r} is no mode: {', '.join(MODES)}"
-    if asked.room:
-        return await _room_mode(asked, mode)
+    if call.room:
+        return await _room_mode(call, mode)
     if mode is not None:
-        await api.set_queue(asked.session, mode, principal=asked.principal)
-    return queue_text(api.queue_mode(asked.session), await _runs(asked, "queued"))
+        await api.set_queue(call.session, mode, principal=call.principal)
+    return queue_text(api.queue_mode(call.session), await _runs(call, "queued"))
 
 
-async def _room_mode(asked: Asked, mode: QueueMode | None) -> Reply:
-    rooms, principal = asked.api.rooms, asked.principal
+async def _room_mode(call: Invocation, mode: QueueMode | None) -> Reply:
+    rooms, principal = call.api.rooms, call.principal
     if mode is None:
-        return mode_text(await rooms.get(asked.room, principal=principal))
+        return mode_text(await rooms.get(call.room, principal=principal))
     try:
         return mode_text(
-            await rooms.change(asked.room, RoomChange(mode=mode), principal=principal), mode
+            await rooms.change(call.room, RoomChange(mode=mode), principal=principal), mode
         )
     except (ConfigError, NotFound) as error:
         return f"Nothing was changed: {error}"
 
 
-async def _model(asked: Asked) -> Reply:
-    api, wanted, session = asked.api, asked.argument, asked.session
+async def _model(call: Invocation) -> Reply:
+    api, wanted, session = call.api, call.argument, call.session
     if wanted:
         try:
             await api.set_model(
-                session, None if wanted == OWN else wanted, principal=asked.principal
+                session, None if wanted == OWN else wanted, principal=call.principal
             )
         except UnknownName as error:
             return f"Nothing was changed: {error}"
     agents = api.agents()
-    agent = await asked.agent() or (agents[0].name if agents else "")
+    agent = await call.agent() or (agents[0].name if agents else "")
     chosen = api.session_model(session)
     return model_text(agent, agents, chosen, () if wanted else api.models())
 
 
-async def _compact(asked: Asked) -> Reply:
-    return compacted_text(await asked.api.compact(asked.session, principal=asked.principal))
+async def _compact(call: Invocation) -> Reply:
+    return compacted_text(await call.api.compact(call.session, principal=call.principal))
 
 
-async def _approve(asked: Asked) -> Reply:
-    """Answer the approval that is named, or the only one that waits in the session."""
-    api, principal = asked.api, asked.principal
+async def _approve(call: Invocation) -> Reply:
+    """Answer the approval that is named, or the only one that is pending here."""
+    api, principal = call.api, call.principal
     try:
-        pending = await _asked_for(asked)
+        pending = await _pending(call)
     except NotFound:
         return "What is asked for here, the owner of the room and admins answer."
-    words = asked.argument.split(None, 2)
+    words = call.argument.split(None, 2)
     if words and words[0] in get_args(ApprovalDecision):
         words.insert(0, pending[0].id if len(pending) == 1 else "")
     waiting = "\n".join(f"{one.id}: {one.tool}, {one.reason}" for one in reversed(pending))
@@ -329,34 +327,34 @@ async def _approve(asked: Asked) -> Reply:
     return f"{info.tool}: {info.state}{blocked}"
 
 
-async def _asked_for(asked: Asked) -> tuple[ApprovalInfo, ...]:
-    """What waits for an approval in the session or the room."""
-    api, principal = asked.api, asked.principal
-    if asked.room:
-        return await api.approvals(room=asked.room, state="pending", principal=principal)
-    return await api.approvals(session=asked.session, state="pending", principal=principal)
+async def _pending(call: Invocation) -> tuple[ApprovalInfo, ...]:
+    """The pending approvals of the session or the room."""
+    api, principal = call.api, call.principal
+    if call.room:
+        return await api.approvals(room=call.room, state="pending", principal=principal)
+    return await api.approvals(session=call.session, state="pending", principal=principal)
 
 
-async def _errors(asked: Asked) -> Reply:
-    api, principal = asked.api, asked.principal
-    return errors_text(await api.errors(session=asked.session, limit=_SHOWN, principal=principal))
+async def _errors(call: Invocation) -> Reply:
+    api, principal = call.api, call.principal
+    return errors_text(await api.errors(session=call.session, limit=_SHOWN, principal=principal))
 
 
-async def _usage(asked: Asked) -> Reply:
-    api, principal = asked.api, asked.principal
-    return usage_text(await api.traces(session=asked.session, limit=_COUNTED, principal=principal))
+async def _usage(call: Invocation) -> Reply:
+    api, principal = call.api, call.principal
+    return usage_text(await api.traces(session=call.session, limit=_COUNTED, principal=principal))
 
 
-async def _agents(asked: Asked) -> Reply:
-    return agents_text(asked.api.agents())
+async def _agents(call: Invocation) -> Reply:
+    return agents_text(call.api.agents())
 
 
-async def _who(asked: Asked) -> Reply:
-    agent = None if asked.room else await asked.agent()
-    return who_text(asked.principal, asked.place, agent)
+async def _who(call: Invocation) -> Reply:
+    agent = None if call.room else await call.agent()
+    return who_text(call.principal, call.name, agent)
 
 
-_HANDLERS: Final[dict[str, Callable[[Asked], Awaitable[Reply]]]] = {
+_HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
     "help": _help,
     "status": _status,
     "stop": _stop,

@@ -1,13 +1,24 @@
-"""Every command on a real host: what it does, what it says, and that it waits for nothing stuck."""
+"""Commands are parsed, and each on a real host has its effect, its answer, and a bounded wait."""
 
 from __future__ import annotations
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.gateway.commands import COMMANDS, PATIENCE, Command, answer_command, parse_command
+from motet.actors.gateway.commands import (
+    COMMANDS,
+    STORE_SECONDS,
+    Command,
+    answer_command,
+    help_text,
+    message_text,
+    parse_command,
+    problem_with,
+)
 from motet.protocols.errors import NotFound
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import StopReport
@@ -193,7 +204,7 @@ async def test_a_command_that_reads_gives_up_on_stuck_stores_and_a_stop_does_not
             began = trio.current_time()
             answer = await typed(host, f"/{name}")
             assert f"have not answered /{name}" in answer.text
-            assert trio.current_time() - began == PATIENCE
+            assert trio.current_time() - began == STORE_SECONDS
         began = trio.current_time()
         answer = await typed(host, "/stop")
         assert trio.current_time() - began <= 5
@@ -228,3 +239,53 @@ async def test_a_room_is_stopped_and_has_no_session_to_begin_anew() -> None:
         assert who.text == "You are alice (operator) in the room den."
         with pytest.raises(NotFound):
             await host.stop(room="den", principal=BOB)
+
+
+@pytest.mark.parametrize("text", ["stop", " STOP ", "Stop!", "stop...", "abort", "esc", "esc.!"])
+def test_a_bare_word_stops(text: str) -> None:
+    assert parse_command(text) == Command("stop")
+
+
+@pytest.mark.parametrize(
+    "text", ["don't stop", "stop it", "stop?", "escape", "", "/", "/usr/bin/env fails", "a /stop"]
+)
+def test_other_texts_go_to_the_model(text: str) -> None:
+    assert parse_command(text) is None
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_known_in_any_case_and_explained(name: str) -> None:
+    assert parse_command(f"  /{name.upper()}\n") == Command(name)
+    assert problem_with(Command(name)) is None
+    assert f"/{name}: " in help_text()
+
+
+def test_an_unknown_command_names_the_nearest_and_the_escape() -> None:
+    command = parse_command("/stpo now")
+    assert command == Command("stpo", "now", known=False)
+    why = problem_with(Command("stpo", "now", known=False))
+    assert why is not None
+    assert "/stop?" in why
+    assert "//stpo" in why
+
+
+def test_new_with_a_text_does_nothing_so_that_the_text_is_not_lost() -> None:
+    command = parse_command("/new tell me")
+    assert command is not None
+    assert "Nothing was done" in str(problem_with(command))
+
+
+@given(st.text())
+def test_a_doubled_slash_sends_any_text_as_it_is(text: str) -> None:
+    """Law: for every text that begins with a slash, ``/`` + text is no command and arrives."""
+    slashed = "/" + text
+    assert parse_command("/" + slashed) is None
+    assert message_text("/" + slashed) == slashed
+
+
+@given(st.text())
+def test_parsing_never_fails_and_a_plain_text_is_unchanged(text: str) -> None:
+    """Law: parsing is total; what begins with no slash reaches the model as it was typed."""
+    parse_command(text)
+    if not text.lstrip().startswith("//"):
+        assert message_text(text) == text
