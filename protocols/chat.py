@@ -1,4 +1,4 @@
-"""The transcript: what a session stores and a model reads.
+"""Rows of a transcript, which sessions store and models read.
 
 Invariant (G7): in every stored transcript each call of an assistant row has exactly one
 result row, in call order, before the next user or assistant row.
@@ -22,15 +22,15 @@ Outcome: TypeAlias = Literal[
     "cancelled_while_running",
     "unknown",
 ]
-"""How a call ended. ``answered``: by a gate, in place of the tool, which did not run. ``unknown``:
-the host died while it ran, its effect may have happened."""
+"""The end of a call. ``answered``: by a gate, so that the tool did not run. ``unknown``: the host
+died while it ran; its effect may have happened."""
 
 ANSWERS: frozenset[Outcome] = frozenset({"done", "answered"})
-"""The outcomes of calls that brought what was asked for."""
+"""The outcomes of successful calls."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call asked for by the model. ``arguments`` is the raw JSON text, valid or not."""
+    """A tool call of the model. ``arguments`` is the raw JSON text, valid or not."""
 
     id: str
     name: str
@@ -38,10 +38,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
-    """Text a person, a program or another agent put in. ``author`` is shown in rooms.
+    """The text of a person, a program or another agent. ``author`` is shown in rooms.
 
-    ``note`` marks a row that begins no turn: a follow-up that came into a running turn, a hint of
-    the host, or the summary of what is not shown any more.
+    ``note`` marks a row that does not begin a turn: a follow-up in a running turn, a hint of the
+    host, or the summary of older rows.
     """
 
     text: str
@@ -50,9 +50,9 @@ class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
-    """What the model answered: text, calls, or both.
+    """An answer of the model: text, calls, or both.
 
-    ``note`` marks a row that the host wrote, or, when ``silent``, one that nobody is shown.
+    ``note`` marks a row that the host wrote; ``silent``: a hidden one.
     """
 
     text: str = ""

@@ -24,7 +24,7 @@ from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import OnError, Point
-from motet.protocols.limits import Limits
+from motet.protocols.limits import Limits, WatchdogConfig
 from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
 from motet.protocols.queueing import QueueConfig
@@ -32,7 +32,6 @@ from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
-from motet.protocols.watchdog import WatchdogConfig
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]

@@ -1,4 +1,4 @@
-"""The errors that can end a run (:class:`AgentError`), and the stored record of a failed call.
+"""Errors that can end a run (:class:`AgentError`), and the stored record of a failed call.
 
 Sources: seed 001 (five variants, no tool, memory, policy or event variant), seed 000
 (the error channel), seed 004 (compact errors).
@@ -24,11 +24,11 @@ class AgentError(MotetError):
 
 
 class InputValidation(AgentError):
-    """Before the run: the input cannot be accepted as it is."""
+    """Before the run: the input is not acceptable."""
 
 
 class Llm(AgentError):
-    """During the run: the model failed, after the retries that make sense.
+    """During the run: the model failed, after sensible retries.
 
     ``kind`` is the class of failure (``auth``, ``rate_limit``, ``timeout``, ``connection``,
     ``context_exhausted``, ``bad_request``, ``unavailable``), ``status`` the HTTP status if any.
@@ -51,11 +51,11 @@ class Aborted(AgentError):
 
 
 class OutputSerialization(AgentError):
-    """After the run: the answer is not of the type that its agent declares, repairs and all."""
+    """After the run: the answer is not of the declared type, even after repairs."""
 
 
 class Internal(AgentError):
-    """A bug in motet or in code it calls; never swallowed, the cause is chained."""
+    """A bug in motet or in code that it calls; never swallowed, and chained to its cause."""
 
 
 class LimitReached(MotetError):
@@ -79,15 +79,15 @@ class Escalated(MotetError):
 
 
 class RunCancelled(MotetError):
-    """The run was stopped by somebody else than the caller. Raised by ``run(check=True)`` only."""
+    """Another than the caller has stopped the run. Raised by ``run(check=True)`` only."""
 
 
 class ConfigError(MotetError):
-    """A name, key or value of the configuration is wrong; the message says what would be right."""
+    """A name, key or value of the configuration is wrong; the message names a correct one."""
 
 
 class UnknownName(ConfigError):
-    """Something was asked for by a name that nobody has; names the nearest known one."""
+    """An unknown name; the message suggests the nearest known one."""
 
     def __init__(self, kind: str, name: str, known: Sequence[str]):
         self.kind = kind
@@ -98,7 +98,7 @@ class UnknownName(ConfigError):
 
 
 class MissingExtra(ConfigError):
-    """An optional dependency is needed; names the extra to install."""
+    """An optional dependency is missing; the message names the extra to install."""
 
     def __init__(self, extra: str, what: str):
         super().__init__(f"{what} needs an optional package: pip install 'motet[{extra}]'")
@@ -106,12 +106,12 @@ class MissingExtra(ConfigError):
 
 
 class NotFound(MotetError):
-    """No such thing, or not the caller's: the two are never told apart (G16)."""
+    """The object does not exist, or belongs to another user: callers cannot tell which (G16)."""
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name most like ``name``, or None when nothing is near."""
-    from difflib import get_close_matches  # only a mistake needs it, and no start
+    """The known name most similar to ``name``; None without a similar one."""
+    from difflib import get_close_matches  # needed only after a mistake, not at each start
 
     lowered = {item.lower(): item for item in known}
     found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
@@ -146,10 +146,10 @@ class StoredError(msgspec.Struct, frozen=True):
 
     Attributes:
         id: ``err_YYYYMMDD_HHMMSS_<6 hex>``, UTC.
-        timestamp: Unix seconds, microsecond grain.
-        raw_error: the whole error: an object as it was, else ``{"message": ...}``.
+        timestamp: Unix seconds, with microseconds.
+        raw_error: the whole error: an object unchanged, else ``{"message": ...}``.
         short_summary: at most 100 code points, one line.
-        kind: the class of the failure, for people who count and filter.
+        kind: the class of the failure, for counts and filters.
     """
 
     id: str
@@ -162,7 +162,7 @@ class StoredError(msgspec.Struct, frozen=True):
 
 
 class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
-    """Store a failed call; answered after COMMIT. The id and time are the store's."""
+    """Store a failed call; answered after COMMIT. The store assigns id and time."""
 
     session_id: str
     tool_name: str
@@ -172,7 +172,7 @@ class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
 
 
 class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
-    """One stored error of that session; None when it has no such id (a foreign one included)."""
+    """One stored error of that session; None for an unknown id, also one of another session."""
 
     id: str
     session_id: str | None = None

@@ -1,7 +1,7 @@
-"""Escalations: a run that failed too often, handed to a person, and what the person decided.
+"""Escalations: runs that failed too often, and the decisions of the people who reviewed them.
 
 Invariants: a run has at most one escalation; an escalation has at most one answer. A session needs
-a review as long as one of its escalations is open. Source: seed 004, errors specification
+a review while one of its escalations is open. Source: seed 004, errors specification
 section 4.
 """
 
@@ -15,17 +15,17 @@ from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
 
 Answer: TypeAlias = Literal["retry", "advice", "give_up"]
-"""``retry``: a run that goes on; ``advice``: a run that is told the note; ``give_up``: no run."""
+"""``retry``: a new run; ``advice``: a new run that reads the note; ``give_up``: no run."""
 
 EscalationState: TypeAlias = Literal["open", "resolved"]
 
 
 class EscalationAnswered(MotetError):
-    """The escalation has been answered before, and otherwise; the message says how."""
+    """The escalation has another answer already; the message quotes it."""
 
 
 class NewEscalation(msgspec.Struct, frozen=True):
-    """What ends a run as ``escalated``: the tool that failed last, and the limit in words."""
+    """The reason of an ``escalated`` end: the tool that failed last, and the limit in words."""
 
     tool: str
     reason: str
@@ -35,7 +35,7 @@ class EscalationInfo(msgspec.Struct, frozen=True):
     """One escalation.
 
     Attributes:
-        run_id: the run that was escalated; ``agent`` and ``user`` are its.
+        run_id: the escalated run; ``agent`` and ``user`` are that run's.
         created, resolved: Unix seconds.
         next_run: the run that the answer starts.
     """
@@ -57,7 +57,7 @@ class EscalationInfo(msgspec.Struct, frozen=True):
 
 
 class ListEscalations(Request[tuple[EscalationInfo, ...]], frozen=True, tag="sessions.escalations"):
-    """Newest first; absent filters match all. ``user`` None: everybody's."""
+    """Newest first; absent filters match all. ``user`` None: of all users."""
 
     user: str | None = None
     session: str | None = None
@@ -70,9 +70,9 @@ class GetEscalation(Request[EscalationInfo | None], frozen=True, tag="sessions.e
 
 
 class AnswerEscalation(Request[bool], frozen=True, tag="sessions.answer"):
-    """Put an answer on record; False when the same one is there already.
+    """Store an answer; False when the same answer is stored already.
 
-    ``next_run`` is the id of the run that is about to be started for it. Raises ``NotFound``, and
+    ``next_run``: the id of the run that the answer will start. Raises ``NotFound``, and
     ``EscalationAnswered`` when there is another answer.
     """
 

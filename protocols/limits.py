@@ -1,7 +1,8 @@
-"""Limits of a run and of the things around it."""
+"""Limits of runs, and the watchdog on runs without progress."""
 
 from __future__ import annotations
 
+import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -9,24 +10,24 @@ MAX_DEPTH = 5
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one run may spend. ``None`` means no limit of that kind.
+    """The budget of one run. ``None``: no limit of that kind.
 
-    Calls, tokens and dollars are those of the run and of all runs below it: a child spends its
-    parents' as well as its own.
+    Calls, tokens and dollars include all runs below it: a child spends its parents' budget as well
+    as its own.
 
     Attributes:
         turns: model requests in one run, those of its children not counted (seed 002: 20).
         tool_calls: tool calls.
         parallel: calls that run at once.
         tokens: input and output tokens together, as the provider counts them.
-        usd: US dollars. A model whose price is unknown is warned of and not counted.
+        usd: US dollars. A model with an unknown price causes a warning and is not counted.
         wall: seconds from the start of the run.
-        depth: how deep children may go: 0 for none, 1 for children without any of their own.
-        children: children alive at once.
-        parallel_children: children that work at once; the others wait.
-        tool_errors: errors of one tool in a row that hand the run to a person (seed 004: 3).
-        total_errors: errors of the whole run that do (seed 004: 10).
-        message_chars: code points of one input; the rest is cut with a notice.
+        depth: of sub-agents: 0 for none, 1 for children without children.
+        children: live children at a time.
+        parallel_children: working children at a time; the others wait.
+        tool_errors: errors of one tool in a row that escalate the run (seed 004: 3).
+        total_errors: errors of the whole run that escalate it (seed 004: 10).
+        message_chars: code points of one input; a longer one is truncated with a notice.
     """
 
     turns: int = 20
@@ -56,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"limits.children must be at least 0, not {self.children}")
 
     def lowered(self, turns: int | None) -> Limits:
-        """The limits of one request that asks for fewer ``turns``; more than these it can't have.
+        """The limits of one request that asks for fewer ``turns``; it cannot raise them.
 
         Raises ``ValueError`` for less than 1.
         """
@@ -64,4 +65,20 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 UsageLimits = Limits
-"""The name it has elsewhere."""
+"""The name in pydantic-ai."""
+
+
+@attrs.frozen(kw_only=True)
+class WatchdogConfig:
+    """Reports runs without progress. It ends no run: ``Limits.wall`` does that.
+
+    Attributes:
+        stalled: seconds without any sign of a run and its sub-agents, after which its session gets
+            an event that says what the run waits for; 0: never. Waiting for a person is no stall.
+    """
+
+    stalled: float = 300.0
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.stalled < float("inf"):
+            raise ValueError(f"stalled must be seconds, 0 or more, not {self.stalled!r}")

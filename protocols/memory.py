@@ -11,11 +11,11 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.messages import Request
 
 Source: TypeAlias = Literal["user", "assistant", "note"]
-"""Who said it; ``note``: an agent wrote it down on purpose."""
+"""The author; ``note``: an agent wrote it down on purpose."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """One thing that is remembered. ``created``: Unix seconds."""
+    """One memory. ``created``: Unix seconds."""
 
     text: str
     source: Source
@@ -23,36 +23,36 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Memory(Protocol):
-    """A memory for all sessions of a host.
+    """The memory of all sessions of a host.
 
-    What one session has put in, the sessions of the same owner find, and no others (G16). Every
-    method may raise anything and may be cancelled at its deadline: a run goes on without.
+    Only sessions of the same owner find what a session has stored (G16). Every method may raise
+    anything and may be cancelled at its deadline: a run goes on without it.
     """
 
     async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        """What may help with an input, the best first; asked before a turn."""
+        """Memories relevant to an input, best first; called before a turn."""
         ...
 
     async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
-        """The rows of a turn that has been completed."""
+        """Take the rows of a completed turn."""
         ...
 
     async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        """What an agent looks for, the best first; what this session has said is found too."""
+        """Search for an agent, best first; memories of this session are included."""
         ...
 
     async def write(self, text: str, session: str) -> None:
-        """Remember a text that an agent found worth it."""
+        """Remember a text at an agent's request."""
         ...
 
 
-# What the memory actor is asked.
+# Messages of the memory store
 
 
 class FindMemories(Request[tuple[Remembered, ...]], frozen=True, tag="memory.find"):
-    """What the owner of a session said or had written down that has words of a query.
+    """Memories of the owner of a session that contain words of a query.
 
-    ``elsewhere``: without what this very session said, since its transcript has that.
+    ``elsewhere``: without the talk of this session, which its transcript has.
     """
 
     query: str

@@ -12,33 +12,33 @@ import attrs
 from motet.protocols.messages import Request
 
 QueueMode: TypeAlias = Literal["steer", "followup", "collect", "interrupt", "reject"]
-"""What becomes of an input that comes while its session works.
+"""The treatment of an input that arrives while its session works.
 
 ``steer``: it enters the run before its next model request; ``followup``: it is answered after the
-run; ``collect``: the same, as one with all that came meanwhile; ``interrupt``: it ends its sender's
-run, and takes the place of what its sender has waiting; ``reject``: it is refused.
+run; ``collect``: the same, joined with all inputs that arrive meanwhile; ``interrupt``: it ends its
+sender's run, and replaces its sender's waiting inputs; ``reject``: it is refused.
 """
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 
 Overflow: TypeAlias = Literal["reject", "drop_oldest", "drop_newest"]
-"""What a full queue does: refuse the input; or take it, and drop the oldest, or the newest, which
-is that one.
+"""The treatment of an input to a full queue: refuse it; accept it and drop the oldest input; or
+acknowledge it and drop it.
 """
 
 
 @attrs.frozen(kw_only=True)
 class QueueConfig:
-    """How inputs wait for the runs of their session.
+    """The configuration of the input queues of sessions.
 
     Attributes:
         direct: the mode in chats with one person, unless the session or the message has another.
         group: the same in group chats.
         capacity: inputs of one session that may wait.
-        overflow: what happens to one more. Whoever sent what is dropped is told.
-        debounce: seconds for which an input that a channel brings is held, in case its sender
-            types on; 0: not at all.
-        concurrent: runs of one group chat that may go on at once.
-        throttle: share of the model's window from which on only one may.
+        overflow: for one input more. The sender of a dropped input gets an event.
+        debounce: seconds for which an input from a channel is held, in case its sender goes on
+            typing; 0: none.
+        concurrent: concurrent runs of one group chat.
+        throttle: share of the model's window from which only one run is allowed.
     """
 
     direct: QueueMode = "steer"
@@ -67,10 +67,10 @@ class QueueConfig:
 
 
 class JoinInputs(Request[None], frozen=True, tag="sessions.join"):
-    """Inputs are answered with another one, which has all their text from now on.
+    """Join inputs into another one, which gets all their text.
 
-    In one transaction, before the run begins, so that no crash loses one or has it answered twice.
-    Raises ``NotFound`` when one of them has begun or ended.
+    In one transaction, before the run begins, so that after a crash no input is lost or answered
+    twice. Raises ``NotFound`` when one of them has begun or ended.
     """
 
     run_id: str

@@ -1,8 +1,8 @@
 """Recovery of unfinished inputs when a host starts: its configuration and its records.
 
-Invariants: what is taken up again was acknowledged, is young, and repeats no call whose effects may
-not happen twice (G15); a session whose resumption has ended its host again and again is left alone
-until somebody releases it (G14).
+Invariants: a resumed input was acknowledged, is recent, and repeats no call whose effects must not
+happen twice (G15); a session whose resumption has repeatedly ended its host is quarantined until a
+person releases it (G14).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from motet.protocols.sessions import Role
 
 @attrs.frozen(kw_only=True)
 class RecoveryConfig:
-    """What a host does about the end of the last one, and about its own.
+    """The reaction of a host to the end of the last host, and to its own.
 
     Attributes:
-        resume_within: seconds; unfinished inputs whose session showed life later than that are
-            taken up again, older ones are listed as interrupted. 0: all are.
-        quarantine_after: how many hosts in a row may die while they take up one session.
-        drain: seconds that runs get to end when the host is asked to shut down.
+        resume_within: seconds; unfinished inputs are resumed if their session has a sign of life
+            that is not older; the others are listed as interrupted. 0: all are.
+        quarantine_after: hosts in a row that may die while they resume one session.
+        drain: seconds for runs to end when the host is asked to shut down.
     """
 
     resume_within: float = 300.0
@@ -39,14 +39,14 @@ class RecoveryConfig:
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an input was given besides its text, kept so that another host can take it up.
+    """The options of an input, kept so that another host can resume it.
 
     Attributes:
-        role: of the principal that it runs for.
+        role: of its principal.
         limits: its own; None: those of its agent.
-        deps: it has some, which cannot be stored: only its program can send it again.
-        steers: the run that it was to enter.
-        sender, mode: as it came.
+        deps: it has dependencies. These cannot be stored: only its program can send it again.
+        steers: the run that it should enter.
+        sender, mode: as it arrived.
     """
 
     role: Role
@@ -58,7 +58,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True):
-    """A session that is not taken up again: ``tries`` hosts in a row died while they did.
+    """A session that is not resumed: ``tries`` hosts in a row died while they resumed it.
 
     ``since``: Unix seconds.
     """

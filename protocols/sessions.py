@@ -1,7 +1,7 @@
-"""Messages of the session store: sessions, inputs, runs, their settings and injected rows.
+"""Messages of the session store, and the records of sessions, inputs and runs.
 
-Invariants: an input that was acknowledged is on disk (G15); the transcript is append-only and
-valid (G7); every run ends in exactly one status.
+Invariants: an acknowledged input is on disk (G15); the transcript is append-only and valid (G7);
+every run ends in exactly one status.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FINAL: frozenset[RunStatus] = frozenset(
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who asks. Comes from the token or the embedding program, never from a client's field."""
+    """The authenticated user: from the token or the embedding program, never a client's field."""
 
     user: str
     role: Role = "operator"
@@ -68,11 +68,15 @@ RESEND = "runs.resend"
 
 
 class NewInput(msgspec.Struct, frozen=True):
-    """An input as it arrived. ``key`` makes a resend harmless, ``body_hash`` shows a reuse.
+    """An input as it arrived.
 
-    ``parent``: the run that started this one, in a session of its own; ``beside``: and did not wait
-    for it, so that it has to be told what comes of it. ``given``: how another host can take it up
-    again, see ``motet.protocols.recovery``; empty: it cannot.
+    Attributes:
+        key: the idempotency key; a resend with it is a duplicate.
+        body_hash: tells a resend from another input with the same key.
+        method: the API method of the input. A key is scoped to (user, method).
+        parent: the run that started this one, in a session of its own.
+        beside: the parent did not wait for it, and gets a notice of its end.
+        given: how another host can resume it, see ``motet.protocols.recovery``; empty: it cannot.
     """
 
     run_id: str
@@ -89,26 +93,26 @@ class NewInput(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """``duplicate``: the key was seen before, with the same body; ``run_id`` is the first one's."""
+    """``duplicate``: the key was used before for the same body; ``run_id``: of that input."""
 
     run_id: str
     duplicate: bool = False
 
 
 class KeyConflict(MotetError):
-    """The idempotency key was used before with another body."""
+    """The idempotency key was used before for another body."""
 
 
 class QueueFull(MotetError):
-    """The session's queue of inputs is full; nothing was stored. Try again when a run has ended."""
+    """The session's input queue is full; nothing was stored. Try again when a run has ended."""
 
 
 class ShuttingDown(MotetError):
-    """The host takes no inputs any more; nothing was stored. Try again when it is back."""
+    """The host accepts no more inputs; nothing was stored. Try again after its restart."""
 
 
 class AcceptInput(Request[Accepted], frozen=True, tag="sessions.accept"):
-    """Make an input durable, with its key, its session row and its run row, in one transaction.
+    """Store an input: its key, its session and its run, in one transaction.
 
     Raises ``KeyConflict``; raises ``NotFound`` when the session belongs to another user (G16).
     """
@@ -120,20 +124,20 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """Journal one row of an unfinished run, so that a crash leaves a valid transcript.
 
     ``step`` counts from 0; an assistant row with calls is the intent of these calls. Answered after
-    COMMIT, with all that was journalled before: no call starts before its intent is stored.
+    COMMIT, earlier steps included: no call starts before its intent is stored.
     """
 
     run_id: str
     step: int
     row: ChatMessage
     usage: Usage | None = None
-    """What the run has used until now, if that is new."""
+    """The usage of the run so far, if it has changed."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
-    """Inputs have entered a run that goes on: its journal gets ``rows``, and they end as steered.
+    """Inputs enter a running turn: ``rows`` go to its journal, and the inputs end as steered.
 
-    In one transaction, so that no crash makes one answered twice. ``step``: of the first row.
+    In one transaction, so that no crash has an input answered twice. ``step``: of the first row.
     """
 
     run_id: str
@@ -150,35 +154,35 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     rows: tuple[ChatMessage, ...]
     usage: Usage = Usage()
     detail: str = ""
-    """What went wrong, the limit's name, or who stopped it."""
+    """The failure, the name of the limit, or who stopped it."""
     escalation: NewEscalation | None = None
-    """For ``escalated``: put on record in the same transaction."""
+    """For ``escalated``: stored in the same transaction."""
     withdraw: bool = False
-    """Whether approvals of it may be pending: nobody can answer them any more."""
+    """Whether the run may have pending approvals, which become withdrawn."""
     event: InputEnd | None = None
-    """Kept with it until the journal of events has it: see :class:`EndsToTell`."""
+    """Kept with the run until the event journal has it: see :class:`EndsToTell`."""
 
 
 class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):
-    """The run goes on as ``agent``, which also gets the next input of its session."""
+    """The run continues as ``agent``, which also gets the next input of its session."""
 
     run_id: str
     agent: str
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
-    """The rows since the last reset, those included that a summary stands for."""
+    """The rows since the last reset, including those that a summary replaces."""
 
     session: str
 
 
 class SessionContext(msgspec.Struct, frozen=True):
-    """What a model is shown of a session: a summary, and the rows behind it.
+    """The part of a session that a model sees: a summary, and the rows behind it.
 
     Attributes:
-        start_pos: the position of the first row; each row has the next one.
-        summary: of the rows before ``start_pos``; empty when none was made, or after a reset.
-        flushed: what was learned since the last compaction has been written to memory files.
+        start_pos: the position of the first row; positions have no gaps.
+        summary: of the rows before ``start_pos``; empty without one, and after a reset.
+        flushed: the memory flush of this cycle of compaction is done.
     """
 
     start_pos: int = 1
@@ -188,16 +192,16 @@ class SessionContext(msgspec.Struct, frozen=True):
 
 
 class LoadContext(Request[SessionContext], frozen=True, tag="sessions.context"):
-    """The summary and the rows that a model is shown; empty for an unknown session."""
+    """The summary and the rows for a model; empty for an unknown session."""
 
     session: str
 
 
 class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
-    """Move the start pointer forward and store the summary of what is before it then.
+    """Move the start pointer forward, and store the summary of the rows before it.
 
     False, and nothing is stored, when the pointer has moved from ``start_pos`` meanwhile, when
-    ``next_pos`` is not behind it, or when no row would be left.
+    ``next_pos`` is not greater, or when no row would be left.
     """
 
     session: str
@@ -207,7 +211,7 @@ class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
 
 
 class MarkFlushed(Request[bool], frozen=True, tag="sessions.flushed"):
-    """Note that the memory flush of the cycle that began at ``start_pos`` is done.
+    """Store that the memory flush of the cycle that began at ``start_pos`` is done.
 
     False when the pointer has moved meanwhile: another cycle has begun.
     """
@@ -234,7 +238,7 @@ class ReadHistory(Request[tuple[HistoryRow, ...]], frozen=True, tag="sessions.hi
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """``needs_review``: one of its runs was escalated, and nobody has answered yet."""
+    """``needs_review``: one of its escalations is open."""
 
     session: str
     agent: str
@@ -248,7 +252,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 class ListSessions(Request[tuple[SessionInfo, ...]], frozen=True, tag="sessions.list"):
     """Newest first. ``owner`` None: all. ``cursor``: the ``updated`` of the last one seen.
 
-    ``children``: also those of runs that other runs have started.
+    ``children``: also sessions of sub-agents.
     """
 
     owner: str | None = None
@@ -284,7 +288,7 @@ class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):
 
 
 class ListBeside(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.beside"):
-    """The runs that a run has started and did not wait for, in the order of their start."""
+    """The background runs that a run has started, in the order of their start."""
 
     run_id: str
 
@@ -300,23 +304,23 @@ class ResetSession(Request[None], frozen=True, tag="sessions.reset"):
 
 
 class SessionBusy(MotetError):
-    """The session has an input that is not answered yet: stop it, or wait, then try again."""
+    """The session has an unanswered input: stop it, or wait, then try again."""
 
 
 class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
-    """Delete a session with all that is stored of it; answers how many rows it had.
+    """Delete a session and everything stored about it; answers the number of its rows.
 
-    Only the last number of its event stream stays, so that none is used twice. Raises
-    ``SessionBusy`` while a run of it is unfinished.
+    Only the last number of its event stream stays, so that no number is used twice. Raises
+    ``SessionBusy`` while it has an unfinished run.
     """
 
     session: str
 
 
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
-    """Unfinished runs of a host before become ``interrupted``, their transcripts made whole.
+    """Unfinished runs of an earlier host become ``interrupted``, with valid transcripts.
 
-    ``keep``: not these, which go on; ``only``: none but these; ``reasons``: by run, for its record.
+    ``keep``: runs that are resumed instead; ``only``: no others than these; ``reasons``: by run.
     """
 
     keep: tuple[str, ...] = ()
@@ -331,18 +335,18 @@ class EndToTell(msgspec.Struct, frozen=True):
 
 
 class EndsToTell(Request[tuple[EndToTell, ...]], frozen=True, tag="sessions.ends"):
-    """Ends of runs that are stored, but not in the journal of events. For the start of a host."""
+    """Ends of runs that are not in the event journal yet. For the start of a host."""
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """What a stop did, by the ids of runs.
+    """The effect of a stop, as ids of runs.
 
     Attributes:
-        stopped: they have ended.
-        already_stopping: their end had been asked for before; they were waited for as well.
-        dropped_inputs: they never started and will not be answered.
-        still_running: of those that were asked to end, now or before, the ones that clean up.
-        held_by: for people: which of their tools cannot be ended, and where each is (G2).
+        stopped: have ended.
+        already_stopping: were stopped by an earlier request; the stop waited for them, too.
+        dropped_inputs: never started, and will not be answered.
+        still_running: are stopped, but still cleaning up.
+        held_by: for people: the tools that do not end, and where each of them is (G2).
     """
 
     stopped: list[str] = []
@@ -353,10 +357,10 @@ class StopReport(msgspec.Struct, frozen=True):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """The answer to an input: it is on disk. ``position`` counts the queue from 1.
+    """The acknowledgement of an input: it is on disk. ``position``: in the queue, from 1.
 
-    ``steered``: it is to enter a run that goes on, and if that ends first, a run of its own;
-    ``collected``: it waits, and is answered with what else has come; ``dropped``: the queue was
+    ``steered``: it enters the running turn, or becomes a run of its own if that ends first;
+    ``collected``: it waits, and is answered together with other inputs; ``dropped``: the queue was
     full, or a stop came first.
     """
 
@@ -365,18 +369,18 @@ class Ack(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-# Rows that are put into a transcript without a run are an exchange of their own, so that it stays
-# valid (G7).
+# Rows that are injected into a transcript without a run form a whole exchange, so that the
+# transcript stays valid (G7).
 
 NOTED = "Noted."
 NOTE = "A note was put into this conversation:"
 
 
 class InjectRows(Request[Accepted], frozen=True, tag="sessions.inject"):
-    """Add an exchange at the end of a session's transcript, with its key, in one transaction.
+    """Append an exchange to a session's transcript, with its key, in one transaction.
 
-    ``id`` stands where other rows have their run's. A model is shown the rows from the next run
-    on. Raises ``NotFound`` for an unknown session, ``KeyConflict``.
+    ``id`` takes the place of a run id. Models see the rows from the next run on. Raises
+    ``NotFound`` for an unknown session, and ``KeyConflict``.
     """
 
     id: str
@@ -388,7 +392,7 @@ class InjectRows(Request[Accepted], frozen=True, tag="sessions.inject"):
 
 
 def exchange(text: str, role: Literal["user", "assistant"]) -> tuple[UserMessage, AssistantMessage]:
-    """The text as said by one side, with a row of the other that people are not shown."""
+    """The text as a message of one side, with a hidden row of the other side."""
     if role == "user":
         return UserMessage(text, note="injected"), AssistantMessage(NOTED, note="silent")
     return UserMessage(NOTE, note="hint"), AssistantMessage(text)

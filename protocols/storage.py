@@ -18,10 +18,12 @@ Row: TypeAlias = tuple[SqlValue, ...]
 class Statement(msgspec.Struct, frozen=True):
     """One SQL statement with its positional parameters.
 
-    ``expect`` is the number of rows it must return (None: any), ``changes`` the number that it must
-    insert, update or delete, which costs a third of having them returned. With any other number the
-    whole transaction is rolled back and ``ExpectationFailed`` names the statement's index.
-    ``each``: run it once for each of these parameters instead; its rows are then nobody's concern.
+    Attributes:
+        expect: the number of rows that it must return; None: any.
+        changes: the number of rows that it must insert, update or delete, which costs a third of
+            having them returned. With any other number the whole transaction is rolled back, and
+            ``ExpectationFailed`` names the statement.
+        each: run it once for each of these parameters instead; its rows are ignored.
     """
 
     sql: str
@@ -48,11 +50,11 @@ class Transact(Request[Rows], frozen=True, tag="storage.transact"):
 
 
 def storable(text: str) -> str:
-    """The text as UTF-8 can hold it: half a surrogate pair becomes a question mark."""
+    """The text as valid UTF-8: a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
-# What can go wrong with stored state: one class per thing a caller can do about it.
+# Exceptions: one class for each reaction of a caller
 
 
 class StorageError(MotetError):
@@ -72,12 +74,12 @@ class ConstraintFailed(StorageError):
 
 
 class ExpectationFailed(StorageError):
-    """A statement returned or changed another number of rows than it was declared to.
+    """A statement returned or changed another number of rows than declared.
 
     Attributes:
-        index: which statement of the transaction, from 0.
+        index: of the statement in the transaction, from 0.
         expected: rows declared.
-        got: rows that it did return or change.
+        got: rows that it returned or changed.
         sql: of the statement.
     """
 

@@ -24,24 +24,24 @@ SpanStatus: TypeAlias = Literal[
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part of a run. Times are Unix seconds; ``ended`` is None while it goes on.
+    """One part of a run. Times are Unix seconds; ``ended`` is None while it is open.
 
     Attributes:
         id: 16 hex digits.
         name: of the agent, the model, the tool or the operation.
-        parent: the span that it is a part of; None only for the root of a run nobody called.
-        provider, iteration, stop_reason: of a model span; ``iteration`` 0 is none of the turn's.
-        purpose: what a model call was for when it was not the turn: ``summary``, ``flush``.
+        parent: the enclosing span; None only for the root of a run without a caller.
+        provider, iteration, stop_reason: of a model span; ``iteration`` 0: outside the turn.
+        purpose: of a model call outside the turn: ``summary``, ``flush``.
         usage: tokens and cost of this one model call.
         first_token: seconds from its start to the first part of the answer.
-        attempts: how often the model was asked, retries included.
+        attempts: requests to the model, retries included.
         call_id, outcome: of a tool span.
-        tool: of a store span: whose error it was.
+        tool: of a store span: the tool whose error it was.
         error: class of the failure, such as ``timeout`` or ``Llm``.
         error_id: the stored error.
-        output: the beginning of what came of it.
-        input: all that it was given, as JSON; only in verbose traces.
-        agent: of a model span: who asked, if the conversation was handed over before.
+        output: the beginning of its output.
+        input: its whole input, as JSON; only in verbose traces.
+        agent: of a model span: the asking agent, after a handoff.
     """
 
     id: str
@@ -69,16 +69,16 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TraceInfo(msgspec.Struct, frozen=True):
-    """A trace in short.
+    """A trace without its spans.
 
     Attributes:
-        trace_id: 32 hex digits; runs that were called by another share that one's.
-        agent: empty for an operation of the error store outside of runs, which is its only span.
-        parent: the span of another run that called this one.
+        trace_id: 32 hex digits; a called run shares the trace id of its caller.
+        agent: empty for an operation of the error store outside of runs, whose trace is one span.
+        parent: the span of the calling run.
         status: of the run.
         usage: sum of the model spans.
         errors: spans that failed.
-        spans: how many were recorded; ``left_out`` counts those that were too many.
+        spans: recorded ones; ``left_out``: those beyond the limit.
     """
 
     run_id: str
@@ -97,7 +97,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A run's spans, those of the runs that it called included, in the order of their starts."""
+    """The spans of a run and of the runs that it called, by start."""
 
     info: TraceInfo
     spans: tuple[Span, ...]
@@ -132,7 +132,7 @@ def root_span_id(run_id: str) -> str:
 class ListTraces(Request[tuple[TraceInfo, ...]], frozen=True, tag="traces.list"):
     """Newest first; absent filters match all runs. ``since``, ``until``: Unix seconds of starts.
 
-    ``agent=""``: what was done in the error store outside of runs.
+    ``agent=""``: operations of the error store outside of runs.
     """
 
     user: str | None = None
@@ -145,22 +145,22 @@ class ListTraces(Request[tuple[TraceInfo, ...]], frozen=True, tag="traces.list")
 
 
 class GetTrace(Request[Trace | None], frozen=True, tag="traces.get"):
-    """One trace by the id of its run; None when there is none. Raises ``StorageError``."""
+    """One trace by the id of its run; None without one. Raises ``StorageError``."""
 
     run_id: str
 
 
 class CloseTraces(Request[int], frozen=True, tag="traces.close"):
-    """Once at start: what the last host left open becomes ``interrupted``; how many traces.
+    """Once at start: the open traces of the last host become ``interrupted``; answers their number.
 
-    ``runs`` are those that it was at work on, some of which it may not have come to trace.
+    ``runs``: the unfinished runs of that host, some of which may have no trace yet.
     """
 
     runs: tuple[RunInfo, ...]
 
 
 class FlushTraces(Request[None], frozen=True, tag="traces.flush"):
-    """Write all that was recorded until now, as far as the disk lets it. Raises nothing."""
+    """Write everything recorded so far, unless the disk fails. Raises nothing."""
 
 
 TraceProtocol: TypeAlias = ListTraces | GetTrace | CloseTraces | FlushTraces

@@ -14,7 +14,7 @@ from motet.protocols import events
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent
-from motet.protocols.watchdog import WatchdogConfig
+from motet.protocols.limits import WatchdogConfig
 from tests.actors.runs.ops import ops, pending
 from tests.paced import Paced
 from tests.scripted import Scripted, call, say
