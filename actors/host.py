@@ -436,8 +436,7 @@ class Host(Records):
         await parts.router.ask(Retire(session))
         await parts.journal.settle()
         await parts.stores.traces.ask(FlushTraces())  # or they would be written afterwards
-        parts.table.modes.pop(session, None)
-        parts.table.models.pop(session, None)
+        parts.services.settings.forget(session)
         return await parts.stores.sessions.ask(DeleteSession(session))
 
     # Rooms

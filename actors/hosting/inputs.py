@@ -85,7 +85,9 @@ class Inputs:
         rules, chat = self._table.rules, is_chat(session)
         # Chats of channels have a default mode and a pause; other sessions only what was set.
         usual = (rules.group if is_group(session) else rules.direct) if chat else None
-        run.placement.mode = known or self._table.modes.get(session) or usual or "followup"
+        run.placement.mode = (
+            known or self._services.settings.modes.get(session) or usual or "followup"
+        )
         pause = rules.debounce if chat else 0.0
         run.placement.pause = pause if debounce is None else max(0.0, debounce)
         return await self._intake.deliver(run)
@@ -169,10 +171,7 @@ class Inputs:
         known = mode and _known(mode)
         await self._access.session(session, principal)
         await self._store.ask(SetQueueMode(session, known))
-        if known is None:
-            self._table.modes.pop(session, None)
-        else:
-            self._table.modes[session] = known
+        self._services.settings.set_mode(session, known)
 
     async def set_model(self, session: str, model: str | None, principal: Principal) -> None:
         known = self._registry().models()
@@ -180,10 +179,7 @@ class Inputs:
             raise UnknownName("model", model, known)
         await self._access.session(session, principal)
         await self._store.ask(SetSessionModel(session, model))
-        if model is None:
-            self._table.models.pop(session, None)
-        else:
-            self._table.models[session] = model
+        self._services.settings.set_model(session, model)
 
 
 def _known(mode: QueueMode) -> QueueMode:

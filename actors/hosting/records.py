@@ -92,14 +92,14 @@ class Records:
 
     def session_model(self, session: str) -> str | None:
         """The model that was set for a session, if the host still has it; None: its agent's."""
-        chosen = self._parts.table.models.get(session)
+        chosen = self._parts.services.settings.models.get(session)
         return chosen if chosen in self.models() else None
 
     def queue_mode(self, session: str) -> QueueMode:
         """The mode of inputs of a session that name none themselves."""
-        table = self._parts.table
-        default = table.rules.group if is_group(session) else table.rules.direct
-        return table.modes.get(session) or default
+        rules = self._parts.table.rules
+        default = rules.group if is_group(session) else rules.direct
+        return self._parts.services.settings.modes.get(session) or default
 
     # Sessions and runs
 

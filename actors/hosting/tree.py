@@ -35,7 +35,7 @@ from motet.actors.rooms.opening import RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunEvents
-from motet.actors.runs.services import ModelAccess, Services, Toolkits
+from motet.actors.runs.services import ModelAccess, Services, SessionSettings, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import ChildRuns
@@ -342,6 +342,9 @@ async def start_workers(
     warn = partial(_warn, publisher, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
 
+    settings = SessionSettings()
+    toolkits = Toolkits(toolkit, table, settings)
+
     def executor() -> Actor[ExecuteCall]:
         return ToolExecutor(
             toolkit.catalog,
@@ -349,7 +352,7 @@ async def start_workers(
             channel,
             context,
             policy=toolkit.policy,
-            toolset_of=table.toolkit_of,
+            toolset_of=toolkits.of_id,
             results=stores.results,
             breakers=breakers,
             approvals=gate,
@@ -357,12 +360,12 @@ async def start_workers(
         )
 
     tools = await system.start(stand_ins.tools or executor, name="tools")
-    toolkits = Toolkits(toolkit, table)
     services = Services(
         table=table,
         store=stores.sessions,
         tools=tools,
         toolkits=toolkits,
+        settings=settings,
         models=ModelAccess(models, toolkits),
         events=events,
         hooks=hooks,
@@ -396,9 +399,8 @@ async def _start_hooks(
 
 
 async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
-    store, table, events = recovery.store, recovery.table, recovery.events
-    table.modes |= await store.ask(QueueModes())
-    table.models |= await store.ask(SessionModels())
+    store, events = recovery.store, recovery.events
+    recovery.services.settings.load(await store.ask(QueueModes()), await store.ask(SessionModels()))
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):

@@ -5,7 +5,7 @@ Nothing here is replaced while a host lives: what a reload changes is in :class:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import LoadContext, SessionContext, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
@@ -46,15 +47,48 @@ class Suspending(Protocol):
     def agent_added(self, name: str) -> None: ...
 
 
+class SessionSettings:
+    """The queue mode and the model that people have set for their sessions, as stored."""
+
+    def __init__(self) -> None:
+        self.modes: dict[str, QueueMode] = {}
+        self.models: dict[str, str] = {}
+
+    def load(self, modes: Mapping[str, QueueMode], models: Mapping[str, str]) -> None:
+        """Take what the store has, when a host starts."""
+        self.modes.update(modes)
+        self.models.update(models)
+
+    def set_mode(self, session: str, mode: QueueMode | None) -> None:
+        """``mode`` None: the configured one again."""
+        if mode is None:
+            self.modes.pop(session, None)
+        else:
+            self.modes[session] = mode
+
+    def set_model(self, session: str, model: str | None) -> None:
+        """``model`` None: that of the session's agent again."""
+        if model is None:
+            self.models.pop(session, None)
+        else:
+            self.models[session] = model
+
+    def forget(self, session: str) -> None:
+        """The session is deleted."""
+        self.modes.pop(session, None)
+        self.models.pop(session, None)
+
+
 class Toolkits:
     """The toolkit that is configured now, and the one of each run.
 
     A reload puts another one in force; runs that go on keep theirs.
     """
 
-    def __init__(self, current: Toolkit, table: RunTable) -> None:
+    def __init__(self, current: Toolkit, table: RunTable, settings: SessionSettings) -> None:
         self.current = current
         self._table = table
+        self._settings = settings
 
     def adopt(self, toolkit: Toolkit) -> None:
         """Give this toolkit to runs that start from now on."""
@@ -63,6 +97,11 @@ class Toolkits:
     def of(self, run: Run) -> Toolkit:
         """The toolkit of a run."""
         return run.toolkit or self.current
+
+    def of_id(self, run_id: str) -> Toolkit | None:
+        """The own toolkit of a live run; None: it has none, or is over."""
+        run = self._table.runs.get(run_id)
+        return run.toolkit if run is not None else None
 
     def refresh(self, run: Run) -> None:
         """Give a run that is about to start the current toolkit; a child keeps its caller's."""
@@ -79,7 +118,7 @@ class Toolkits:
 
     def model_of(self, run: Run) -> str:
         """The model that was chosen for the session of a run; empty: none, or it is gone."""
-        chosen = self._table.models.get(run.session, "")
+        chosen = self._settings.models.get(run.session, "")
         known = self.current.registry.models() if chosen else ()
         return chosen if chosen in known else ""
 
@@ -158,6 +197,7 @@ class Services:
     store: ActorRef[SessionStoreMessage]
     tools: ActorRef[ExecuteCall]
     toolkits: Toolkits
+    settings: SessionSettings
     models: ModelAccess
     events: RunEvents
     hooks: HooksClient

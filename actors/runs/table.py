@@ -23,13 +23,12 @@ from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.tools.tool import held_by
 from motet.protocols.approvals import StoredSuspendedRun
-from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.agents.toolkit import Toolkit
     from motet.actors.runs.queue_rules import Way
     from motet.protocols.sessions import SessionMessage
     from motet.runtime import ActorRef
@@ -126,8 +125,6 @@ class RunTable:
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
         self.rules = rules
-        self.modes: dict[str, QueueMode] = {}
-        self.models: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
         self.queues = OrderedDict[str, SessionQueue]()  # the one first that was used least lately
         self.suspended: dict[str, dict[str, SuspendedRun]] = {}
@@ -177,11 +174,6 @@ class RunTable:
         """The run that goes on in a session, of several the author's newest, or the newest."""
         queue = self.queues.get(session)
         return queue.newest(author) if queue is not None else None
-
-    def toolkit_of(self, run_id: str) -> Toolkit | None:
-        """What a live run works with, if it has something of its own."""
-        run = self.runs.get(run_id)
-        return run.toolkit if run is not None else None
 
     def actor(self, session: str) -> ActorRef[SessionMessage] | None:
         """The session's actor if it is known and alive."""
