@@ -22,21 +22,7 @@ from motet.actors.errors.log import logger
 from motet.actors.hooks.points import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.registry import Hook, HookSet
 from motet.protocols import hooks
-from motet.protocols.hooks import (
-    Abort,
-    Allow,
-    AnyDecision,
-    AnyHookEvent,
-    Ask,
-    Continue,
-    Deny,
-    OnError,
-    Point,
-    Replace,
-    Respond,
-    Verdict,
-    point_of,
-)
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point, Verdict, point_of
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, handles
 
@@ -77,7 +63,13 @@ Warn: TypeAlias = Callable[[HookFault], None]
 OnVerdict: TypeAlias = Callable[[Hook, Verdict, float], None]
 """Gets each hook's own verdict, and the seconds it took."""
 
-_STRONGEST_FIRST: tuple[type[AnyDecision], ...] = (Abort, Deny, Ask, Continue, Respond)
+_STRONGEST_FIRST: tuple[type[AnyDecision], ...] = (
+    hooks.Abort,
+    hooks.Deny,
+    hooks.Ask,
+    hooks.Continue,
+    hooks.Respond,
+)
 
 
 def merge(verdicts: Sequence[Verdict]) -> Verdict:
@@ -87,10 +79,12 @@ def merge(verdicts: Sequence[Verdict]) -> Verdict:
             if isinstance(verdict.decision, kind):
                 return verdict
     for verdict in reversed(verdicts):
-        if isinstance(verdict.decision, Replace):
+        if isinstance(verdict.decision, hooks.Replace):
             return verdict
-    changed = [v for v in verdicts if isinstance(v.decision, Allow) and v.decision.args is not None]
-    return changed[-1] if changed else Verdict(Allow())
+    changed = [
+        v for v in verdicts if isinstance(v.decision, hooks.Allow) and v.decision.args is not None
+    ]
+    return changed[-1] if changed else Verdict(hooks.Allow())
 
 
 async def decide(
@@ -104,15 +98,15 @@ async def decide(
         if on_verdict is not None:
             on_verdict(hook, verdict, trio.current_time() - began)
         verdicts.append(verdict)
-        if isinstance(verdict.decision, Abort):
+        if isinstance(verdict.decision, hooks.Abort):
             break
         event = replaced(event, verdict.decision)
     verdict = merge(verdicts)
-    if not isinstance(verdict.decision, Ask):
+    if not isinstance(verdict.decision, hooks.Ask):
         return verdict
     # The person who decides sees every hook's question, and the arguments that the call would run
     # with: those that the hooks which allow it have left.
-    asked = [(v.hook, v.decision.reason) for v in verdicts if isinstance(v.decision, Ask)]
+    asked = [(v.hook, v.decision.reason) for v in verdicts if isinstance(v.decision, hooks.Ask)]
     args = event.args if isinstance(event, hooks.BeforeTool) else None
     return replace(verdict, args=args, asked=tuple(asked))
 
@@ -129,7 +123,7 @@ async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
         problem = f"{type(error).__name__}: {error}"
     warn(HookFault(hook.name, hook.on_error, event, problem))
     if hook.on_error == "continue":
-        return Verdict(Allow(), hook.name, "error")
+        return Verdict(hooks.Allow(), hook.name, "error")
     return Verdict(refusal(event, hook.name), hook.name, "error")
 
 
@@ -144,8 +138,8 @@ async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
 def refusal(event: AnyHookEvent, hook: str) -> AnyDecision:
     """The decision of a gate that failed closed."""
     if isinstance(event, hooks.BeforeTool):
-        return Deny(f"the gate {hook!r} failed")
-    return Abort("it failed, and is declared to block when it does")
+        return hooks.Deny(f"the gate {hook!r} failed")
+    return hooks.Abort("it failed, and is declared to block when it does")
 
 
 class Gate(Request[Verdict], frozen=True, tag="hooks.gate"):
@@ -219,7 +213,7 @@ class HooksClient:
         """
         chain = self.hooks.of(event)
         if not chain:
-            return Verdict(Allow())
+            return Verdict(hooks.Allow())
         if self._ref is None:
             return self._silence(chain, event, "no Hooks actor runs to ask them")
         within = sum(hook.timeout for hook in chain) + SLACK
@@ -243,7 +237,7 @@ class HooksClient:
         Calls and children are denied even if all gates fail open: none has failed yet.
         """
         if isinstance(event, hooks.BeforeTool | hooks.BeforeChild):
-            return Verdict(Deny(f"its gates gave no verdict ({why})"), cause="error")
+            return Verdict(hooks.Deny(f"its gates gave no verdict ({why})"), cause="error")
         for hook in chain:
             if hook.on_error == "block":
                 return Verdict(refusal(event, hook.name), hook.name, "error")
@@ -252,4 +246,4 @@ class HooksClient:
             log.warning("hook not asked", hook=hook.name, run=event.run_id, why=why)
             if self._warn is not None:
                 self._warn(fault)
-        return Verdict(Allow())
+        return Verdict(hooks.Allow())

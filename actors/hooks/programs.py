@@ -26,18 +26,7 @@ from motet.protocols import hooks
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HookConfig
 from motet.protocols.errors import ConfigError
-from motet.protocols.hooks import (
-    Abort,
-    Allow,
-    AnyDecision,
-    AnyHookEvent,
-    Ask,
-    Continue,
-    Deny,
-    Point,
-    Replace,
-    point_of,
-)
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, Point, point_of
 from motet.runtime.processes import HeadTail, environment, open_child
 
 NAMES: dict[Point, str] = {
@@ -164,7 +153,7 @@ def decision_of(event: AnyHookEvent, code: int, stdout: bytes, stderr: str) -> A
     if code:
         raise HookProgramError(f"exit code {code}" + (f": {said[-500:]}" if said else ""))
     if not stdout.strip():
-        return Allow()
+        return hooks.Allow()
     try:
         answer = msgspec.json.decode(stdout, type=_Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -180,15 +169,15 @@ def _strongest(event: AnyHookEvent, answer: _Answer) -> AnyDecision:
     more = answer.hook_specific_output
     _refuse_misplaced(event, more)
     if not answer.go_on:
-        return Abort(answer.stop_reason or answer.reason or "stopped by a hook")
+        return hooks.Abort(answer.stop_reason or answer.reason or "stopped by a hook")
     if more.permission_decision == "deny" or answer.decision in ("block", "deny"):
         reason = more.permission_decision_reason or answer.reason or "blocked by a hook"
         return _blocked(event, reason)
     if more.permission_decision == "ask":
-        return Ask(more.permission_decision_reason or answer.reason or "a hook asks")
+        return hooks.Ask(more.permission_decision_reason or answer.reason or "a hook asks")
     if isinstance(event, hooks.BeforeInput | hooks.AfterTool) and more.additional_context:
-        return Replace(f"{event.text}\n\n{more.additional_context}")
-    return Allow(more.updated_input)
+        return hooks.Replace(f"{event.text}\n\n{more.additional_context}")
+    return hooks.Allow(more.updated_input)
 
 
 def _refuse_misplaced(event: AnyHookEvent, more: _Specific) -> None:
@@ -206,13 +195,13 @@ def _blocked(event: AnyHookEvent, reason: str) -> AnyDecision:
     """The effect of blocking at each point, as in Claude Code where it has that point."""
     match event:
         case hooks.BeforeTool() | hooks.BeforeInput() | hooks.BeforeChild() | hooks.BeforeCompact():
-            return Deny(reason)
+            return hooks.Deny(reason)
         case hooks.BeforeOutput():
-            return Continue(reason)
+            return hooks.Continue(reason)
         case hooks.AfterTool():
-            return Replace(f"{event.text}\n\n[A hook objects: {reason}]")
+            return hooks.Replace(f"{event.text}\n\n[A hook objects: {reason}]")
         case hooks.BeforeModel() | hooks.AfterModel() | hooks.SessionStart():
-            return Abort(reason)
+            return hooks.Abort(reason)
         case _:
             raise HookProgramError(f"nothing is left to be blocked: {reason}")
 

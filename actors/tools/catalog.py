@@ -65,10 +65,6 @@ class ToolCatalog:
         """The tools of a source; None: it has not listed them yet."""
         return self._provided.get(source)
 
-    def provided(self, source: str) -> bool:
-        """Whether a source has listed its tools."""
-        return source in self._provided
-
     def sources(self, agent: str) -> tuple[str, ...]:
         return self._sources.get(agent, ())
 

@@ -21,6 +21,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 from typing import TypeAlias, cast
 from urllib.parse import unquote
@@ -143,19 +144,29 @@ async def inline(
     ``store`` None: a text that does not fit is cut. Raises nothing but a cancellation.
     """
     storing, text, size = _Storing(store, session, tool), read.text, read.size
+    ids: dict[str, str] = {}
     if read.binaries and store is not None:
-        text = await _with_ids(storing, read)
+        # Before the text is made, since its notes show only ids of content that is on disk.
+        for digest, data in islice(read.binaries.items(), BINARIES_STORED):
+            if (binary_id := await storing.put("binary", data)) is not None:
+                ids[digest] = binary_id
+
+        def note(data: bytes) -> str:
+            return omitted(data, ids.get(checksum(data)))
+
+        text = storable(result_text(without_binary(read.value, note)))
         size = len(text.encode())
-    ids = tuple(storing.ids.values())
+    stored = tuple(ids.values())
     if size <= limit:
-        return Inlined(text, size, None, ids, storing.problem)
+        return Inlined(text, size, None, stored, storing.problem)
     kind: Kind = "json" if is_array(text) else "text"
     result_id = await storing.put(kind, text.encode())
     pieces = units(text, kind)
     if result_id is None:
-        return Inlined(_cut(pieces, size, limit, storing.problem), size, None, ids, storing.problem)
+        cut = _cut(pieces, size, limit, storing.problem)
+        return Inlined(cut, size, None, stored, storing.problem)
     head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
-    return Inlined(head, size, result_id, ids, storing.problem)
+    return Inlined(head, size, result_id, stored, storing.problem)
 
 
 @attrs.define
@@ -165,7 +176,6 @@ class _Storing:
     store: ActorRef[ResultProtocol] | None
     session: str
     tool: str
-    ids: dict[str, str] = attrs.field(factory=dict[str, str])
     problem: str = ""
 
     async def put(self, kind: Kind, content: bytes) -> str | None:
@@ -181,21 +191,6 @@ class _Storing:
                 self.problem = ""
                 return info.id
         return None
-
-    async def put_binary(self, data: bytes) -> None:
-        result_id = await self.put("binary", data)
-        if result_id is not None:
-            self.ids[checksum(data)] = result_id
-
-    def note(self, data: bytes) -> str:
-        return omitted(data, self.ids.get(checksum(data)))
-
-
-async def _with_ids(storing: _Storing, read: Readable) -> str:
-    """The text with an id in each note; the binary parts are stored first."""
-    for data in list(read.binaries.values())[:BINARIES_STORED]:
-        await storing.put_binary(data)
-    return storable(result_text(without_binary(read.value, storing.note)))
 
 
 def _builtins(value: object) -> object:

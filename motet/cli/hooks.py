@@ -15,32 +15,10 @@ from motet.cli.exits import FAILED, OK
 from motet.cli.render import one_line
 from motet.cli.screen import console
 from motet.cli.setup import Setup
+from motet.protocols import hooks
 from motet.protocols.chat import JsonObject, UserMessage
 from motet.protocols.errors import ConfigError
-from motet.protocols.hooks import (
-    Abort,
-    AfterChild,
-    AfterCompact,
-    AfterModel,
-    AfterTool,
-    AnyDecision,
-    AnyHookEvent,
-    Ask,
-    BeforeChild,
-    BeforeCompact,
-    BeforeInput,
-    BeforeModel,
-    BeforeOutput,
-    BeforeTool,
-    Continue,
-    Deny,
-    RunEnd,
-    RunError,
-    RunWarning,
-    SessionEnd,
-    SessionStart,
-    Verdict,
-)
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, Verdict
 from motet.protocols.models import ModelRequest, ModelResponse, Usage
 from motet.protocols.sessions import LOCAL
 
@@ -90,7 +68,7 @@ def ask_hooks(setup: Setup, event: str, tool: str, args: str, text: str, *, json
     return OK if report.allowed else FAILED
 
 
-async def _asked(hooks: HookSet, event: AnyHookEvent) -> Report:
+async def _asked(configured: HookSet, event: AnyHookEvent) -> Report:
     heard: list[Heard] = []
     faults: list[HookFault] = []
 
@@ -98,9 +76,9 @@ async def _asked(hooks: HookSet, event: AnyHookEvent) -> Report:
         fault = faults.pop().message if faults else ""
         heard.append(Heard(hook.name, verdict.decision, round(seconds * 1000, 1), fault))
 
-    verdict = await decide(hooks.of(event), event, faults.append, hear)
+    verdict = await decide(configured.of(event), event, faults.append, hear)
     merged = verdict.decision
-    refused = isinstance(merged, Abort | Deny | Ask | Continue)
+    refused = isinstance(merged, hooks.Abort | hooks.Deny | hooks.Ask | hooks.Continue)
     return Report(not refused, merged, tuple(heard))
 
 
@@ -116,31 +94,31 @@ def _configured(setup: Setup) -> HookSet:
 def _event(setup: Setup, point: str, tool: str, args: JsonObject, text: str) -> AnyHookEvent:
     """An event such as a run of the first agent would bring."""
     kind = rule_of(point).event
-    if kind in (BeforeTool, AfterTool) and not tool:
+    if kind in (hooks.BeforeTool, hooks.AfterTool) and not tool:
         raise ConfigError(f"which call? {point} is about one: give --tool NAME")
     call: JsonObject = {"call_id": "call_test", "name": tool, "args": args}
     fields: dict[type[AnyHookEvent], JsonObject] = {
-        SessionStart: {"resumed": False},
-        SessionEnd: {},
-        BeforeInput: {"text": text},
-        BeforeModel: {"request": ModelRequest("model", (UserMessage(text),)), "iteration": 1},
-        AfterModel: {"response": ModelResponse(text), "iteration": 1},
-        BeforeTool: call,
-        AfterTool: {**call, "ok": True, "text": text, "duration_ms": 1.0},
-        BeforeOutput: {"text": text, "continued": 0},
-        BeforeChild: {"child": "helper", "text": text},
-        AfterChild: {
+        hooks.SessionStart: {"resumed": False},
+        hooks.SessionEnd: {},
+        hooks.BeforeInput: {"text": text},
+        hooks.BeforeModel: {"request": ModelRequest("model", (UserMessage(text),)), "iteration": 1},
+        hooks.AfterModel: {"response": ModelResponse(text), "iteration": 1},
+        hooks.BeforeTool: call,
+        hooks.AfterTool: {**call, "ok": True, "text": text, "duration_ms": 1.0},
+        hooks.BeforeOutput: {"text": text, "continued": 0},
+        hooks.BeforeChild: {"child": "helper", "text": text},
+        hooks.AfterChild: {
             "child": "helper",
             "child_run": "run_child",
             "status": "completed",
             "output": text,
             "usage": Usage(),
         },
-        BeforeCompact: {"rows": 40, "tokens": 150_000},
-        AfterCompact: {"rows": 40, "summary": text},
-        RunEnd: {"status": "completed", "output": text, "detail": "", "usage": Usage()},
-        RunError: {"kind": "Llm", "message": text},
-        RunWarning: {"source": "test", "message": text},
+        hooks.BeforeCompact: {"rows": 40, "tokens": 150_000},
+        hooks.AfterCompact: {"rows": 40, "summary": text},
+        hooks.RunEnd: {"status": "completed", "output": text, "detail": "", "usage": Usage()},
+        hooks.RunError: {"kind": "Llm", "message": text},
+        hooks.RunWarning: {"source": "test", "message": text},
     }
     common: JsonObject = {
         "point": point,

@@ -69,19 +69,12 @@ def tool_names(server: str, tools: Iterable[str]) -> dict[str, str]:
     prefix = f"mcp__{server}__"
     plain = {tool: prefix + (_OTHER.sub("_", tool) or "_") for tool in tools}
     shared = Counter(plain.values())
-    return {
-        tool: name if _fits(prefix + tool, name, shared[name]) else _hashed(name, tool)
-        for tool, name in plain.items()
-    }
-
-
-def _fits(own: str, name: str, sharers: int) -> bool:
-    return len(name) <= LENGTH and (own == name or sharers == 1)
-
-
-def _hashed(name: str, tool: str) -> str:
-    digest = sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
-    return f"{name[: LENGTH - _HASH - 1]}_{digest}"
+    for own, name in plain.items():
+        # Of two tools that share a name, one whose own name it is keeps it.
+        if len(name) > LENGTH or (name != prefix + own and shared[name] > 1):
+            digest = sha256(own.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+            plain[own] = f"{name[: LENGTH - _HASH - 1]}_{digest}"
+    return plain
 
 
 AskServer: TypeAlias = Callable[[CallMcpTool], Awaitable[McpAnswer]]
@@ -273,7 +266,7 @@ class McpDirectory:
         unknown = [
             source.removeprefix(MCP)
             for source in self._catalog.sources(agent)
-            if not self._catalog.provided(source)
+            if self._catalog.provided_by(source) is None
         ]
         if not unknown:
             return ()

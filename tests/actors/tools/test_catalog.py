@@ -66,7 +66,7 @@ def test_what_a_source_provides_is_there_at_once_for_all_who_name_it(catalog: To
     catalog.declare(["mcp:git"])
     catalog.put("helper", [named("read_file")], ["mcp:git"])
     kinds = catalog.kinds("helper")
-    assert not catalog.provided("mcp:git")
+    assert catalog.provided_by("mcp:git") is None
 
     catalog.provide("mcp:git", [named("log"), named("commit", writes=True)])
     assert catalog.names("helper") == ("commit", "log", "read_file")
