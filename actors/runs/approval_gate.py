@@ -168,7 +168,7 @@ class ApprovalGate:
             settled = await self._store.ask(RequestApproval(new, state, step.marks()))
             info = settled.info
             if settled.fresh:
-                self.pending.expect(info, self._config.expires)
+                self.pending.expect(info.id, self._config.expires)
                 await self.pending.emit(step.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")

@@ -121,7 +121,7 @@ class PendingApprovals:
     Attributes:
         steps: the tool steps of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
-        news, asked: set when there is a deadline that was not there before.
+        changed: set when there is a new deadline.
         call_scopes: the time-outs of running calls, by (run, call).
         emit: publishes an event of a run; the host's.
     """
@@ -129,8 +129,7 @@ class PendingApprovals:
     def __init__(self, emit: Emit) -> None:
         self.steps: dict[str, CallApprovals] = {}
         self.deadlines: dict[str, float] = {}
-        self.news = trio.Event()
-        self.asked = trio.Event()
+        self.changed = trio.Event()
         self.call_scopes: dict[tuple[str, str], trio.CancelScope] = {}
         self.emit = emit
         self._waiters: dict[str, Waiter] = {}
@@ -148,11 +147,31 @@ class PendingApprovals:
         finally:
             del self._waiters[approval]
 
-    def expect(self, info: ApprovalInfo, life: float) -> None:
-        """Expire it in so many seconds."""
-        self.deadlines[info.id] = trio.current_time() + life
-        self.news.set()
-        self.asked.set()
+    def expect(self, approval: str, life: float) -> None:
+        """Let it expire in so many seconds."""
+        self.deadlines[approval] = trio.current_time() + life
+        self.changed.set()
+
+    async def any_pending(self) -> None:
+        """Wait until an approval is pending."""
+        while not self.deadlines:
+            await self._changes(inf)
+
+    async def expired(self) -> str:
+        """Wait until an approval expires; its id. It has no deadline then."""
+        while True:
+            first = min(self.deadlines, key=self.deadlines.__getitem__, default=None)
+            await self._changes(inf if first is None else self.deadlines[first])
+            if first is not None and self.deadlines.get(first, inf) <= trio.current_time():
+                del self.deadlines[first]
+                return first
+
+    async def _changes(self, deadline: float) -> None:
+        with trio.move_on_at(deadline):
+            await self.changed.wait()
+        # Only one that is set is replaced: others may wait for it too.
+        if self.changed.is_set():
+            self.changed = trio.Event()
 
     def settle(self, info: ApprovalInfo) -> bool:
         """Forget a pending approval that is settled; whether a call has waited here for it."""

@@ -178,7 +178,7 @@ class SuspendedRuns:
     cannot be resumed now stays suspended and says why.
 
     Attributes:
-        due: ids of runs to be checked; ``news`` is set when there are some.
+        due: ids of runs to be checked.
         answering: ids of approvals that are being answered in this process.
         resuming: runs that are live again and wait for their stored state.
         opened: set when the block of the host begins: none resumes before, so that hooks are there.
@@ -193,8 +193,8 @@ class SuspendedRuns:
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     resuming: deque[tuple[Run, SuspendedRun]] = attrs.field(factory=deque[tuple[Run, SuspendedRun]])
-    news: trio.Event = attrs.field(factory=trio.Event)
     opened: trio.Event = attrs.field(factory=trio.Event)
+    _work: trio.Event = attrs.field(factory=trio.Event)
 
     def add(self, run: Run) -> None:
         """Keep a run whose task ends now; it resumes at once if an answer came meanwhile."""
@@ -266,13 +266,18 @@ class SuspendedRuns:
 
     # Resuming
 
+    async def has_work(self) -> None:
+        """Wait until a run is due, or resuming. For one task."""
+        await self._work.wait()
+        self._work = trio.Event()
+
     def wake(self, run_id: str) -> None:
         """Resume a run that has an answer, if it is suspended and can."""
         suspended = self.find(run_id)
         if suspended is not None:
             suspended.due = True
             self.due.append(run_id)
-            self.news.set()
+            self._work.set()
 
     def agent_added(self, name: str) -> None:
         """Resume the runs that waited for this agent only."""
@@ -319,7 +324,7 @@ class SuspendedRuns:
         )
         self.table.resume(run)
         self.resuming.append((run, suspended))
-        self.news.set()
+        self._work.set()
         return run
 
     def resume_to_stop(self, suspended: SuspendedRun) -> Run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -69,14 +68,8 @@ class Resumer(Actor[PendingCount]):
 
     async def _expire(self) -> None:
         await self._load_deadlines()
-        pending = self._pending
         while True:
-            first = min(pending.deadlines, key=pending.deadlines.__getitem__, default=None)
-            with trio.move_on_at(inf if first is None else pending.deadlines[first]):
-                await pending.news.wait()
-            pending.news = trio.Event()
-            if first is not None and pending.deadlines.get(first, inf) <= trio.current_time():
-                await self._end(first)
+            await self._end(await self._pending.expired())
 
     async def _load_deadlines(self) -> None:
         """The deadlines of approvals that an earlier host has left pending."""
@@ -89,17 +82,16 @@ class Resumer(Actor[PendingCount]):
                 continue
             for info in left:
                 if info.id not in self._pending.deadlines:
-                    self._pending.expect(info, max(0.0, info.expires - self._clock()))
+                    self._pending.expect(info.id, max(0.0, info.expires - self._clock()))
             return
 
     async def _end(self, approval: str) -> None:
-        deadlines = self._pending.deadlines
-        del deadlines[approval]  # so that nobody else publishes its end
+        """Expire an approval, which has no deadline any more: nobody else publishes its end."""
         try:
             settled = await self._store.ask(ExpireApproval(approval))
         except Exception as error:
             log.warning("approval not expired", approval=approval, why=str(error))
-            deadlines[approval] = trio.current_time() + RETRY_AFTER
+            self._pending.expect(approval, RETRY_AFTER)
             return
         if settled.info.state == "expired":
             await self._runs.publish(settled.info)
@@ -109,15 +101,10 @@ class Resumer(Actor[PendingCount]):
 
     async def _watch(self) -> None:
         """While something is pending, check whether it was answered on disk."""
-        pending = self._pending
         while True:
-            while not pending.deadlines:
-                await pending.asked.wait()
-            pending.asked = trio.Event()
+            await self._pending.any_pending()
             await trio.sleep(WATCH_EVERY)
-            if pending.deadlines:
-                pending.asked.set()
-                await self._check_disk()
+            await self._check_disk()
 
     async def _check_disk(self) -> None:
         runs, deadlines, known = self._runs, self._pending.deadlines, set(self._pending.deadlines)
@@ -139,8 +126,7 @@ class Resumer(Actor[PendingCount]):
         runs = self._runs
         await runs.opened.wait()
         while True:
-            await runs.news.wait()
-            runs.news = trio.Event()
+            await runs.has_work()
             while runs.resuming:
                 self.start_soon(self._begin, *runs.resuming.popleft())
             while runs.due:

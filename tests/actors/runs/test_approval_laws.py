@@ -73,10 +73,10 @@ class World:
             case "allow" | "deny":
                 await self.answer(host, info, allow=step.what == "allow")
             case "expire":
-                desk = parts_of(host).services.pending_approvals  # no clock here can be moved on
-                if info.id in desk.deadlines:
-                    desk.deadlines[info.id] = trio.current_time()
-                    desk.news.set()
+                pending = parts_of(host).services.pending_approvals  # no clock here can be moved on
+                if info.id in pending.deadlines:
+                    pending.deadlines[info.id] = trio.current_time()
+                    pending.changed.set()
             case "stop":
                 await host.stop(session="s")
             case "input":
