@@ -20,7 +20,7 @@ from bench.clock import Watch, resident
 from bench.crowd import BURST, EVENTS, Crowd
 from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.config import HostConfig
-from motet.protocols.events import MessageAdded, Publish
+from motet.protocols.events import MessageAdded
 
 __all__ = ["ROWS"]
 
@@ -61,12 +61,11 @@ async def _serving() -> AsyncGenerator[tuple[int, Callable[[int], Awaitable[None
     agent = motet.Agent("agent", model="demo")
     async with motet.open_host(config=HostConfig(gateway=gateway), agents=[agent]) as host:
         await host.run("agent", "hi", session="s")
-        events = host.system.find("/host/events")
-        assert events is not None
+        publisher = host._parts.services.events.publisher  # pyright: ignore[reportPrivateUsage]
 
         async def publish(number: int) -> None:
             event = MessageAdded("assistant", "agent", f"{number:06} " + "x" * 80)
-            await events.tell(Publish("session:s", event, "run_0"))
+            await publisher.emit("session:s", event, "run_0")
 
         yield int((await host.serve()).rpartition(":")[2]), publish
 

@@ -14,7 +14,6 @@ import msgspec
 
 from motet.protocols.chat import JsonObject, Outcome
 from motet.protocols.escalations import Answer
-from motet.protocols.messages import Message
 from motet.protocols.models import Usage
 from motet.protocols.reload import Change
 
@@ -413,12 +412,4 @@ class EventRecord(msgspec.Struct, frozen=True):
     event: AnyEvent
     ts: float
     seq: int | None = None
-    run_id: str | None = None
-
-
-class Publish(Message, frozen=True, tag="events.publish"):
-    """Journal and fan out one event. Order per stream is the order of arrival."""
-
-    stream: str
-    event: AnyEvent
     run_id: str | None = None

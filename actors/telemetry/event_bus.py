@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Never, TypeAlias
 
 import attrs
 import trio
@@ -25,9 +25,9 @@ from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
 from motet.actors.storage.events import append, numbered, storable, without_secrets
-from motet.protocols.events import AnyEvent, EventRecord, Publish, Warned
+from motet.protocols.events import AnyEvent, EventRecord, Warned
 from motet.protocols.storage import Commit, DatabaseLocked, Rows, Transaction
-from motet.runtime import Actor, MailboxSpec, handles
+from motet.runtime import Actor
 from motet.runtime.outside import wall_time
 
 Sink: TypeAlias = Callable[[EventRecord], None]
@@ -301,17 +301,15 @@ PATIENCE = 0.02
 """Seconds that events wait for others, to share a commit, while nobody listens."""
 
 
-class EventBus(Actor[Publish]):
+class EventBus(Actor[Never]):
     """Journals and delivers the queued events, in a task of its own.
 
     ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``.
 
-    A publisher that has only a reference to it tells it :class:`Publish`. Counters are kept in
-    ``subscribers``. A stop delivers the queue; messages left in the mailbox become dead letters,
-    so stop the publishers first.
+    It is told nothing: events come through the feed, see :class:`Publisher`. Counters are kept in
+    ``subscribers``. A stop delivers the queue.
     """
 
-    mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
     cleanup_budget: ClassVar[float] = 5.0
 
     def __init__(
@@ -332,12 +330,6 @@ class EventBus(Actor[Publish]):
         """Deliver the rest: the task that usually does has ended."""
         await self._drain()
         self._feed.moved()
-
-    @handles(Publish)
-    async def publish(self, message: Publish) -> None:
-        """Queue an event. A durable one waits for room, and with it all that come after it."""
-        while not self._feed.put(message.stream, message.event, message.run_id):
-            await self._feed.room()
 
     async def _run(self) -> None:
         try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Never
 
 import attrs
-import trio
 
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Database
-from motet.actors.telemetry.event_bus import EventBus, Subscribers
+from motet.actors.telemetry.event_bus import EventBus, Publisher, Subscribers
 from motet.actors.telemetry.subscription import EventJournal
-from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
+from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, TextDelta
 from motet.protocols.storage import Row, Rows, Transact, Transaction
 from motet.runtime import ActorRef, System, handles, open_system
 
@@ -44,13 +44,17 @@ class Opened:
     journal: EventJournal
     before: Callable[[], None] = lambda: None
     transactions: int = 0
-    _bus: ActorRef[Publish] | None = None
+    _bus: ActorRef[Never] | None = None
     _database: ActorRef[Transact] | None = None
 
     @property
-    def bus(self) -> ActorRef[Publish]:
+    def bus(self) -> ActorRef[Never]:
         assert self._bus is not None
         return self._bus
+
+    @property
+    def publisher(self) -> Publisher:
+        return Publisher(self.subscribers)
 
     async def start(self, system: System, location: Location) -> None:
         database = await system.start(lambda: FaultyDatabase(location, self), name="database")
@@ -63,12 +67,7 @@ class Opened:
 
     async def publish(self, *events: AnyEvent, stream: str = STREAM) -> None:
         for event in events:
-            await self.bus.tell(Publish(stream, event, "run_1"))
-
-    async def taken(self) -> None:
-        """Until the bus has taken all that was told: what its mailbox holds at a stop is lost."""
-        while self.bus.statistics().queued:
-            await trio.lowlevel.checkpoint()
+            await self.publisher.emit(stream, event, "run_1")
 
     async def stop_database(self) -> None:
         assert self._database is not None
@@ -91,7 +90,6 @@ async def open_bus(location: Location, capacity: int = 10_000) -> AsyncGenerator
         try:
             yield opened
         finally:
-            await opened.taken()
             await opened.bus.stop()
             await readers.aclose()
 
