@@ -1,4 +1,4 @@
-"""The command line. Nothing is decided here that a program could not do with the library.
+"""The command line. It has no logic that a program could not use from the library.
 
 Modules that take time to load are imported by the command that needs them.
 """
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, prog_name="motet")
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not try to flush it.
+        # The reader of our output has gone; the interpreter must not try to flush it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:

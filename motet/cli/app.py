@@ -86,13 +86,13 @@ def chat(
 ) -> None:
     """Talk with an agent or in a room. Ctrl-C stops what goes on, /help lists what there is."""
     from motet.cli.chat import chat as talk
-    from motet.cli.chat import chat_away, chat_room
+    from motet.cli.chat import chat_remote, chat_room
     from motet.cli.setup import load_setup
 
     if url is not None:
         if model or config or state:
             raise typer.BadParameter("the host at --url has its own model, config and state")
-        raise typer.Exit(chat_away(url, token_file, agent, session))
+        raise typer.Exit(chat_remote(url, token_file, agent, session))
     setup = load_setup(config, state)
     if agent and agent in setup.config.rooms and agent not in setup.config.agents:
         if model or session:
@@ -131,7 +131,7 @@ def serve(
 
 
 class ApprovalLook(StrEnum):
-    """What ``motet approvals`` does."""
+    """The parts of ``motet approvals``."""
 
     LIST = "list"
     ALLOW = "allow"

@@ -35,9 +35,9 @@ from motet.protocols.sessions import LOCAL
 
 
 def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, json: bool) -> int:
-    """Print those that are pending, the newest first; ``all``: also the others. Beside a host too.
+    """Print the pending ones, newest first; ``all``: also the others. Works beside a host, too.
 
-    The pending ones of a new state directory are none.
+    A new state directory has none.
     """
     request = ListApprovals(None, session, None if all or json else "pending", None, limit)
     found = trio.run(_listed, setup.state, request)
@@ -53,9 +53,9 @@ def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, 
 def answer(
     setup: Setup, approval: str, decision: ApprovalDecision, note: str, *, json: bool
 ) -> int:
-    """Answer an approval, and see its run to its end: the exit code of that.
+    """Answer an approval and follow its run to its end; the exit code of the run.
 
-    While a host runs on the state, that one goes on with the run, within two seconds.
+    If a host runs on the state, that host resumes the run, within two seconds.
     """
     if not approval:
         raise ConfigError("which one? motet approvals allow ID, or deny ID")
@@ -72,7 +72,7 @@ def answer(
 
 
 def list_grants(setup: Setup, *, json: bool) -> int:
-    """Print what was allowed always."""
+    """Print the permissions that were given for good."""
     found = trio.run(_grants, setup.state)
     if json:
         print(msgspec.json.encode(found).decode())
@@ -86,7 +86,7 @@ def list_grants(setup: Setup, *, json: bool) -> int:
 
 
 def revoke(setup: Setup, grant: str) -> int:
-    """Have people asked again. Beside a host too."""
+    """Have people asked again. Works beside a host, too."""
     if not trio.run(_revoke, setup.state, grant):
         raise NotFound(f"no grant {grant!r}; `motet approvals grants` lists them")
     return OK

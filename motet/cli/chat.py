@@ -1,4 +1,4 @@
-"""``motet chat``: the person in the main thread, the conversation on Trio in another."""
+"""``motet chat``: the keyboard in the main thread, the conversation on Trio in another."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
-from motet.cli.counterpart import Counterpart, Meeting, Tell, meet_away, meet_here
+from motet.cli.chat_session import ChatSession, OpenChat, Tell, open_local, open_remote
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
-from motet.cli.keyboard import Bell, Interrupts, Person, remember, see_off
+from motet.cli.keyboard import Bell, Interrupts, Keyboard, join_thread, remember
 from motet.cli.logs import log_to_stderr
-from motet.cli.room import RoomDialogue, meet_room, meet_room_away, rooms_away
+from motet.cli.room import RoomDialogue, open_local_room, open_remote_room, remote_members
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, default_state
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import EventRecord
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
-Meet: TypeAlias = Callable[[Tell], AbstractAsyncContextManager[Meeting]]
+Meet: TypeAlias = Callable[[Tell], AbstractAsyncContextManager[OpenChat]]
 
 
-class Talks(Protocol):
-    """What shows events, and takes what is typed."""
+class Display(Protocol):
+    """Shows events, and takes typed lines."""
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None: ...
 
@@ -44,31 +44,31 @@ class Talks(Protocol):
     async def stop(self) -> None: ...
 
 
-Begin: TypeAlias = Callable[[Counterpart, Screen, Callable[[int], None]], Talks]
+Begin: TypeAlias = Callable[[ChatSession, Screen, Callable[[int], None]], Display]
 
 
 def chat(setup: Setup, agent: str, session: str | None) -> int:
-    """Talk until the person leaves; the exit code. Raises what ended the conversation."""
+    """Talk until the user leaves; the exit code. Raises the error that ended the conversation."""
     key = session or new_session()
     greeting = f"{agent} in {setup.workspace} · session {key}"
-    return _attended(partial(meet_here, setup, agent, key), greeting)
+    return _attended(partial(open_local, setup, agent, key), greeting)
 
 
-def chat_away(url: str, token_file: Path | None, agent: str | None, session: str | None) -> int:
-    """The same with an agent or a room of a host behind a gateway, which goes on afterwards."""
+def chat_remote(url: str, token_file: Path | None, agent: str | None, session: str | None) -> int:
+    """Talk with an agent or a room of a host behind a gateway, which goes on afterwards."""
     token = read_token(token_file)
-    if agent and not session and (members := trio.run(rooms_away, url, token, agent)):
+    if agent and not session and (members := trio.run(remote_members, url, token, agent)):
         greeting = f"room {agent} at {url}: {', '.join(members)}"
-        return _attended(partial(meet_room_away, url, token, agent), greeting, RoomDialogue.of)
+        return _attended(partial(open_remote_room, url, token, agent), greeting, RoomDialogue.of)
     key = session or new_session()
     greeting = f"{agent or 'an agent'} at {url} · session {key}"
-    return _attended(partial(meet_away, url, token, agent, key), greeting)
+    return _attended(partial(open_remote, url, token, agent, key), greeting)
 
 
 def chat_room(setup: Setup, room: str) -> int:
-    """The same with all the agents of a configured room."""
+    """Talk with all agents of a configured room."""
     greeting = f"room {room}: {', '.join(setup.config.rooms[room].members)}"
-    return _attended(partial(meet_room, setup, room), greeting, RoomDialogue.of)
+    return _attended(partial(open_local_room, setup, room), greeting, RoomDialogue.of)
 
 
 def read_token(file: Path | None) -> str | None:
@@ -85,7 +85,7 @@ def _attended(meet: Meet, greeting: str, begin: Begin = Dialogue) -> int:
     interactive = sys.stdin.isatty()
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    talk = Talk(meet, screen, Bell(), begin)
+    talk = ChatThread(meet, screen, Bell(), begin)
     if interactive:
         remember(default_state() / "chat_history")
         screen.line(greeting)
@@ -95,27 +95,27 @@ def _attended(meet: Meet, greeting: str, begin: Begin = Dialogue) -> int:
         thread.start()
         try:
             talk.started.wait()
-            Person(talk, talk.bell, interactive).attend(interrupts)
+            Keyboard(talk, talk.bell, interactive).attend(interrupts)
         finally:
             talk.leave()
-            see_off(thread, interrupts)
+            join_thread(thread, interrupts)
     if talk.error is not None:
         raise talk.error
     return OK
 
 
 def new_session() -> str:
-    """A name nobody has used, which sorts by time."""
+    """An unused name, which sorts by time."""
     return f"cli:{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
 
 
-def _nothing() -> None:
-    """There is nothing to stop before the conversation has begun."""
+def _not_begun() -> None:
+    """A stop before the conversation has begun does nothing."""
 
 
 @attrs.define(eq=False)
-class Talk:
-    """The conversation as other threads see it: :meth:`run` is its thread."""
+class ChatThread:
+    """A conversation in a thread of its own, which runs :meth:`run`."""
 
     meet: Meet
     screen: Screen
@@ -126,7 +126,7 @@ class Talk:
     _token: trio.lowlevel.TrioToken | None = None
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _inbox: trio.MemorySendChannel[str] | None = None
-    _stop: Callable[[], None] = _nothing
+    _stop: Callable[[], None] = _not_begun
 
     def say(self, text: str) -> None:
         if self._inbox is not None:
@@ -139,7 +139,7 @@ class Talk:
         self._soon(self._scope.cancel)
 
     def run(self) -> None:
-        """The conversation from its first to its last moment; an error is kept for the person."""
+        """Run the whole conversation; an error is kept for the main thread."""
         try:
             trio.run(self._converse)
         except Exception as error:
@@ -147,26 +147,26 @@ class Talk:
         finally:
             self.bell.close()
             self.started.set()
-            # Nothing else gets a person out of a prompt.
+            # Only a signal gets the main thread out of a prompt.
             signal.pthread_kill(_main_thread(), signal.SIGTERM)
 
     async def _converse(self) -> None:
         with self._scope:
             async with (
-                self.meet(self.screen.line) as meeting,
+                self.meet(self.screen.line) as opened,
                 trio.open_nursery() as nursery,
             ):
-                dialogue = self.begin(meeting.counterpart, self.screen, self.bell.ring)
+                dialogue = self.begin(opened.chat, self.screen, self.bell.ring)
                 self._inbox, texts = trio.open_memory_channel[str](inf)
                 self._stop = partial(nursery.start_soon, dialogue.stop)
                 self._token = trio.lowlevel.current_trio_token()
                 self.started.set()
-                nursery.start_soon(dialogue.follow, meeting.events)
+                nursery.start_soon(dialogue.follow, opened.events)
                 async for text in texts:
                     await dialogue.hear(text)
 
     def _soon(self, do: Callable[..., object], *args: object) -> None:
-        """Have it done in the conversation's thread, if that has begun and not ended."""
+        """Call a function in the conversation's thread, if that has begun and not ended."""
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(do, *args)

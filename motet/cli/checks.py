@@ -39,7 +39,7 @@ MARKS: dict[Verdict, tuple[str, str]] = {
 
 @attrs.frozen
 class Finding:
-    """One line. What is broken keeps an agent from working; a note does not."""
+    """One line. A broken thing keeps an agent from working; a note does not."""
 
     verdict: Verdict
     topic: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 def shown(findings: Iterable[Finding]) -> int:
-    """Print them; the exit code."""
+    """Print the findings; the exit code."""
     found = list(findings)
     out = console(sys.stdout)
     for finding in found:
@@ -70,7 +70,7 @@ def agents(setup: Setup) -> Iterator[Finding]:
 
 
 def providers(setup: Setup) -> Iterator[Finding]:
-    """The two that the guide begins with, and all others that an agent uses."""
+    """The two providers that the guide begins with, and all that an agent uses."""
     used = {agent.model.partition(":")[0] for agent in setup.config.agents.values()}
     for name, known in KNOWN.items():
         if name in used or name in ("openai", "anthropic"):
@@ -78,7 +78,7 @@ def providers(setup: Setup) -> Iterator[Finding]:
 
 
 def _provider(name: str, known: Provider, config: ProviderConfig, used: bool) -> Finding:
-    """Whether a provider's package and key are there; what nobody uses may be absent."""
+    """Check a provider's package and key; those of an unused provider may be absent."""
     wrong: Verdict = "broken" if used else "note"
     keys = (config.api_key_env,) if config.api_key_env else known.keys
     if not _installed(known.package):
@@ -100,11 +100,11 @@ def _installed(package: str) -> bool:
         return False
 
 
-# What is named and has to be there
+# Things that the configuration names
 
 
 def programs(setup: Setup) -> Iterator[Finding]:
-    """Whether the programs of hooks and MCP servers are there. None is started."""
+    """Check that the programs of hooks and MCP servers exist. None is started."""
     for index, hook in enumerate(setup.config.hooks):
         yield _program("hook", hook.name or f"hooks[{index}]", hook.command, hook.cwd)
     for name, server in setup.config.mcp.items():
@@ -123,7 +123,7 @@ def _program(topic: str, name: str, argv: Sequence[str], cwd: str | None) -> Fin
 
 
 def rooms(setup: Setup) -> Iterator[Finding]:
-    """Whether all that a room names is there."""
+    """Check that all agents that a room names exist."""
     known = tuple(setup.config.agents or DEFAULT_AGENTS)
     for name, room in setup.config.rooms.items():
         wrong = [str(UnknownName("agent", one, known)) for one in room.members if one not in known]
@@ -147,7 +147,7 @@ def _speakers(words: Iterable[str]) -> Iterator[str]:
 
 
 def gateway(setup: Setup) -> Iterator[Finding]:
-    """Whether the gateway could start: its certificate, and a token where one is needed."""
+    """Check that the gateway could start: its certificate, and a token if one is needed."""
     try:
         settings = Settings.of(setup.config.gateway)
     except ConfigError as error:
@@ -159,7 +159,7 @@ def gateway(setup: Setup) -> Iterator[Finding]:
 
 
 def together(setup: Setup) -> Finding:
-    """Whether a host takes all of it: tools, handoffs, teams, rules and hooks."""
+    """Check that a host accepts all of it: tools, handoffs, teams, rules and hooks."""
     try:
         trio.run(_open, setup)
     except Exception as error:
@@ -181,7 +181,7 @@ async def _open(setup: Setup) -> None:
 
 
 def check(config: Path | None, state: Path | None, *, json: bool) -> int:
-    """Read it, and try what can be tried without starting anything: 0 good, 1 broken."""
+    """Read it, and check everything that can be checked without starting it: 0 good, 1 broken."""
     findings = list(_findings(config, state))
     if not json:
         return shown(findings)
@@ -190,7 +190,7 @@ def check(config: Path | None, state: Path | None, *, json: bool) -> int:
 
 
 def show(config: Path | None, *, effective: bool, json: bool) -> int:
-    """Print each value and where it was set; without ``effective`` only what the file says."""
+    """Print each value and where it was set; without ``effective`` only those of the file."""
     file = config or found_here()
     loaded = load_config(file) if file else HostConfig()
     lines = [one for one in sources(loaded, file) if effective or one.source != "default"]

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from motet.actors.gateway.command_texts import stop_text
-from motet.cli.counterpart import Counterpart
+from motet.cli.chat_session import ChatSession
 from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
@@ -33,9 +33,9 @@ from motet.protocols.sessions import Ack
 
 @attrs.define(eq=False)
 class Dialogue:
-    """``quiet`` is called with the number of texts heard whenever nothing is left to do."""
+    """Calls ``quiet`` with the number of texts taken whenever nothing is left to do."""
 
-    counterpart: Counterpart
+    chat: ChatSession
     screen: Screen
     quiet: Callable[[int], None]
     _rendering: Rendering = attrs.field(init=False)
@@ -51,8 +51,8 @@ class Dialogue:
         self._questions = Questions(self.screen)
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None:
-        """Show what happens in the session, for ever, and first what waits from before."""
-        self._questions.remind(reversed(await self.counterpart.pending()))
+        """Show the events of the session, for ever, and first the approvals that wait already."""
+        self._questions.remind(reversed(await self.chat.pending()))
         self._reminded.set()
         if self._questions:
             self._report()
@@ -64,7 +64,7 @@ class Dialogue:
                 self._end(record.run_id)
 
     async def hear(self, text: str) -> None:
-        """Take up one text: a command is carried out, anything else is for the agent."""
+        """Send one text: a command is carried out, anything else is for the agent."""
         await self._reminded.wait()
         decision = self._questions.decision(text)
         try:
@@ -78,9 +78,9 @@ class Dialogue:
         self._report()
 
     async def stop(self) -> None:
-        """Stop what the session is doing; its own events say so, and this says what is left."""
+        """Stop the runs of the session, whose events tell of it; print those that are left."""
         try:
-            report = await self.counterpart.stop()
+            report = await self.chat.stop()
         except MotetError as error:
             self.screen.line(str(error), "failed")
             return
@@ -88,7 +88,7 @@ class Dialogue:
             self.screen.line(f"{stop_text(report)}; Ctrl-C again to leave", "warning")
 
     async def _say(self, text: str) -> None:
-        answer = await self.counterpart.say(text)
+        answer = await self.chat.say(text)
         if isinstance(answer, CommandAnswer):
             await self._obeyed(answer)
         else:
@@ -111,8 +111,8 @@ class Dialogue:
             self._running.add(run_id)
 
     async def _answer(self, decision: ApprovalDecision) -> None:
-        """The oldest question is answered, whether this or somebody else's answer counts."""
-        info = await self.counterpart.approve(self._questions.take(), decision)
+        """Answer the oldest question. It is done with, also if another answer was first."""
+        info = await self.chat.approve(self._questions.take(), decision)
         if info.blocked:
             self.screen.line(one_line(info.blocked), "warning")
         else:
@@ -121,14 +121,14 @@ class Dialogue:
     async def _obeyed(self, answer: CommandAnswer) -> None:
         self.screen.line(answer.text)
         if answer.command == "approve":
-            self._questions.are(reversed(await self.counterpart.pending()))
+            self._questions.are(reversed(await self.chat.pending()))
         if answer.command == "help":
             self.screen.line("/quit: leave, as Ctrl-D does; Ctrl-C stops the agent")
 
     def _catch_up(self) -> None:
-        """Of what a host was about to say when it was restarted, nothing counts."""
-        if self.counterpart.restarts() > self._restarts:
-            self._restarts = self.counterpart.restarts()
+        """Forget the unfinished output of a host that was restarted."""
+        if self.chat.restarts() > self._restarts:
+            self._restarts = self.chat.restarts()
             self.screen.end()
             self._rendering = Rendering(self.screen.live)
 
@@ -141,7 +141,7 @@ class Dialogue:
         self._report()
 
     def _note(self, event: AnyEvent) -> None:
-        """Ask the person at the keyboard, one thing after the other."""
+        """Ask one question after the other."""
         if self._questions.note(event):
             self._report()
         elif isinstance(event, Gap):
@@ -150,7 +150,7 @@ class Dialogue:
             self._report()
 
     def _report(self) -> None:
-        """Also what has to be answered now leaves nothing to wait for."""
+        """Report quiet also when only an approval is left to wait for."""
         if not self._running or self._questions:
             self.quiet(self._heard)
 
@@ -170,7 +170,7 @@ ANSWERS: dict[str, ApprovalDecision] = {
 
 @attrs.define(eq=False)
 class Questions:
-    """Those that wait, the oldest first. False when there is none."""
+    """The pending approvals, oldest first. False when there is none."""
 
     screen: Screen
     _asked: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -179,13 +179,13 @@ class Questions:
         return bool(self._asked)
 
     def remind(self, pending: Iterable[ApprovalInfo]) -> None:
-        """Show what waits from before, oldest first."""
+        """Show the approvals that wait already, oldest first."""
         for info in pending:
             self.screen.line(f"? {info.tool}: {one_line(info.reason)}  [{info.id}]", "warning")
             self._ask(info.id, info.tool)
 
     def note(self, event: AnyEvent) -> bool:
-        """Take notice of an event; whether it was about a question."""
+        """Note an event; True if it was about an approval."""
         match event:
             case ApprovalRequested(id=approval, tool=tool):
                 self._ask(approval, tool)
@@ -196,17 +196,17 @@ class Questions:
         return True
 
     def decision(self, text: str) -> ApprovalDecision | None:
-        """The answer that a text is to the oldest question; None: it is none."""
+        """The decision that a text stands for; None: it is no answer."""
         return ANSWERS.get(text.strip().lower()) if self._asked else None
 
     def take(self) -> str:
-        """The id of the oldest one, which is answered now."""
+        """Remove the oldest one, which is answered now, and return its id."""
         approval = next(iter(self._asked))
         del self._asked[approval]
         return approval
 
     def are(self, pending: Iterable[ApprovalInfo]) -> None:
-        """These wait now, and no others."""
+        """Replace the pending approvals."""
         self._asked = {one.id: one.tool for one in pending}
 
     def _ask(self, approval: str, tool: str) -> None:

@@ -32,7 +32,7 @@ PROBE_LIMIT = 15.0
 
 
 def examine(config: Path | None, state: Path | None) -> int:
-    """Print what was found; the exit code."""
+    """Print the findings; the exit code."""
     return shown(_findings(config, state))
 
 
@@ -73,7 +73,7 @@ def _shell(setup: Setup) -> Finding:
 
 
 def _servers(setup: Setup) -> Iterator[Finding]:
-    """Whether each MCP server starts and lists its tools."""
+    """Check that each MCP server starts and lists its tools."""
     if servers := setup.config.mcp:
         for one in trio.run(probe_all, servers, PROBE_LIMIT):
             if one.problem:
@@ -153,7 +153,7 @@ _STUCK = "SELECT run_id FROM runs WHERE status = 'running' AND updated < ? ORDER
 
 @attrs.frozen
 class Health:
-    """``unsound``: what is wrong with the file, as SQLite says; None: it was not read."""
+    """``unsound``: SQLite's report on the file; None: it was not read."""
 
     unsound: str | None
     stuck: tuple[str, ...]
@@ -181,7 +181,7 @@ def examined(state: Path, owner: int | None) -> Iterator[Finding]:
 
 
 def orphans(owner: int | None, proc: Path = Path("/proc")) -> Iterator[Finding]:
-    """Processes of tools whose host has gone. There are none but while they are being ended."""
+    """Processes of tools whose host has gone. They exist only while they are being ended."""
     left = [pid for pid, parent in _guards(proc) if parent == 1 and owner != 1]
     if left:
         listed = ", ".join(map(str, left[:SHOWN]))
@@ -207,7 +207,7 @@ async def _of(readers: Readers, file: Path) -> Health:
 
 
 def _guards(proc: Path) -> Iterator[tuple[int, int]]:
-    """The guards of tools: their pids, and whose children they are. Only Linux has them."""
+    """The guards of tools: their pids and parents. Only Linux has them."""
     for folder in proc.glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")

@@ -39,7 +39,7 @@ def chosen(
     older_than: str | None = None,
     limit: int = 0,
 ) -> ListErrors:
-    """The errors that options of the command line name. Raises ``ConfigError``."""
+    """The filter that the options describe. Raises ``ConfigError``."""
     now = datetime.now().astimezone()
     if kind is not None and kind not in get_args(ErrorType):
         raise UnknownName("kind of error", kind, get_args(ErrorType))
@@ -66,7 +66,7 @@ def list_errors(setup: Setup, request: ListErrors, *, json: bool) -> int:
 
 
 def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
-    """Print one error whole. Raises ``NotFound``."""
+    """Print one whole error. Raises ``NotFound``."""
     if not error_id:
         raise ConfigError("which one? give its id: motet errors show ID")
     error = trio.run(_one, setup.state, error_id)
@@ -152,7 +152,7 @@ def prune_errors(setup: Setup, which: ListErrors, *, dry_run: bool, json: bool) 
 
 
 class ToolErrors(msgspec.Struct):
-    """The errors of one tool: how many of each kind, the last one, and how many in each step."""
+    """The errors of one tool: the count of each kind, the last one, and the count in each step."""
 
     tool: str
     count: int = 0
@@ -170,7 +170,7 @@ class Statistics(msgspec.Struct):
 
 
 def show_statistics(setup: Setup, which: ListErrors, *, json: bool) -> int:
-    """Print errors by tool and kind, and a small chart of when they were."""
+    """Print errors by tool and kind, and a small chart over time."""
     found = trio.run(_statistics, setup.state, which, time.time())
     if json:
         print(msgspec.json.encode(found).decode())

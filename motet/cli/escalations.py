@@ -25,7 +25,7 @@ from motet.protocols.events import Terminal
 
 
 def list_escalations(setup: Setup, session: str | None, limit: int, *, json: bool) -> int:
-    """Print the open ones, the newest first; with ``json`` all of them. Also while a host runs."""
+    """Print the open ones, newest first; with ``json`` all of them. Works beside a host, too."""
     request = ListEscalations(None, session, None if json else "open", limit)
     found = trio.run(_listed, setup.state, request)
     if json:
@@ -38,9 +38,9 @@ def list_escalations(setup: Setup, session: str | None, limit: int, *, json: boo
 
 
 def resolve(setup: Setup, escalation: str, decision: str | None, note: str, *, json: bool) -> int:
-    """Answer an escalation, and see the run that follows to its end: its exit code.
+    """Answer an escalation and follow the next run to its end; the exit code of the run.
 
-    Needs the state for itself; while a host runs on it, its gateway answers escalations.
+    Locks the state: if a host runs on it, answer through its gateway.
     """
     answer = _answer(escalation, decision)
     return trio.run(partial(_resolve, setup, escalation, answer, note, json=json))

@@ -49,12 +49,12 @@ def code_of_error(error: BaseException) -> int:
 
 
 def explained(error: BaseException) -> str:
-    """What a person is told; one line for each error of a group."""
+    """The message for a user: one line for each error of a group."""
     return "\n".join(dict.fromkeys(_sentence(leaf) for leaf in leaves(error)))
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors inside of nested groups and failed starts, in order."""
+    """The errors inside nested groups and failed starts, in order."""
     if isinstance(error, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", error).exceptions
         for member in members:

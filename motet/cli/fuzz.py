@@ -1,4 +1,4 @@
-"""``motet fuzz``: looks for a program of users, models and faults that breaks an agent."""
+"""``motet fuzz``: the search for a program of users, models and faults that breaks an agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAUSE = 0.1
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A search as JSON. ``tried``: programs until the finding; ``smaller``: behind it."""
+    """A search as JSON. ``tried``: programs before the finding; ``smaller``: while shrinking it."""
 
     agent: str
     seed: int
@@ -53,7 +53,7 @@ class Result(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class Order:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     agent: str
     examples: int
@@ -68,9 +68,9 @@ class Order:
 
 
 def fuzz(order: Order) -> int:
-    """Search, and print what was found; 0: nothing, 1: something, 4: stopped with nothing found.
+    """Search, and print the finding; 0: none, 1: one, 4: stopped before one was found.
 
-    Raises ``ConfigError`` for an agent or a check that there is not, and for an agent that starts
+    Raises ``ConfigError`` for an unknown agent or check, and for an agent that starts
     programs or opens sockets; ``MissingExtra``.
     """
     sys.path.insert(0, os.getcwd())
@@ -134,7 +134,7 @@ def _invariant(name: str) -> Invariant:
 
 
 def _imported(name: str) -> object:
-    """What ``module:attribute`` names. Raises ``ConfigError``."""
+    """The object that ``module:attribute`` names. Raises ``ConfigError``."""
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -145,11 +145,11 @@ def _imported(name: str) -> object:
         ) from error
 
 
-# ---------------------------------------------------------------------- while it runs
+# The search
 
 
 def _run(search: Search, status: Status | None) -> bool:
-    """Search until the end or Ctrl-C; whether it was stopped."""
+    """Search until the end or Ctrl-C; True if it was stopped."""
     from motet.runtime.testing import NotSimulated
     from motet.testing.fuzzing import Stopped
 
@@ -186,7 +186,7 @@ def _progress(search: Search, seconds: float) -> str:
 
 @contextmanager
 def _status(out: Console) -> Generator[Status | None]:
-    """A line that a person sees change; none where nobody looks."""
+    """A status line at a terminal; none elsewhere."""
     if not out.is_terminal:
         yield None
         return
@@ -196,7 +196,7 @@ def _status(out: Console) -> Generator[Status | None]:
 
 @contextmanager
 def _interrupts() -> Generator[list[int]]:
-    """Ctrl-C and SIGTERM wait for the program that is being tried; a second one does not."""
+    """The first Ctrl-C or SIGTERM waits for the current program; a second one does not."""
     seen: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -222,11 +222,11 @@ def _no_models() -> Generator[None]:
         switch.allow(before)
 
 
-# ---------------------------------------------------------------------- what was found
+# The finding
 
 
 def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
-    """The result with the finding, which is written into a case."""
+    """The result; the finding is written into a case."""
     from motet.testing.stories.cases import save_case
     from motet.testing.stories.printing import as_test
     from motet.testing.stories.program import InvariantBroken
@@ -251,7 +251,7 @@ def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
 
 
 def _say_where(file: Path, place: str) -> None:
-    """Have the case know where its agent is, also when only the configuration knows it."""
+    """Put the place of the agent into the case, also if only the configuration has it."""
     from motet.testing.stories.cases import load_case
 
     case = msgspec.structs.replace(load_case(file), subject=place)

@@ -1,4 +1,4 @@
-"""``motet hooks``: the configured hooks, and what they would say, without any run."""
+"""``motet hooks``: the configured hooks, and their answers to a made-up event, without any run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from motet.protocols.models import ModelRequest, ModelResponse, Usage
 from motet.protocols.sessions import LOCAL
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """What one hook said, as ``--json`` prints it. ``fault``: how it failed, if it did."""
+class HookAnswer(msgspec.Struct, frozen=True):
+    """The answer of one hook, as ``--json`` prints it. ``fault``: the failure, if it failed."""
 
     hook: str
     verdict: AnyDecision
@@ -33,11 +33,11 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What all hooks said. ``allowed``: whether what was asked about may happen."""
+    """The answers of all hooks. ``allowed``: the event may happen."""
 
     allowed: bool
     merged: AnyDecision
-    hooks: tuple[Heard, ...]
+    hooks: tuple[HookAnswer, ...]
 
 
 def list_hooks(setup: Setup, *, json: bool) -> int:
@@ -69,12 +69,12 @@ def ask_hooks(setup: Setup, event: str, tool: str, args: str, text: str, *, json
 
 
 async def _asked(configured: HookSet, event: AnyHookEvent) -> Report:
-    heard: list[Heard] = []
+    heard: list[HookAnswer] = []
     faults: list[HookFault] = []
 
     def hear(hook: Hook, verdict: Verdict, seconds: float) -> None:
         fault = faults.pop().message if faults else ""
-        heard.append(Heard(hook.name, verdict.decision, round(seconds * 1000, 1), fault))
+        heard.append(HookAnswer(hook.name, verdict.decision, round(seconds * 1000, 1), fault))
 
     verdict = await decide(configured.of(event), event, faults.append, hear)
     merged = verdict.decision
@@ -92,7 +92,7 @@ def _configured(setup: Setup) -> HookSet:
 
 
 def _event(setup: Setup, point: str, tool: str, args: JsonObject, text: str) -> AnyHookEvent:
-    """An event such as a run of the first agent would bring."""
+    """An event like one of a run of the first agent."""
     kind = rule_of(point).event
     if kind in (hooks.BeforeTool, hooks.AfterTool) and not tool:
         raise ConfigError(f"which call? {point} is about one: give --tool NAME")
@@ -138,7 +138,7 @@ def _arguments(args: str) -> JsonObject:
 
 
 def _words(decision: AnyDecision) -> str:
-    """A decision on one line: its name, and what it gives with it."""
+    """A decision on one line: its name and its data."""
     given = msgspec.to_builtins(decision)
     name = str(given.pop("decision"))
     said = [value for value in given.values() if value is not None]

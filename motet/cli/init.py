@@ -68,7 +68,7 @@ FILES = {
     ".gitignore": IGNORED,
 }
 OPTIONAL = (".gitignore",)
-"""What is left as it is where there is one."""
+"""Files that are left alone if they exist."""
 
 
 def write_project(folder: Path) -> int:

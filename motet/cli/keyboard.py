@@ -31,11 +31,11 @@ PROMPT = "> "
 QUIT = frozenset({"/quit", "/exit"})
 HISTORY_LINES = 1_000
 PATIENCE = 1.0
-"""Seconds of clean-up after which the person is told why leaving takes time."""
+"""Seconds of clean-up after which a line explains why leaving takes time."""
 
 
 class Conversation(Protocol):
-    """What a person may do to a conversation. Callable from any thread."""
+    """The calls of a conversation. For any thread."""
 
     def say(self, text: str) -> None: ...
 
@@ -45,9 +45,9 @@ class Conversation(Protocol):
 
 
 class Bell:
-    """Rung by the conversation's thread; the person waits for it beside the keyboard.
+    """Wakes the keyboard's thread; rung by the conversation's thread.
 
-    Whoever writes a byte to ``rope`` wakes the person, and rings for nothing.
+    A byte written to ``rope`` wakes that thread, too, without a ring.
     """
 
     def __init__(self) -> None:
@@ -71,18 +71,18 @@ class Bell:
         self._sound()
 
     def hush(self) -> None:
-        """Take note of all rings so far."""
+        """Read all rings so far."""
         with suppress(BlockingIOError):
             os.read(self._reader, 4096)
 
     def _sound(self) -> None:
-        with suppress(BlockingIOError):  # It is full of rings that nobody has heard yet.
+        with suppress(BlockingIOError):  # it is full of unread rings
             os.write(self.rope, b"!")
 
 
 @attrs.define(eq=False)
-class Person:
-    """Says the lines that are typed, stops and leaves as Ctrl-C and Ctrl-D ask for."""
+class Keyboard:
+    """Sends typed lines; Ctrl-C stops a run or leaves, Ctrl-D leaves."""
 
     conversation: Conversation
     bell: Bell
@@ -94,7 +94,7 @@ class Person:
     _leaving: bool = False
 
     def attend(self, interrupts: Interrupts) -> None:
-        """Until the person leaves or the conversation is over."""
+        """Read lines until the user leaves or the conversation is over."""
         while not self._leaving and not self.bell.over:
             try:
                 with interrupts.waiting():
@@ -115,7 +115,7 @@ class Person:
         return self.bell.heard >= self._said
 
     def hear(self, line: str) -> None:
-        """A line was typed, or came out of the pipe."""
+        """Send a line that was typed or came out of the pipe."""
         self._warned = self._stopping = False
         if line.strip().lower() in QUIT:
             self._leave()
@@ -124,7 +124,7 @@ class Person:
             self.conversation.say(line)
 
     def interrupted(self, number: int) -> None:
-        """Ctrl-C was pressed, or something else wants the process to end."""
+        """Handle Ctrl-C, or another signal that ends the process."""
         self._end_line()
         if number != signal.SIGINT:
             self._leave()
@@ -137,7 +137,7 @@ class Person:
             print("Ctrl-C again, Ctrl-D or /quit leaves", file=sys.stderr)
 
     def _stop(self) -> None:
-        """The first Ctrl-C stops the run, one more while it is stopping leaves."""
+        """The first Ctrl-C stops the run; another one while it is stopping leaves."""
         if self._stopping:
             self._leave()
         else:
@@ -145,7 +145,7 @@ class Person:
             self.conversation.stop()
 
     def _end_line(self) -> None:
-        """At a terminal, ^C or nothing stands where the cursor is."""
+        """End the line of the cursor at a terminal."""
         if self.interactive:
             print(file=sys.stderr)
 
@@ -170,7 +170,7 @@ class Person:
         return [line]
 
     def _wait(self) -> list[str]:
-        """Lines that are typed while a run goes on; none when the bell rings."""
+        """Lines typed while a run is active; none when the bell rings."""
         listen = self.interactive and not self._no_more
         ready, _, _ = select.select([self.bell, *([sys.stdin] if listen else [])], [], [])
         self.bell.hush()
@@ -182,8 +182,8 @@ class Person:
         return typed.decode("utf-8", "replace").splitlines()
 
 
-def see_off(thread: Thread, interrupts: Interrupts) -> None:
-    """Wait for the conversation's thread. Ctrl-C leaves at once: nothing is cleaned up then."""
+def join_thread(thread: Thread, interrupts: Interrupts) -> None:
+    """Wait for the conversation's thread. Ctrl-C leaves at once, without clean-up."""
     told = False
     while thread.is_alive():
         try:
@@ -198,7 +198,7 @@ def see_off(thread: Thread, interrupts: Interrupts) -> None:
 
 
 def remember(file: Path) -> None:
-    """Let the arrow keys find the lines of earlier conversations, where readline is there."""
+    """Let the arrow keys find lines of earlier conversations, if readline is available."""
     try:
         import atexit
         import readline

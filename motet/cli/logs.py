@@ -16,7 +16,7 @@ RUNTIME = logging.getLogger("motet.runtime")
 
 
 def log_to_stderr(level: int) -> None:
-    """Send what motet logs, through structlog or the standard library, to standard error."""
+    """Send the logs of motet, through structlog or the standard library, to standard error."""
     shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -41,7 +41,7 @@ def log_to_stderr(level: int) -> None:
 
 @contextmanager
 def starting() -> Generator[None]:
-    """While a host starts: an actor that fails then ends the command, which says why."""
+    """Silence the logs while a host starts: the command itself reports an actor that fails."""
     level = RUNTIME.level
     RUNTIME.setLevel(logging.CRITICAL)
     try:

@@ -13,7 +13,7 @@ from motet.protocols.sessions import Role
 
 
 class HookLook(StrEnum):
-    """What ``motet hooks`` does."""
+    """The parts of ``motet hooks``."""
 
     LIST = "list"
     TEST = "test"
@@ -52,7 +52,7 @@ def hooks(
 
 
 class Mode(StrEnum):
-    """How much of a prompt is wanted."""
+    """The size of the prompt."""
 
     FULL = "full"
     MINIMAL = "minimal"
@@ -118,7 +118,7 @@ def tools(
 
 
 class McpLook(StrEnum):
-    """What ``motet mcp`` does."""
+    """The parts of ``motet mcp``."""
 
     LIST = "list"
     TOOLS = "tools"
@@ -147,7 +147,7 @@ def mcp(
 
 
 class Tools(StrEnum):
-    """Where a replay has the results of calls from."""
+    """The source of the results of calls."""
 
     JOURNAL = "journal"
     LIVE = "live"

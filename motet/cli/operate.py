@@ -37,7 +37,7 @@ def show_actors(setup: Setup, *, json: bool) -> int:
 
 
 def stop(setup: Setup, target: str, *, everything: bool, grace: float, json: bool) -> int:
-    """End a run, what goes on in a session or a room, or all; 1: some still clean up."""
+    """End a run, the runs of a session or a room, or all; 1: some still clean up."""
     if bool(target) == everything:
         raise InputValidation("give a run, a session or a room, or --all")
     report = trio.run(_stop, setup, target, grace)
@@ -49,7 +49,7 @@ def stop(setup: Setup, target: str, *, everything: bool, grace: float, json: boo
 
 
 def reload(setup: Setup, *, dry_run: bool, json: bool) -> int:
-    """Have the server read its configuration again; what changes is printed before it does."""
+    """Have the server read its configuration again; the changes are printed first."""
     done = trio.run(_reload, setup, dry_run, json)
     if json:
         print(msgspec.json.encode(done).decode())
@@ -156,7 +156,7 @@ def resend(setup: Setup, run_id: str, *, json: bool) -> int:
 
 
 def release_session(setup: Setup, session: str) -> int:
-    """Let the next host take up a quarantined session. Raises ``NotFound``."""
+    """Let the next host resume a quarantined session. Raises ``NotFound``."""
     if not trio.run(_release, setup, session):
         raise NotFound(f"the session {session!r} is not quarantined; `motet doctor` lists those")
     print(f"the next host takes {one_line(session)} up again", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The commands for who operates a server, with their options."""
+"""The commands of an operator, with their options."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def resend(
 
 
 class ConfigLook(StrEnum):
-    """What ``motet config`` does."""
+    """The parts of ``motet config``."""
 
     CHECK = "check"
     SHOW = "show"
@@ -106,7 +106,7 @@ def configuration(
 
 
 class TokenLook(StrEnum):
-    """What ``motet token`` does."""
+    """The parts of ``motet token``."""
 
     LIST = "list"
     NEW = "new"

@@ -1,7 +1,7 @@
-"""``motet prompt``: the system prompt of an agent, and what each of its sections costs.
+"""``motet prompt``: the system prompt of an agent, and the size of each section.
 
-Nothing is changed, and no model is asked: files that a new user would be given are shown as they
-would be. On a pipe standard output gets the prompt alone; the table goes to standard error.
+Nothing is changed, and no model is asked: files of a new user are shown as they would be. On a pipe
+standard output gets the prompt alone; the table goes to standard error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SectionLine(msgspec.Struct, frozen=True):
 
 
 class PromptReport(msgspec.Struct, frozen=True):
-    """What ``--json`` prints. ``problems``: files that could not be read."""
+    """The output of ``--json``. ``problems``: files that could not be read."""
 
     agent: str
     type: AgentType
@@ -116,7 +116,7 @@ def _reported(
 
 
 async def _tools(setup: Setup, agent: str, user: str, session: str) -> tuple[ToolSpec, ...]:
-    """The tools that a host gives the agent, from one in memory, so that they are the same."""
+    """The agent's tools, from a host in memory, so that they are the same as in a run."""
     with TemporaryDirectory() as folder:
         config = attrs.evolve(setup.config, state=None, hooks=())
         async with open_tree(None, folder, config) as parts:
@@ -128,7 +128,7 @@ async def _tools(setup: Setup, agent: str, user: str, session: str) -> tuple[Too
 
 
 async def _user(setup: Setup, session: str) -> str:
-    """Whose session it is; a new one is the user's of the command line."""
+    """The owner of the session; a new one belongs to the user of the command line."""
     if not session:
         return LOCAL.user
     try:

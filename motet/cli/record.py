@@ -32,8 +32,8 @@ def record_run(setup: Setup, run: str) -> int:
     return _print(trio.run(_stored, setup.state, run))
 
 
-def record_away(url: str, token_file: Path | None, run: str) -> int:
-    """The same of a run of a host behind a gateway. Raises as a client does."""
+def record_remote(url: str, token_file: Path | None, run: str) -> int:
+    """Print the record of a run behind a gateway. Raises as a client does."""
     return _print(trio.run(_away, url, read_token(token_file), run))
 
 
@@ -52,7 +52,7 @@ async def _away(url: str, token: str | None, run: str) -> RunJournal:
 
 
 def _print(journal: RunJournal) -> int:
-    """The record alone on stdout, for a file; on stderr what it is, and how it is played."""
+    """Print the record on stdout, for a file, and a hint how to play it on stderr."""
     print(encode_record(journal).decode(), end="")
     info = journal.info
     calls = sum(len(answer.calls) for answer in journal.answers)
@@ -74,7 +74,7 @@ PAGE = 200
 async def fetch_journal(client: Client, run_id: str) -> RunJournal:
     """The run of that id, as :func:`~motet.actors.hosting.replay_journal.read_journal` reads it.
 
-    Raises ``ConfigError`` for a run that has not ended or never began, and what the host says of
+    Raises ``ConfigError`` for a run that has not ended or never began, and the host's error for
     one that it does not know or does not show to this client.
     """
     info = msgspec.convert(await client.call("runs.get", run_id=run_id), RunInfo)
@@ -93,7 +93,7 @@ async def fetch_journal(client: Client, run_id: str) -> RunJournal:
 
 
 async def _rows(client: Client, info: RunInfo) -> list[HistoryRow]:
-    """The rows of the run's session from its end, as far as what came before the run."""
+    """The rows of the run's session, read from its end back to some rows before the run."""
     rows: list[HistoryRow] = []
     before: int | None = None
     while True:
@@ -105,7 +105,7 @@ async def _rows(client: Client, info: RunInfo) -> list[HistoryRow]:
 
 
 def _reached(rows: list[HistoryRow], run_id: str) -> bool:
-    """Whether the rows begin far enough before the run."""
+    """True if the rows begin far enough before the run."""
     first = next((place for place, row in enumerate(rows) if row.run_id == run_id), 0)
     return first >= BEFORE
 

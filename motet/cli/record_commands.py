@@ -1,4 +1,4 @@
-"""The commands about what is stored: errors, sessions, rooms and traces, with their options."""
+"""The commands for stored records: errors, sessions, rooms and traces, with their options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OlderThan = Annotated[
 
 
 class Look(StrEnum):
-    """What ``motet errors`` shows."""
+    """The parts of ``motet errors``."""
 
     LIST = "list"
     SHOW = "show"
@@ -100,7 +100,7 @@ def errors(
 
 
 class SessionLook(StrEnum):
-    """What ``motet sessions`` does."""
+    """The parts of ``motet sessions``."""
 
     LIST = "list"
     SHOW = "show"
@@ -168,7 +168,7 @@ def sessions(
 
 
 class RoomLook(StrEnum):
-    """What ``motet rooms`` does."""
+    """The parts of ``motet rooms``."""
 
     LIST = "list"
     SHOW = "show"
@@ -241,7 +241,7 @@ def rooms(
 
 
 class TraceLook(StrEnum):
-    """What ``motet traces`` does."""
+    """The parts of ``motet traces``."""
 
     LIST = "list"
     SHOW = "show"

@@ -1,7 +1,7 @@
-"""Events as lines for a terminal. Pure: what is printed, never how.
+"""Events as lines for a terminal. Pure.
 
 Invariants: every message is shown once and whole, whichever of its deltas are lost or merged;
-nothing that a model or a tool says can steer the terminal.
+no text of a model or a tool can control the terminal.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from motet.protocols.events import (
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
 STOPPED = re.compile(r"\s*\[Stopped(?: by user|: [^\]\n]*)\]\Z")
-"""What the transcript says of a stop, for the model; a person is told by the event of the end."""
+"""The note of a stop in the transcript, for the model; users see the event of the end."""
 ARGUMENT_CHARS = 40
 ARGUMENTS_CHARS = 100
 
 
 @attrs.frozen
 class Piece:
-    """Something to print: a part of an answer (``text``), or a line of its own."""
+    """A thing to print: a part of an answer (``text``), or a line of its own."""
 
     kind: Kind
     text: str
@@ -94,7 +94,7 @@ class Rendering:
         text = STOPPED.sub("", text)
         if text.startswith(shown):
             return self._more(i, text[len(shown) :])
-        # What counts was tidied up; a terminal cannot take back what it shows.
+        # The final text was cleaned up; a terminal cannot take back its output.
         return [] if text == shown.strip() else self._more(i, f"\n{text}")
 
     def _more(self, i: int, text: str) -> list[Piece]:
@@ -111,7 +111,7 @@ class Rendering:
 
 
 def line_of(event: AnyEvent) -> Piece | None:
-    """The line that tells of an event; None for events that need none."""
+    """The line for an event; None for events without one."""
     match event:
         case ToolCall():
             return Piece("call", f"→ {event.name}({arguments(event.args)})")
@@ -192,7 +192,7 @@ def _id(error_id: str | None) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, cut to 100 characters."""
+    """The first line that is not blank, cut to 100 characters."""
     lines = (line.strip() for line in text.splitlines())
     return cut(one_line(next((line for line in lines if line), "")), 100)
 
@@ -217,7 +217,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, tabs and anything that steers a terminal."""
+    """The text without line breaks, tabs and control characters."""
     return " ".join(visible(text).split())
 
 
@@ -227,5 +227,5 @@ _VISIBLE = {code: "\ufffd" for code in _STEERING if chr(code) not in "\n\t"} | {
 
 
 def visible(text: str) -> str:
-    """The text with a mark in place of every character that steers a terminal."""
+    """The text with a mark in place of every control character."""
     return text.translate(_VISIBLE)

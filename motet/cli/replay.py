@@ -1,4 +1,4 @@
-"""``motet replay``: a stored run once more, and what it does otherwise now."""
+"""``motet replay``: a stored run once more, and the differences."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def sizes(done: Replay) -> str:
 
 
 def differences(done: Replay) -> Iterator[str]:
-    """What differs, in figures."""
+    """The counts of differing lines."""
     for title, compared in (("transcript", done.rows), ("events", done.events)):
         if not compared.same:
             gone, come = counts(compared)

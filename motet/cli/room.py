@@ -1,7 +1,7 @@
-"""``motet chat ROOM``: a person talks with all the agents of a room, here or behind a gateway.
+"""``motet chat ROOM``: a conversation with all the agents of a room, here or behind a gateway.
 
-What is said is shown when it is whole, with the name of whoever has said it in front; it is quiet
-exactly when nothing that was said is left to be answered.
+Messages are shown when they are whole, with the speaker's name in front. It is quiet exactly when
+no message is left to be answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.actors.host import Host
 from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.telemetry.subscription import subscribe
-from motet.cli.counterpart import Counterpart, Line, Meeting, Tell
+from motet.cli.chat_session import ChatSession, ConnectionNotice, OpenChat, Tell
 from motet.cli.dialogue import Questions
 from motet.cli.render import Rendering, one_line, visible
 from motet.cli.screen import Screen
@@ -36,7 +36,7 @@ from motet.protocols.sessions import LOCAL, Ack, StopReport
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "red")
 
 
-class RoomCounterpart(Counterpart, Protocol):
+class RoomSession(ChatSession, Protocol):
     """A room, as ``user`` sees it."""
 
     @property
@@ -49,16 +49,16 @@ class RoomCounterpart(Counterpart, Protocol):
 
     @property
     def answers(self) -> bool:
-        """Whether the user may answer what its members ask for."""
+        """Whether the user may answer approvals of its members."""
         ...
 
     async def waits(self) -> bool:
-        """Whether nothing that people have said is left to be answered."""
+        """Whether every message of people has been answered."""
         ...
 
 
 @attrs.define(eq=False)
-class RoomHere:
+class LocalRoom:
     """A room of a host in this process."""
 
     host: Host
@@ -97,7 +97,7 @@ class RoomHere:
 
 
 @attrs.define(eq=False)
-class RoomAway:
+class RemoteRoom:
     """A room of a host behind a gateway."""
 
     client: Client
@@ -139,7 +139,7 @@ async def find_room(client: Client, name: str) -> RoomInfo:
     raise NotFound(f"there is no room {name!r}, or it is not for you")
 
 
-async def rooms_away(url: str, token: str | None, name: str) -> tuple[str, ...]:
+async def remote_members(url: str, token: str | None, name: str) -> tuple[str, ...]:
     """The members of a room behind a gateway; empty if that is not the name of one."""
     async with connect(url, token=token, name="motet-chat") as client:
         if any(one.name == name for one in await client.agents()):
@@ -149,11 +149,11 @@ async def rooms_away(url: str, token: str | None, name: str) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def meet_room_away(
+async def open_remote_room(
     url: str, token: str | None, name: str, tell: Tell
-) -> AsyncGenerator[Meeting]:
+) -> AsyncGenerator[OpenChat]:
     """A room of a host behind a gateway; leaving the block ends no turn there."""
-    line = Line(tell)
+    line = ConnectionNotice(tell)
     async with (
         connect(url, token=token, name="motet-chat", on_change=line.changed) as client,
         client.stream(room_stream(name)) as events,
@@ -164,13 +164,13 @@ async def meet_room_away(
         who = client.server.principal
         members = tuple(member.name for member in info.members)
         mine = who.role == "admin" or (who.role == "operator" and who.user == info.owner)
-        away = RoomAway(client, name, who.user, members, mine, lambda: line.restarts)
-        yield Meeting(away, events)
+        away = RemoteRoom(client, name, who.user, members, mine, lambda: line.restarts)
+        yield OpenChat(away, events)
 
 
 @asynccontextmanager
-async def meet_room(setup: Setup, name: str, tell: Tell) -> AsyncGenerator[Meeting]:
-    """A host of our own with this room open, as long as the block lasts."""
+async def open_local_room(setup: Setup, name: str, tell: Tell) -> AsyncGenerator[OpenChat]:
+    """A host of our own with the room open, as long as the block lasts."""
 
     def warn(message: str) -> None:
         tell(f"warning: {message}", "warning")
@@ -178,14 +178,14 @@ async def meet_room(setup: Setup, name: str, tell: Tell) -> AsyncGenerator[Meeti
     async with opened(setup, warn) as host:
         room = await host.open_room(name)
         async with subscribe(host.events, room_stream(name)) as events:
-            yield Meeting(RoomHere(host, room, getpass.getuser()), events)
+            yield OpenChat(LocalRoom(host, room, getpass.getuser()), events)
 
 
 @attrs.define(eq=False)
 class RoomDialogue:
-    """``quiet`` is called with the number of texts heard whenever nothing is left to do."""
+    """Calls ``quiet`` with the number of texts taken whenever nothing is left to do."""
 
-    here: RoomCounterpart
+    here: RoomSession
     screen: Screen
     quiet: Callable[[int], None]
     _rendering: Rendering = attrs.field(factory=lambda: Rendering(stream=False))
@@ -197,14 +197,12 @@ class RoomDialogue:
         self._questions = Questions(self.screen)
 
     @classmethod
-    def of(
-        cls, counterpart: Counterpart, screen: Screen, quiet: Callable[[int], None]
-    ) -> RoomDialogue:
-        assert isinstance(counterpart, RoomHere | RoomAway)
-        return cls(counterpart, screen, quiet)
+    def of(cls, chat: ChatSession, screen: Screen, quiet: Callable[[int], None]) -> RoomDialogue:
+        assert isinstance(chat, LocalRoom | RemoteRoom)
+        return cls(chat, screen, quiet)
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None:
-        """Show what happens in the room, for ever, and first what waits from before."""
+        """Show the events of the room, for ever, and first the approvals that wait already."""
         self._questions.remind(reversed(await self.here.pending()))
         self._reminded.set()
         async for record in events:
@@ -214,7 +212,7 @@ class RoomDialogue:
                 await self._report()
 
     async def hear(self, text: str) -> None:
-        """Take up one text: it answers what is asked, is a command, or is said in the room."""
+        """Take one text: an answer to an approval, a command, or a message to the room."""
         await self._reminded.wait()
         decision = self._questions.decision(text)
         try:

@@ -102,7 +102,7 @@ PAGE = 200
 
 @attrs.frozen
 class Server:
-    """Which one: that of an address, or else the one that runs on the state of ``setup``."""
+    """A server: that of an address, or else the one that runs on the state of ``setup``."""
 
     setup: Setup | None = None
     url: str = ""
@@ -125,7 +125,7 @@ class Server:
 
 @attrs.frozen
 class Wanted:
-    """What a room is to be; what is empty stays as it is, or as it is by default."""
+    """The wanted settings of a room; an empty one stays as it is, or as by default."""
 
     members: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def create_room(server: Server, name: str, wanted: Wanted, *, json: bool) -> int
 
 
 def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
-    """Change a room, and print what it is."""
+    """Change a room, and print it."""
     change = wanted.change
     if change == RoomChange():
         raise ConfigError("what is to be different? --member, --person, --mode or --max-turns")

@@ -53,7 +53,7 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
         raise InputValidation("the text is empty: say something")
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    # Nobody can answer this process: a run that waits for a person is suspended at once.
+    # No person can answer this process: a run that waits for a person is suspended at once.
     approvals = attrs.evolve(setup.config.approvals, hold=0.0)
     setup = attrs.evolve(setup, config=attrs.evolve(setup.config, approvals=approvals))
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))
@@ -81,7 +81,7 @@ def report(result: RunResult) -> Report:
 async def _answer(
     setup: Setup, agent: str, text: str, session: str | None, screen: Screen, *, quiet: bool
 ) -> RunResult:
-    """Run it, showing what happens; a signal stops it and waits for its clean-up."""
+    """Run it and show its events; a signal stops it and waits for its clean-up."""
 
     def warn(message: str) -> None:
         screen.line(f"warning: {message}", "warning")
@@ -89,7 +89,7 @@ async def _answer(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with (
             opened(setup, warn) as host,
-            _unless_parked(host, session),
+            _refuse_if_suspended(host, session),
             host.stream(agent, text, session=session) as run,
             trio.open_nursery() as nursery,
         ):
@@ -104,8 +104,8 @@ async def _answer(
 
 
 @asynccontextmanager
-async def _unless_parked(host: Host, session: str | None) -> AsyncGenerator[None]:
-    """Raise ``ApprovalPending`` where the input would wait behind a run that nobody answers."""
+async def _refuse_if_suspended(host: Host, session: str | None) -> AsyncGenerator[None]:
+    """Raise ``ApprovalPending`` if the input would wait behind a suspended run."""
     waiting = await host.runs(session=session, status="waiting") if session is not None else ()
     if waiting:
         asked = await host.approvals(session=session, state="pending")
@@ -114,7 +114,7 @@ async def _unless_parked(host: Host, session: str | None) -> AsyncGenerator[None
 
 
 async def _show(run: RunStream, screen: Screen, *, quiet: bool) -> None:
-    """Show a run's events; off a terminal, its answer is left for the end, when it is certain."""
+    """Show a run's events; off a terminal, its answer is printed at the end, when it is final."""
     rendering = Rendering(screen.live)
     async for event in run:
         if not quiet:

@@ -1,7 +1,7 @@
-"""The way to the server that has a state directory open.
+"""The connection to the server that has a state directory open.
 
-``motet serve`` leaves a file there, for its owner's eyes only and outside of what tools reach: the
-address, and a token of an admin that is good until that server ends.
+``motet serve`` leaves a file there, readable for its owner only and out of the reach of tools: the
+address, and a token of an admin that is valid until that server ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def announced(state: Path, url: str, token: str, certificate: str | None) -> Gen
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as out:
         out.write(msgspec.json.encode(told))
-    new.replace(file)  # whoever reads it meanwhile finds all of it
+    new.replace(file)  # so that a reader never finds half of it
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def announced(state: Path, url: str, token: str, certificate: str | None) -> Gen
 
 
 def running(state: Path) -> Running | None:
-    """The server that serves from a state directory now. A file that a crash left is none."""
+    """The server that serves from a state directory now. A file left by a crash does not count."""
     owner = lock_owner(state)
     if owner is None:
         return None
@@ -83,7 +83,7 @@ async def talking(state: Path, patience: float = PATIENCE) -> AsyncGenerator[Cli
 
 
 def _tls(server: Running) -> ssl.SSLContext | None:
-    """It is known by its very certificate, whatever name it is called by here."""
+    """The certificate itself is pinned, whatever its host name."""
     if server.certificate is None:
         return None
     context = ssl.create_default_context(cafile=server.certificate)

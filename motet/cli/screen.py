@@ -1,4 +1,4 @@
-"""Prints pieces: the answer on standard output, everything else where a person sees it.
+"""Output for a terminal or a pipe: answers on standard output, everything else beside them.
 
 When standard output is no terminal, it gets nothing but the answers, each when it is whole, and
 all other lines go to standard error.
@@ -27,12 +27,12 @@ STYLES: dict[Kind, str] = {
 }
 
 PIPE_WIDTH = 250
-"""A pipe has no edge: whoever filters lines wants whole ones."""
+"""The width of a pipe: unlimited, so that filters get whole lines."""
 
 
 @attrs.define
 class Screen:
-    """Where a session is shown. A line always begins at the left, also after streamed text."""
+    """The output of a session. A line always begins at the left, also after streamed text."""
 
     answers: TextIO
     notes: Console
@@ -61,7 +61,7 @@ class Screen:
         self._open = not text.endswith("\n")
 
     def end(self) -> None:
-        """The answer is complete: whatever follows begins a new line."""
+        """The answer is complete: the next output begins a new line."""
         if self._open:
             self.write("\n")
 
@@ -72,7 +72,7 @@ class Screen:
 
 
 def console(file: TextIO) -> Console:
-    """A console of rich; importing it is left until something is printed."""
+    """A console of rich, which is imported when something is printed."""
     from rich.console import Console
 
     width = None if file.isatty() else PIPE_WIDTH

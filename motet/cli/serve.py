@@ -46,9 +46,9 @@ def serve(setup: Setup, listen: str | None, token_file: Path | None, *, watch: b
 def gateway_config(
     config: GatewayConfig, listen: str | None, token_file: Path | None
 ) -> GatewayConfig:
-    """The configured gateway with what the command line and the environment add.
+    """The configured gateway with the additions of the command line and the environment.
 
-    Raises ``ConfigError`` for an address or a token that cannot be one.
+    Raises ``ConfigError`` for an invalid address or token.
     """
     if listen is not None:
         split_listen(listen)
@@ -76,7 +76,7 @@ def _token(text: str, source: str) -> TokenConfig:
 
 
 def _read_or_make(file: Path) -> str:
-    """The token in a file; a file that is not there gets a new one, for its owner's eyes only."""
+    """The token in a file; a missing file is made with a new token, for its owner's eyes only."""
     try:
         return file.read_text("utf-8", "replace")
     except FileNotFoundError:
@@ -115,7 +115,7 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
 
 
 async def _watch(signals: AsyncIterator[int], leaving: trio.Event) -> None:
-    """The first signal asks for an orderly end, the second one does not wait for it."""
+    """The first signal drains the server, the second one ends the process."""
     log = structlog.get_logger("motet")
     name = signal.Signals(await anext(signals)).name
     log.info(
@@ -131,7 +131,7 @@ def _never(message: str) -> None:
 
 
 def _announce(setup: Setup, host: Host, url: str, *, token_needed: bool) -> None:
-    """Tell the person, or a script that waits for the first line, that clients may connect."""
+    """Print the address: a script may wait for this line before it connects."""
     print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
@@ -160,7 +160,7 @@ async def reload_on(signals: AsyncIterator[int], host: Host) -> None:
 
 
 async def reload_when_changed(file: Path, host: Host) -> None:
-    """By polling, which also sees what editors and deployments rename into place."""
+    """Polls the file, which also notices one that was renamed into its place."""
     seen = _stamp(file)
     while True:
         await trio.sleep(LOOK_EVERY)
@@ -171,7 +171,7 @@ async def reload_when_changed(file: Path, host: Host) -> None:
 
 
 async def reload(host: Host) -> None:
-    """Never fails: what is wrong with the file is logged, and the last good one stays."""
+    """Never fails: errors of the file are logged, and the last good configuration stays."""
     log = structlog.get_logger("motet")
     try:
         done = await host.reload()

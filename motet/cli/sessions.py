@@ -1,7 +1,7 @@
 """``motet sessions``: the stored sessions, one transcript, and its export.
 
-Reading goes on beside a host that runs; what changes a session takes the state for itself, since
-the host that has it open would not notice.
+Reading works beside a running host. Changes lock the state, since a host that has it open would
+not notice them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RowLine(msgspec.Struct, frozen=True, tag="row", tag_field="line"):
 
 
 def list_sessions(setup: Setup, limit: int, *, json: bool, children: bool = False) -> int:
-    """Print the sessions, the one that was used last first; with ``children`` sub-agents' too."""
+    """Print the sessions, last used first; with ``children`` sub-agents' too."""
     found = trio.run(_listed, setup.state, ListSessions(None, limit, children=children))
     if json:
         print(msgspec.json.encode(found).decode())
@@ -111,7 +111,7 @@ def compact_session(setup: Setup, session: str) -> int:
 
 
 def delete_session(setup: Setup, session: str, *, sure: bool) -> int:
-    """Delete all that is stored of a session, if the person is sure. Raises as above."""
+    """Delete a session, if the user confirms it. Raises as above."""
     session = _named(session, "delete")
     if not sure and not _agrees(session):
         print("nothing was deleted", file=sys.stderr)

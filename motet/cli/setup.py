@@ -31,9 +31,9 @@ class Setup:
     """A loaded configuration.
 
     Attributes:
-        file: where it came from; None: nobody wrote one.
+        file: its file; None: there is none.
         state: directory of the database.
-        chosen: whether somebody chose ``state``, so that no other will do.
+        chosen: whether the user chose ``state``, so that no other will do.
     """
 
     config: HostConfig
@@ -47,11 +47,11 @@ class Setup:
 
     @property
     def workspace(self) -> Path:
-        """What the tools see."""
+        """The directory of the tools."""
         return Path(self.config.workspace or self.state / "workspace")
 
     def with_model(self, agent: str, model: str | None) -> Setup:
-        """The same, where ``agent`` uses another model."""
+        """The setup with another model for ``agent``."""
         if model is None:
             return self
         agents = dict(self.config.agents or DEFAULT_AGENTS)
@@ -59,7 +59,7 @@ class Setup:
         return attrs.evolve(self, config=attrs.evolve(self.config, agents=agents))
 
     def name(self, agent: str | None) -> str:
-        """The name of an agent there is; None: the first one. Raises ``UnknownName``."""
+        """The name of a known agent; None: the first one. Raises ``UnknownName``."""
         known = tuple(self.config.agents or DEFAULT_AGENTS)
         if agent is None:
             return known[0]
@@ -73,7 +73,7 @@ class Setup:
 
 
 def load_setup(config: Path | None, state: Path | None) -> Setup:
-    """The configuration that was asked for, else ``motet.toml`` here, else the built-in one."""
+    """The configuration of the option, else ``motet.toml`` here, else the built-in one."""
     file = config or found_here()
     loaded = load_config(file) if file else HostConfig(workspace=_here_if_safe(state))
     chosen = state or (Path(loaded.state) if loaded.state else None)
@@ -98,7 +98,7 @@ def found_here() -> Path | None:
 
 
 def default_state() -> Path:
-    """The state of a user who chose none: outside of any workspace, where no tool can reach."""
+    """The default state directory: outside any workspace, where no tool can reach it."""
     base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     return Path(base, "motet")
 
@@ -107,8 +107,8 @@ def default_state() -> Path:
 async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Host]:
     """A host with the agents of the setup.
 
-    When nobody chose where its state is, and that place is in use or unusable, it keeps its state
-    in memory and says so. Raises as ``open_host`` does.
+    If the default state directory is in use or unusable, it keeps its state in memory and says so.
+    Raises as ``open_host`` does.
     """
     origin = ConfigSource(setup.file, defaults=True)
     config = origin.whole(setup.config)

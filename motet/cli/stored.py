@@ -56,9 +56,9 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
 
 @asynccontextmanager
 async def writing(state: Path) -> AsyncGenerator[Runs]:
-    """What runs statements, each in a transaction of its own, beside a host that may run.
+    """A function that runs statements, each in its own transaction, also beside a running host.
 
-    Raises ``NotFound`` when there is no database, ``StorageError`` when it is another version's.
+    Raises ``NotFound`` if there is no database, ``StorageError`` for another version.
     """
     file = database_file(state)
     async with reading(state) as readers:
@@ -143,7 +143,7 @@ async def overview(readers: Readers, file: Path) -> Overview:
 
 
 def lock_owner(state: Path) -> int | None:
-    """The process of the host that has a state directory open; 0: not known; None: nobody has.
+    """The process of the host that has a state directory open; 0: unknown; None: no host.
 
     Raises ``StorageError`` when the lock file cannot be read.
     """

@@ -35,14 +35,14 @@ def record(
     state: State = None,
 ) -> None:
     """Print a run as a file that a test plays: what its model said, what its tools gave."""
-    from motet.cli.record import record_away, record_run
+    from motet.cli.record import record_remote, record_run
     from motet.cli.setup import load_setup
 
     if url is None:
         raise typer.Exit(record_run(load_setup(config, state), run_id))
     if config or state:
         raise typer.BadParameter("the host at --url has its own config and state")
-    raise typer.Exit(record_away(url, token_file, run_id))
+    raise typer.Exit(record_remote(url, token_file, run_id))
 
 
 FUZZ = (

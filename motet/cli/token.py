@@ -1,6 +1,6 @@
-"""``motet token``: tokens of users for the gateway, made, listed and revoked while it runs, or not.
+"""``motet token``: tokens of the gateway's users: made, listed and revoked, whether it runs or not.
 
-A running server takes note of a new one within 20 seconds, and of a revoked one as soon.
+A running server notices a new or a revoked one within 20 seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def new_token(
     impersonate: bool,
     json: bool,
 ) -> int:
-    """Make one; on stdout it stands this once and never again."""
+    """Make one and print it on stdout, this once and never again."""
     if not user:
         raise InputValidation("whose token? `motet token new USER`")
     until = None if expires is None else _end(expires, time.time())
@@ -61,7 +61,7 @@ def new_token(
 
 
 def list_tokens(setup: Setup, *, json: bool) -> int:
-    """Print them without themselves, the revoked included."""
+    """Print the tokens without their secrets, the revoked included."""
     found = _with_book(setup, TokenBook.tokens)
     if json:
         print(msgspec.json.encode(found).decode())

@@ -47,7 +47,7 @@ def list_tools(
 
 
 def _principal(setup: Setup, user: str | None, role: Role | None) -> Principal:
-    """Somebody with a token has its role; who has none is an operator, and one is oneself."""
+    """The principal of a user: the role of their token, else an operator, or the local user."""
     if user is None:
         return Principal(LOCAL.user, role or LOCAL.role)
     roles: list[Role] = [token.role for token in setup.config.gateway.tokens if token.user == user]
@@ -55,7 +55,7 @@ def _principal(setup: Setup, user: str | None, role: Role | None) -> Principal:
 
 
 async def _judged(setup: Setup, agent: str, session: str, who: Principal) -> tuple[Judged, ...]:
-    """From a host in memory, which rules as the one that serves does."""
+    """Rulings of a host in memory, which are those of a server."""
     with TemporaryDirectory() as folder:
         config = attrs.evolve(setup.config, state=None, hooks=())
         agents = setup.agents()

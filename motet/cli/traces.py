@@ -1,4 +1,4 @@
-"""``motet traces``: what runs did and how long it took; a table, a tree, or to a collector."""
+"""``motet traces``: traces of runs as a table, a tree, or sent to a collector."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chosen(
     since: str | None,
     limit: int,
 ) -> ListTraces:
-    """The traces that options of the command line name. Raises ``ConfigError``."""
+    """The filter that the options describe. Raises ``ConfigError``."""
     if status is not None and status not in get_args(RunStatus):
         raise UnknownName("status", status, get_args(RunStatus))
     start = None if since is None else moment(since, datetime.now().astimezone())
@@ -100,7 +100,7 @@ async def _one(state: Path, run_id: str) -> Trace:
 
 
 async def _found(readers: Readers, run_id: str) -> Trace:
-    """The trace of a run whose id is or begins like this, if there is but one."""
+    """The trace of the run with this id, or with the only id that begins so."""
     trace = await get_trace(readers, run_id)
     if trace is None:
         near = await readers.read(rows.BY_PREFIX, (run_id,))
@@ -115,7 +115,7 @@ async def _found(readers: Readers, run_id: str) -> Trace:
 async def _exported(
     state: Path, request: ListTraces, run_id: str, collector: Collector
 ) -> tuple[int, int]:
-    """How many traces and spans were sent."""
+    """The counts of sent traces and spans."""
     async with reading(state) as readers:
         infos = await (_family(readers, run_id) if run_id else list_traces(readers, request))
         infos = [info for info in infos if info.ended is not None]
@@ -127,7 +127,7 @@ async def _exported(
 
 
 async def _family(readers: Readers, run_id: str) -> Sequence[TraceInfo]:
-    """A run, and those that it called."""
+    """A run and its child runs."""
     info = (await _found(readers, run_id)).info
     below = () if info.parent else await readers.read(rows.BELOW, (info.trace_id,))
     return [info, *map(rows.info_of, below)]

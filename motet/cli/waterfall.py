@@ -17,7 +17,7 @@ _LABELS = {"agent": "run", "model": "chat", "tool": "tool", "store": ""}
 
 @attrs.frozen
 class Line:
-    """``branch`` is the drawing that leads to the span, ``bar`` shows when it was."""
+    """``branch`` is the drawing that leads to the span, ``bar`` its place in time."""
 
     branch: str
     span: Span
@@ -89,7 +89,7 @@ def label(span: Span) -> str:
 
 
 def notes(span: Span) -> str:
-    """What else there is to say of a span, in a few words."""
+    """Other facts about a span, in a few words."""
     usage = span.usage
     found = [
         span.agent,
@@ -124,7 +124,7 @@ _STYLES = {"error": "red", "cancelled": "dim", "interrupted": "yellow", "limited
 
 
 def drawn(trace: Trace, now: float, *, bars: bool) -> list[tuple[str, str]]:
-    """The whole trace as lines with their styles; without bars spans say what came of them."""
+    """The whole trace as lines with their styles; without bars, spans show their results."""
     lines = tree(trace, now)
     width = max((len(line.branch) + min(len(label(line.span)), NAME) for line in lines), default=0)
     found = [(header(trace), "bold")]

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from motet.cli.exits import code_of_error, code_of_status, explained
-from motet.cli.keyboard import Bell, Interrupted, Interrupts, Person
+from motet.cli.keyboard import Bell, Interrupted, Interrupts, Keyboard
 from motet.cli.logs import log_to_stderr, starting
 from motet.cli.setup import default_state, load_setup
 from motet.protocols.errors import ConfigError, LimitReached, MotetError, RunCancelled, UnknownName
@@ -137,7 +137,7 @@ class Recorded:
 
 def test_ctrl_c_while_busy_stops_once_and_then_leaves() -> None:
     conversation, bell = Recorded(), Bell()
-    person = Person(conversation, bell, interactive=False)
+    person = Keyboard(conversation, bell, interactive=False)
     person.hear("work\n")
 
     person.interrupted(signal.SIGINT)
@@ -148,7 +148,7 @@ def test_ctrl_c_while_busy_stops_once_and_then_leaves() -> None:
 
 def test_blank_lines_are_not_said_and_quit_leaves() -> None:
     conversation = Recorded()
-    person = Person(conversation, Bell(), interactive=False)
+    person = Keyboard(conversation, Bell(), interactive=False)
 
     for line in ("\n", "hi\n", " /QUIT \n", "after\n"):
         person.hear(line)

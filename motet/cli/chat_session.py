@@ -1,4 +1,4 @@
-"""Whom a dialogue talks to: a session of a host in this process, or of one behind a gateway."""
+"""The session that a chat talks to: of a host in this process, or of one behind a gateway."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import LOCAL, Ack, StopReport
 
 Tell = Callable[[str, Kind], None]
-"""Shows the person a line of its own."""
+"""Shows a line of its own."""
 
 
-class Counterpart(Protocol):
-    """One session. All calls raise what the host says of them."""
+class ChatSession(Protocol):
+    """One session. All calls raise the errors of the host."""
 
     async def say(self, text: str) -> Ack | CommandAnswer:
-        """Take up a text; a command is carried out."""
+        """Send a text; a command is carried out."""
         ...
 
     async def stop(self) -> StopReport: ...
@@ -35,16 +35,16 @@ class Counterpart(Protocol):
     async def approve(self, approval: str, decision: ApprovalDecision) -> ApprovalInfo: ...
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
-        """What waits for a person here, newest first."""
+        """The pending approvals of the session, newest first."""
         ...
 
     def restarts(self) -> int:
-        """How often the host was restarted since the dialogue began."""
+        """The number of restarts of the host since the chat began."""
         ...
 
 
 @attrs.define(eq=False)
-class Here:
+class LocalSession:
     """A host in this process."""
 
     host: Host
@@ -74,7 +74,7 @@ class Here:
 
 
 @attrs.define(eq=False)
-class Away:
+class RemoteSession:
     """A host behind a gateway. ``agent`` None: the session's own, or the host's first."""
 
     client: Client
@@ -102,16 +102,18 @@ class Away:
 
 
 @attrs.frozen
-class Meeting:
-    """A dialogue can begin: what happens from now on is in ``events``."""
+class OpenChat:
+    """An opened session, and its events from now on."""
 
-    counterpart: Counterpart
+    chat: ChatSession
     events: AsyncIterable[EventRecord]
 
 
 @asynccontextmanager
-async def meet_here(setup: Setup, agent: str, session: str, tell: Tell) -> AsyncGenerator[Meeting]:
-    """A host of our own, as long as the block lasts."""
+async def open_local(
+    setup: Setup, agent: str, session: str, tell: Tell
+) -> AsyncGenerator[OpenChat]:
+    """A session of a host of our own, as long as the block lasts."""
 
     def warn(message: str) -> None:
         tell(f"warning: {message}", "warning")
@@ -120,12 +122,12 @@ async def meet_here(setup: Setup, agent: str, session: str, tell: Tell) -> Async
         opened(setup, warn) as host,
         subscribe(host.events, f"session:{session}") as events,
     ):
-        yield Meeting(Here(host, agent, session), events)
+        yield OpenChat(LocalSession(host, agent, session), events)
 
 
 @attrs.define(eq=False)
-class Line:
-    """Tells the person when the line to the host is dead, and when it is alive again."""
+class ConnectionNotice:
+    """Shows when the connection to the host is lost, and when it is back."""
 
     tell: Tell
     position: Callable[[], int | None] = attrs.field(default=lambda: None)
@@ -152,14 +154,14 @@ class Line:
 
 
 @asynccontextmanager
-async def meet_away(
+async def open_remote(
     url: str, token: str | None, agent: str | None, session: str, tell: Tell
-) -> AsyncGenerator[Meeting]:
-    """A host behind a gateway; leaving the block ends no run there."""
-    line = Line(tell)
+) -> AsyncGenerator[OpenChat]:
+    """A session behind a gateway; leaving the block ends no run there."""
+    line = ConnectionNotice(tell)
     async with (
         connect(url, token=token, name="motet-chat", on_change=line.changed) as client,
         client.stream(f"session:{session}") as events,
     ):
         line.position = lambda: events.last
-        yield Meeting(Away(client, agent, session, lambda: line.restarts), events)
+        yield OpenChat(RemoteSession(client, agent, session, lambda: line.restarts), events)
