@@ -1,4 +1,4 @@
-"""What goes over the wire in protocol ``motet.v1``: frames, parameters, results, limits.
+"""The wire format of protocol ``motet.v1``: frames, parameters, results, limits.
 
 Invariants: encoding never fails for an event of a host; decoding never raises anything but
 :class:`FrameError`, whose message names what is wrong; unknown fields are ignored.
@@ -74,7 +74,7 @@ class FrameError(MotetError):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one gateway bears. Sizes in bytes, times in ms; told to each client at connect."""
+    """Limits of one gateway, sent to each client at connect. Sizes in bytes, times in ms."""
 
     frame: int = 1_048_576
     connect_frame: int = 65_536
@@ -103,7 +103,7 @@ UserName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class RequestFrame(msgspec.Struct, frozen=True, tag="req", tag_field="type"):
-    """``as_user``: whom this one request is for; for the tokens of bridges."""
+    """``as_user``: the user of this one request; for the tokens of bridges."""
 
     id: RequestId
     method: Annotated[str, Meta(max_length=64)]
@@ -152,7 +152,7 @@ IdempotencyKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=200)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Position: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-"""Numbers of events and rows: no store holds larger ones."""
+"""Number of an event or a row; the upper bound is that of SQLite's integers."""
 
 
 class NoParams(msgspec.Struct, frozen=True):
@@ -171,14 +171,14 @@ class ClientInfo(msgspec.Struct, frozen=True):
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """``as_user``: whom all of the connection is for; for the tokens of bridges."""
+    """``as_user``: the user of the whole connection; for the tokens of bridges."""
 
     token: str | None = None
     as_user: UserName | None = None
 
 
 class ConnectParams(msgspec.Struct, frozen=True):
-    """``resume``: for each stream the last number the client has applied."""
+    """``resume``: for each stream, the number of the last event that the client has."""
 
     protocol: ProtocolRange = ProtocolRange()
     client: ClientInfo = ClientInfo()
@@ -187,9 +187,9 @@ class ConnectParams(msgspec.Struct, frozen=True):
 
 
 class ChatSendParams(msgspec.Struct, frozen=True):
-    """``mode``: what becomes of it if the session is at work; absent: as the session is set.
+    """``mode``: queue mode while the session is at work; absent: the session's.
 
-    ``sender``: who said it, in a group that a bridge speaks for; it gives no rights.
+    ``sender``: the author, in a group for which a bridge speaks; it gives no rights.
     """
 
     session: SessionKey
@@ -231,7 +231,7 @@ class RunsListParams(msgspec.Struct, frozen=True):
 class RunsStopParams(msgspec.Struct, frozen=True):
     """Exactly one of ``run_id``, ``session``, ``room`` and ``all``.
 
-    A stop that is sent again under its ``key`` ends nothing that has begun since.
+    A stop that is sent again under its ``key`` does not end later runs.
     """
 
     key: IdempotencyKey
@@ -254,7 +254,7 @@ class EscalationsListParams(msgspec.Struct, frozen=True):
 
 
 class EscalationsResolveParams(msgspec.Struct, frozen=True):
-    """The same answer may be given again, with no key."""
+    """The same answer may be repeated, without a key."""
 
     escalation: Annotated[str, Meta(min_length=1, max_length=200)]
     decision: Answer
@@ -270,7 +270,7 @@ class PrincipalInfo(msgspec.Struct, frozen=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """``instance`` changes when the host was restarted."""
+    """``instance`` changes with each start of the host."""
 
     version: str
     instance: str
@@ -278,7 +278,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a stream stands. ``resumed`` false: read the history, then go on from ``head``."""
+    """The range of a stream. ``resumed`` false: read the history, then continue at ``head``."""
 
     head: int
     oldest: int
@@ -304,7 +304,7 @@ class AgentsList(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The input is on disk. ``position`` counts the queue from 1; ``seq``: of its event."""
+    """The input is on disk. ``position``: in the queue, from 1; ``seq``: of its event."""
 
     run_id: str
     status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
@@ -313,13 +313,13 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Stopped(StopReport, frozen=True):
-    """``duplicate``: what came of the first stop of that key."""
+    """``duplicate``: the result of the first stop with that key."""
 
     status: Literal["done", "duplicate"] = "done"
 
 
 class CommandAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text was a command for the host: no run came of it.
+    """The text was a command for the host and made no run.
 
     ``duplicate``: it was carried out before, under the same key.
     """
@@ -331,14 +331,14 @@ class CommandAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionsList(msgspec.Struct, frozen=True):
-    """``cursor`` is for the next page; None: this was the last."""
+    """``cursor``: of the next page; None: this is the last one."""
 
     sessions: tuple[SessionInfo, ...]
     cursor: float | None
 
 
 class SessionsHistory(msgspec.Struct, frozen=True):
-    """Rows in order. ``before`` is for the page of older rows; None: there are none."""
+    """Rows in order. ``before``: of the page of older rows; None: there are none."""
 
     session: str
     rows: tuple[HistoryRow, ...]
@@ -358,7 +358,7 @@ class EscalationsList(msgspec.Struct, frozen=True):
 
 
 class Unsubscribed(msgspec.Struct, frozen=True):
-    """``was`` is false when there was no such subscription."""
+    """``was``: there was such a subscription."""
 
     stream: str
     was: bool
@@ -376,14 +376,14 @@ class GatewayState(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The first address as a client or a browser takes it."""
+        """The URL of the first address, for a client or a browser."""
         host, port = self.addresses[0]
         scheme = "https" if self.secure else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class GetGatewayState(Ask[GatewayState], frozen=True, tag="gateway.state"):
-    """Where the gateway listens and how it fares."""
+    """Addresses and counts of the gateway."""
 
 
 # -- encoding and decoding ---------------------------------------------------------------------
@@ -425,7 +425,7 @@ def _decoded(decode: Callable[[str | bytes], F], text: str | bytes) -> F:
 
 
 def _id_of(text: str | bytes) -> str:
-    """The id of a frame that is wrong elsewhere, so that its sender can tell which it was."""
+    """The id of a malformed frame, so that its sender can tell which one it was."""
     try:
         return _id_decoder.decode(text).id
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -433,7 +433,7 @@ def _id_of(text: str | bytes) -> str:
 
 
 def decode_params(params: JsonObject, kind: type[P]) -> P:
-    """The parameters as a struct, or :class:`FrameError` that names the wrong one."""
+    """The parameters as a struct. Raises :class:`FrameError`, which names the wrong one."""
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
@@ -472,7 +472,7 @@ def event_frame(record: EventRecord) -> EventFrame:
 
 
 def event_record(frame: EventFrame) -> EventRecord | None:
-    """What a frame tells; None for an event of a later version, which clients ignore.
+    """The event of a frame; None for an event of a later version, which clients ignore.
 
     Raises :class:`FrameError` when a known event lacks a field or has a wrong one.
     """
@@ -491,7 +491,7 @@ _EVENT_NAMES: Final = frozenset(str(kind.__struct_config__.tag) for kind in AnyE
 
 
 def ok(request_id: str, result: object) -> ResponseFrame:
-    """A result of nothing is left out."""
+    """The answer with a result; None is omitted."""
     return ResponseFrame(id=request_id, ok=True, result=UNSET if result is None else result)
 
 

@@ -20,7 +20,7 @@ class ApprovalsListParams(msgspec.Struct, frozen=True):
 
 
 class ApprovalsResolveParams(msgspec.Struct, frozen=True):
-    """What is sent again under its ``key`` gets the first answer's result."""
+    """A resend under the same ``key`` gets the first answer's result."""
 
     id: _Id
     decision: ApprovalDecision
@@ -43,7 +43,7 @@ class ApprovalsList(msgspec.Struct, frozen=True):
 
 
 class Resolved(ApprovalInfo, frozen=True):
-    """``duplicate``: what came of the first answer of that key."""
+    """``duplicate``: the result of the first answer with that key."""
 
     status: Literal["done", "duplicate"] = "done"
 
@@ -55,6 +55,6 @@ class GrantsList(msgspec.Struct, frozen=True):
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """People are asked again."""
+    """The grant does not count any more: calls ask again."""
 
     grant: str

@@ -1,4 +1,4 @@
-"""The methods of ``motet.v1`` for who operates a host: its configuration and its actors."""
+"""Parameters and results of the gateway's methods for operators: configuration and actors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from motet.protocols.host_records import LiveActor
 
 
 class ConfigReloadParams(msgspec.Struct, frozen=True):
-    """``expect_hash``: refuse unless it is that of the configuration in force, as it was read.
+    """``expect_hash``: refuse unless the configuration in force has this hash.
 
-    ``dry_run``: only tell what would change.
+    ``dry_run``: only report the changes.
     """
 
     expect_hash: str | None = None

@@ -1,7 +1,7 @@
-"""Parameters and results of the gateway's methods about what a host has on record.
+"""Parameters and results of the gateway's methods about stored records.
 
-Sessions that are tidied, rows that are put in, single runs, errors, traces, and for admins the
-configuration, the log and the tokens.
+Reset, compaction and deletion of sessions, injected rows, single runs, errors, traces; and for
+admins the configuration, the log and the tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SessionWasReset(msgspec.Struct, frozen=True):
 
 
 class SessionWasCompacted(msgspec.Struct, frozen=True):
-    """The rows from ``start`` to ``end`` have a summary now; None: it was too short."""
+    """The rows from ``start`` to ``end`` were summarised; None: the session was too short."""
 
     session: str
     start: int | None
@@ -56,7 +56,7 @@ class ChatInjectParams(msgspec.Struct, frozen=True):
 
 
 class Injected(msgspec.Struct, frozen=True):
-    """The row is on disk; ``row_id`` stands where other rows have the id of their run."""
+    """The row is on disk. ``row_id`` takes the place of a run's id."""
 
     row_id: str
     status: Literal["accepted", "duplicate"]
@@ -67,7 +67,7 @@ class RunsGetParams(msgspec.Struct, frozen=True):
 
 
 class RunsResendParams(msgspec.Struct, frozen=True):
-    """``run_id``: of a run that was interrupted or dropped. It is sent again once."""
+    """``run_id``: of an interrupted or dropped run. Its input is sent again, once."""
 
     run_id: _Id
 
@@ -78,7 +78,7 @@ class RunsWaitParams(msgspec.Struct, frozen=True):
 
 
 class RunWaited(msgspec.Struct, frozen=True):
-    """``ended`` is false when the time was over first."""
+    """``ended``: false after a timeout."""
 
     ended: bool
     run: RunInfo
@@ -94,7 +94,7 @@ class ErrorsListParams(msgspec.Struct, frozen=True):
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """A stored error in short."""
+    """Summary of a stored error."""
 
     id: str
     timestamp: float

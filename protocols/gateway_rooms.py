@@ -1,4 +1,4 @@
-"""Parameters and results of the gateway's methods about rooms; see gateway.md, section 3."""
+"""Parameters and results of the gateway's methods about rooms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ People: TypeAlias = Annotated[
 
 
 class RoomsCreateParams(RoomPlan, frozen=True, kw_only=True):
-    """``name``: what the room's name begins with; ``people``: users who may see it too."""
+    """``name``: prefix of the room's name; ``people``: other users who may see it."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
     people: People = ()
@@ -31,7 +31,7 @@ class RoomsCreateParams(RoomPlan, frozen=True, kw_only=True):
 
 
 class RoomsSetParams(RoomChange, frozen=True, kw_only=True):
-    """What is not named stays as it is."""
+    """Absent fields stay as they are."""
 
     room: RoomName
     people: People | UnsetType = UNSET
@@ -61,7 +61,7 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class RoomsHistory(msgspec.Struct, frozen=True):
-    """Messages in order. ``before`` is for the page of older ones; None: there are none."""
+    """Messages in order. ``before``: of the page of older ones; None: there are none."""
 
     room: str
     messages: tuple[RoomMessage, ...]

@@ -329,7 +329,7 @@ class _Session:
                 await self.link.send(text)
             except LinkLost as lost:
                 if lost.code != 1006:
-                    return  # the reader is told as well, after the frames that came before
+                    return  # the reader raises too, after the frames that came before
                 self._end(self._lost(lost))
                 scope.cancel()
                 return
