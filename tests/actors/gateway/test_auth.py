@@ -22,7 +22,7 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Principal
 
 
-def test_a_token_is_random_and_kept_as_its_digest() -> None:
+def test_a_token_is_random_and_only_its_digest_is_kept() -> None:
     token = new_token()
     assert re.fullmatch(r"mtt_[0-9a-f]{32}", token)
     assert token != new_token()

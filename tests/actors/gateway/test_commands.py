@@ -51,7 +51,7 @@ def hanging() -> motet.Agent[None]:
     return agent
 
 
-async def test_what_was_never_used_has_an_answer_for_each_command() -> None:
+async def test_a_session_that_was_never_used_answers_every_command() -> None:
     async with motet.open_host(agents=[hanging()]) as host:
         told: dict[str, str] = {}
         for name in COMMANDS:
@@ -74,7 +74,7 @@ async def test_what_was_never_used_has_an_answer_for_each_command() -> None:
     assert "/stop?" in strange.text
 
 
-async def test_what_a_session_did_is_told_to_its_user_and_nobody_else() -> None:
+async def test_commands_show_a_session_to_its_own_user_only() -> None:
     agent = motet.Agent("a", model=Scripted(call(("broken", {})), say("done"), call(("hang", {}))))
 
     @agent.tool
@@ -138,7 +138,9 @@ async def test_stop_ends_the_newest_run_and_stopall_all_and_the_queue(
     del autojump_clock
 
 
-async def test_in_a_group_one_stops_what_one_has_said(autojump_clock: MockClock) -> None:
+async def test_in_a_group_a_stop_ends_runs_of_its_sender_only(
+    autojump_clock: MockClock,
+) -> None:
     bridge = motet.Principal("bridge")
     async with motet.open_host(agents=[hanging()]) as host:
         ids: dict[str, str] = {}
@@ -161,7 +163,7 @@ async def test_in_a_group_one_stops_what_one_has_said(autojump_clock: MockClock)
     del autojump_clock
 
 
-async def test_a_mode_is_set_and_a_wrong_one_is_named() -> None:
+async def test_a_queue_mode_is_set_and_an_unknown_one_is_named() -> None:
     model = Scripted(say("hi"))
     async with motet.open_host(agents=[motet.Agent("a", model=model)]) as host:
         await host.run("a", "hello", session="s", principal=ALICE)
@@ -218,7 +220,7 @@ async def test_a_command_that_reads_gives_up_on_stuck_stores_and_a_stop_does_not
     del autojump_clock
 
 
-async def test_a_room_is_stopped_and_has_no_session_to_begin_anew() -> None:
+async def test_a_room_can_be_stopped_and_not_reset() -> None:
     model = Scripted(None, name="ann")
     ann = motet.Agent("ann", model=model)
     async with motet.open_host() as host:

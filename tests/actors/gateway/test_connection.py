@@ -37,7 +37,7 @@ def guarded(host: FakeHost, limits: wire.Limits | None = None) -> Context:
     return context_of(host, Settings(tokens=TOKENS, limits=limits or wire.Limits()))
 
 
-async def test_a_client_connects_and_is_told_who_it_is() -> None:
+async def test_a_client_connects_and_gets_its_principal() -> None:
     async with opened(context_of(FakeHost())) as client:
         result = await client.result("connect")
         assert result["protocol"] == 1
@@ -59,7 +59,7 @@ async def test_a_conversation_streams(nursery: trio.Nursery) -> None:
 # -- who may connect ---------------------------------------------------------------------------
 
 
-async def test_a_right_token_is_its_user_with_its_methods() -> None:
+async def test_a_token_gives_its_user_and_the_methods_of_its_role() -> None:
     async with opened(guarded(FakeHost())) as client:
         result = await client.result("connect", auth={"token": VERA})
         assert result["principal"] == {"user": "alice", "role": "viewer"}
@@ -83,7 +83,7 @@ async def test_a_token_in_the_header_is_as_good_as_one_in_the_frame() -> None:
         assert result["principal"] == {"user": "bob", "role": "operator"}
 
 
-async def test_a_viewer_may_look_and_not_send() -> None:
+async def test_a_viewer_may_read_and_not_send() -> None:
     async with connected(guarded(FakeHost()), VERA) as client:
         error = await client.error("chat.send", session="a", text="hi", key="k")
         assert (error.code, error.retryable) == ("forbidden", False)
@@ -120,7 +120,7 @@ async def test_an_unknown_protocol_version_closes() -> None:
         assert await client.close_code() == wire.CLOSE_PROTOCOL
 
 
-async def test_a_user_has_a_number_of_connections_and_gets_one_back() -> None:
+async def test_a_closed_connection_frees_a_place_under_the_limit_of_its_user() -> None:
     context = context_of(FakeHost(), Settings(limits=wire.Limits(connections_per_user=1)))
     async with connected(context), opened(context) as second:
         error = await second.error("connect")
@@ -145,7 +145,7 @@ async def test_a_user_has_a_number_of_connections_and_gets_one_back() -> None:
         ('{"type":"req","id":"7","method":"ping","params":{"a":' + "[" * 50_000, "", "deeply"),
     ],
 )
-async def test_a_bad_frame_is_answered_with_what_is_wrong(
+async def test_a_bad_frame_is_answered_with_its_fault(
     text: str, request_id: str, message: str
 ) -> None:
     async with connected(context_of(FakeHost())) as client:
@@ -207,7 +207,7 @@ async def test_a_first_frame_above_64_kibibytes_closes() -> None:
         assert await client.close_code() == wire.CLOSE_TOO_LARGE
 
 
-async def test_a_client_that_sends_only_rubbish_is_closed_at_last() -> None:
+async def test_a_client_that_sends_only_bad_frames_is_closed() -> None:
     async with connected(context_of(FakeHost())) as client, trio.open_nursery() as nursery:
         nursery.start_soon(rubbish, client)
         assert await client.close_code() == wire.CLOSE_RATE
@@ -224,7 +224,7 @@ async def rubbish(client: Client) -> None:
 
 
 @pytest.mark.parametrize("fault", [QueueFull("100 wait"), RuntimeError("/secret/path")])
-async def test_errors_become_codes_and_the_unexpected_shows_nothing(
+async def test_errors_become_codes_and_unexpected_ones_show_no_detail(
     fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = FakeHost()
@@ -267,7 +267,7 @@ async def test_messages_are_limited_and_stops_are_not(autojump_clock: MockClock)
         await client.result("chat.send", session="a", text="hi", key="k10")
 
 
-async def test_a_stop_gets_through_when_all_else_is_stuck() -> None:
+async def test_a_stop_gets_through_when_every_other_request_is_stuck() -> None:
     host = FakeHost()
     async with connected(context_of(host)) as client:
         host.submit_gate = trio.Event()
@@ -340,7 +340,7 @@ async def test_history_comes_in_pages(nursery: trio.Nursery) -> None:
         assert "t2" in str(runs["runs"])
 
 
-async def test_an_answer_that_says_it_is_none_is_in_no_history(nursery: trio.Nursery) -> None:
+async def test_a_silent_answer_is_in_no_history(nursery: trio.Nursery) -> None:
     host = FakeHost(nursery)
     async with connected(context_of(host)) as client:
         await client.result("subscribe", stream="session:a")
@@ -426,7 +426,7 @@ async def test_a_client_that_answers_no_ping_is_cut_off() -> None:
         assert (context.counts.total["evicted"], len(context.connections)) == (1, 0)
 
 
-async def test_a_tick_tells_the_heads_of_the_streams() -> None:
+async def test_a_tick_has_the_heads_of_the_streams() -> None:
     host = FakeHost()
     context = context_of(host)
     async with connected(context) as client:

@@ -147,7 +147,7 @@ async def goodbye(url: str, connected: trio.Event, token: trio.lowlevel.TrioToke
         raise AssertionError("the host did not close")
 
 
-async def test_a_host_that_stops_says_goodbye() -> None:
+async def test_a_host_that_stops_sends_shutdown_and_closes_with_1001() -> None:
     connected, codes = trio.Event(), list[int]()
 
     async def listen(url: str) -> None:

@@ -89,7 +89,7 @@ async def crowd(address: str, size: int) -> AsyncGenerator[list[Client]]:
         await trio.aclose_forcefully(stream)
 
 
-async def test_one_that_is_stuck_and_one_that_talks_rubbish_touch_nobody_else() -> None:
+async def test_a_stuck_client_and_one_that_sends_bad_frames_disturb_no_other() -> None:
     before = leftovers()
     async with gateway() as (host, context, address):
         async with crowd(address, CLIENTS + 1) as (_stuck, *clients), trio.open_nursery() as talk:

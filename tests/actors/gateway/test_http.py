@@ -126,7 +126,7 @@ async def test_a_request_with_a_body_is_answered_and_then_closed(
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70_000, 431),
     ],
 )
-async def test_what_is_wrong_has_its_status(request_bytes: bytes, status: int) -> None:
+async def test_every_malformed_request_has_its_status(request_bytes: bytes, status: int) -> None:
     assert status_of(await exchange(request_bytes)) == status
 
 
@@ -151,13 +151,13 @@ async def test_a_wrong_bearer_is_401_and_after_thirty_failures_the_address_is_re
     assert status_of(await exchange(right, context=context)) == 101
 
 
-async def test_a_request_that_never_ends_is_given_up(autojump_clock: MockClock) -> None:
+async def test_a_request_that_never_ends_times_out(autojump_clock: MockClock) -> None:
     assert status_of(await exchange(b"GET / HTTP/1.1\r\nHost: a\r\n", eof=False)) == 408
     assert await exchange(b"", eof=False) == b""
     assert trio.current_time() <= 13
 
 
-async def test_a_host_that_cannot_tell_its_status_is_503() -> None:
+async def test_a_host_without_a_status_is_503() -> None:
     host = FakeHost()
     host.answers["status"] = RuntimeError("no")
     assert status_of(await exchange(head("GET", "/healthz"), context=context_of(host))) == 503
@@ -200,7 +200,7 @@ FRAMES = (
         st.tuples(st.just(upgrade()), edits.map(lambda found: mutated(FRAMES, found))),
     )
 )
-def test_no_bytes_ever_bring_the_server_down(parts: tuple[bytes, bytes]) -> None:
+def test_no_bytes_crash_the_server(parts: tuple[bytes, bytes]) -> None:
     """Law: whatever a client sends, its handler ends by itself and others are still served."""
 
     async def main() -> None:

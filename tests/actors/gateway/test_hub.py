@@ -40,7 +40,7 @@ def test_all_events_are_in_batches_whose_numbers_follow_one_another(
 
 
 @given(st.integers(0, 4), numbers)
-def test_to_take_a_batch_is_to_take_each_of_its_events(last: int, seqs: list[int | None]) -> None:
+def test_taking_a_batch_equals_taking_each_of_its_events(last: int, seqs: list[int | None]) -> None:
     """Law: what is taken as a whole is what would be taken one by one, with the same outcome."""
     whole, single = (Subscription("session:a", phase="live", last=last) for _ in range(2))
     for batch in batches([event(seq) for seq in seqs]):
@@ -53,7 +53,7 @@ def test_to_take_a_batch_is_to_take_each_of_its_events(last: int, seqs: list[int
         assert (whole.last, whole.head, whole.phase) == (single.last, single.head, single.phase)
 
 
-async def test_what_is_published_in_one_step_comes_at_once_and_a_failing_watcher_costs_nobody_else(
+async def test_events_of_one_step_come_together_and_a_failing_watcher_disturbs_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = FakeHost()

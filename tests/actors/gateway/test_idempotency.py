@@ -60,7 +60,7 @@ async def test_a_resend_gets_the_first_answer_and_another_body_is_a_conflict() -
 
 
 @pytest.mark.parametrize("end", ["answer", "failure", "cancel"])
-async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_that_failed(
+async def test_concurrent_resends_run_once_and_one_replaces_a_request_that_failed(
     autojump_clock: MockClock, end: str
 ) -> None:
     known, work = Idempotency(lambda: 0.0), Work(failures=int(end == "failure"))
@@ -96,7 +96,9 @@ async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_t
     del autojump_clock
 
 
-async def test_old_answers_and_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_and_surplus_answers_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("motet.actors.gateway.idempotency.MOST", 20)
     now = [0.0]
     known, work = Idempotency(lambda: now[0]), Work()
@@ -117,7 +119,7 @@ def kept(state: Path) -> int:
         return int(str(found))
 
 
-async def test_what_was_answered_is_on_disk_and_known_to_the_next_host(tmp_path: Path) -> None:
+async def test_answers_are_stored_and_known_to_the_next_host(tmp_path: Path) -> None:
     stop: dict[str, object] = {"session": "s", "key": "k", "grace_ms": 1_000}
 
     @asynccontextmanager

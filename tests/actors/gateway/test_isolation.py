@@ -148,7 +148,7 @@ async def heard_nothing(world: World, client: Client, before: bytes) -> None:
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_nobody_hears_or_touches_what_is_another_users(method: str) -> None:
+async def test_no_method_shows_or_changes_the_things_of_another_user(method: str) -> None:
     row = ROWS[method]
     async with alices() as world, connected(world.context, BOB) as client:
         before = await world.state()
@@ -163,7 +163,7 @@ async def test_nobody_hears_or_touches_what_is_another_users(method: str) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_command_in_a_foreign_session_touches_nothing(command: str) -> None:
+async def test_a_command_in_a_foreign_session_changes_nothing(command: str) -> None:
     params: JsonObject = {"session": "{live}", "text": command, "key": "k"}
     async with alices() as world, connected(world.context, BOB) as client:
         before = await world.state()
@@ -173,7 +173,7 @@ async def test_a_command_in_a_foreign_session_touches_nothing(command: str) -> N
         await heard_nothing(world, client, before)
 
 
-async def test_how_much_others_do_is_told_to_admins_only() -> None:
+async def test_only_admins_see_the_counts_of_all_users() -> None:
     async with alices() as world:
         async with connected(world.context, BOB) as client:
             status = await client.result("status")
@@ -182,7 +182,7 @@ async def test_how_much_others_do_is_told_to_admins_only() -> None:
             assert (await client.result("status"))["running"] == 1
 
 
-async def test_what_bob_is_not_told_is_there_for_an_admin() -> None:
+async def test_an_admin_sees_what_is_hidden_from_bob() -> None:
     """The names are right: the same requests find something for who may see it."""
     async with alices() as world, connected(world.context, ADMIN) as client:
         for method, row in sorted(ROWS.items()):

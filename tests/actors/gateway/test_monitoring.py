@@ -32,13 +32,13 @@ SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [0-9.e+-]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/healthz/live", "/healthz/ready"])
-async def test_a_host_that_is_well_lives_and_is_ready(path: str) -> None:
+async def test_a_healthy_host_is_live_and_ready(path: str) -> None:
     answer = await exchange(head("GET", path))
     assert status_of(answer) == 200
     assert json.loads(body_of(answer))["status"] == "ok"
 
 
-async def test_a_full_gateway_lives_and_is_not_ready() -> None:
+async def test_a_full_gateway_is_live_and_not_ready() -> None:
     context = context_of(FakeHost(), Settings(limits=wire.Limits(connections=1)))
     async with connected(context):
         assert status_of(await exchange(head("GET", "/healthz/live"), context=context)) == 200
@@ -46,7 +46,7 @@ async def test_a_full_gateway_lives_and_is_not_ready() -> None:
         assert (status_of(ready), json.loads(body_of(ready))) == (503, {"status": "full"})
 
 
-async def test_metrics_count_what_clients_did_and_name_nobody() -> None:
+async def test_metrics_count_requests_and_name_no_user() -> None:
     context = context_of(FakeHost())
     async with connected(context) as client:
         await client.result("subscribe", stream="session:secret")
@@ -69,7 +69,7 @@ async def test_metrics_count_what_clients_did_and_name_nobody() -> None:
     assert not re.search("secret|hidden|local", text)
 
 
-def test_every_line_of_the_metrics_is_of_the_format() -> None:
+def test_every_line_of_the_metrics_has_the_format_of_prometheus() -> None:
     status = HostStatus('b"1', 'v"\\\n1', 1.5, 2.0, 1, 2, 3, 4, 5)
     counts = GatewayCounts(1, 2, 3, 4, 5, 6, {("ping", "ok"): 7})
     lines = exposition(status, counts).splitlines()
@@ -171,7 +171,9 @@ async def received(stream: trio.SocketStream) -> bytes:
 
 
 @pytest.mark.parametrize("missing", ["certificate", "key", "both"])
-async def test_a_gateway_that_cannot_speak_tls_does_not_start(tmp_path: Path, missing: str) -> None:
+async def test_a_gateway_with_a_bad_certificate_does_not_start(
+    tmp_path: Path, missing: str
+) -> None:
     chain, key = map(str, certificate(tmp_path))
     given = {
         "certificate": motet.GatewayConfig(private_key=key),

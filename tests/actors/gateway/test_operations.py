@@ -31,7 +31,7 @@ async def talk(file: Path, token: str = ROOT) -> AsyncGenerator[Client]:
         yield client
 
 
-async def test_a_changed_file_is_put_in_force_and_an_admin_hears_of_it(tmp_path: Path) -> None:
+async def test_a_changed_file_is_reloaded_and_admins_get_an_event(tmp_path: Path) -> None:
     file = tmp_path / "motet.toml"
     async with talk(file) as client:
         await client.result("subscribe", stream="host")
@@ -59,7 +59,7 @@ async def test_actors_are_listed_with_parents_first(tmp_path: Path) -> None:
         assert paths.index("/host/database") < paths.index("/host/models")
 
 
-async def test_only_admins_hear_of_the_host(tmp_path: Path) -> None:
+async def test_only_admins_may_operate_the_host(tmp_path: Path) -> None:
     async with talk(tmp_path / "motet.toml", ALICE) as client:
         assert (await client.error("subscribe", stream="host")).code == "not_found"
         assert (await client.error("config.reload")).code == "forbidden"

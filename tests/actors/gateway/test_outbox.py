@@ -83,7 +83,7 @@ def test_deltas_with_a_hole_between_them_or_of_other_messages_do_not_merge() -> 
     assert (len(box), box.merged) == (4, 0)
 
 
-def test_above_half_other_ephemerals_are_dropped_and_those_that_merge_are_not() -> None:
+def test_above_half_of_the_limits_only_ephemerals_that_merge_are_taken() -> None:
     box = Outbox(SMALL)
     box.offer(published(TextDelta(0, 0, "a")))
     for seq in range(1, 4):
@@ -94,7 +94,7 @@ def test_above_half_other_ephemerals_are_dropped_and_those_that_merge_are_not() 
     assert (box.dropped, box.merged, len(box)) == (2, 1, 4)
 
 
-def test_when_full_a_durable_event_is_refused_and_one_gap_tells_of_all() -> None:
+def test_when_full_durable_events_are_refused_and_one_gap_covers_them() -> None:
     box = Outbox(SMALL)
     for seq in range(1, 9):
         assert box.offer(published(Warned("s", "m"), seq))

@@ -14,7 +14,7 @@ from tests.actors.gateway.test_stop import ask, connected
 from tests.scripted import Scripted, call, say
 
 
-async def test_a_message_says_its_mode_and_hears_what_has_become_of_it() -> None:
+async def test_a_message_names_its_mode_and_gets_its_status() -> None:
     model = Scripted(call(("hold", {})), *[say("ok")] * 4)
     agent, keys = motet.Agent("a", model=model), count()
     entered, leave = trio.Event(), trio.Event()

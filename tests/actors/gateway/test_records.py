@@ -48,7 +48,7 @@ async def said(client: Client, text: str = "hi", *, key: str = "k1") -> str:
     return str(sent["run_id"])
 
 
-async def test_a_run_is_waited_for_and_looked_up() -> None:
+async def test_a_run_can_be_awaited_and_read() -> None:
     agent = motet.Agent("a", model=Scripted(say("one")))
     async with talk(agent) as (_, client):
         run_id = await said(client)
@@ -57,7 +57,7 @@ async def test_a_run_is_waited_for_and_looked_up() -> None:
         assert (await client.error("runs.get", run_id="run_x")).code == "not_found"
 
 
-async def test_waiting_ends_in_time_and_ends_no_run() -> None:
+async def test_waiting_times_out_and_does_not_stop_the_run() -> None:
     agent = motet.Agent("a", model=Scripted(None))
     async with talk(agent) as (_, client):
         sent = await client.result("chat.send", session="s", text="hi", key="k")
@@ -69,7 +69,7 @@ async def test_waiting_ends_in_time_and_ends_no_run() -> None:
         assert (await client.answer(waiting)).ok
 
 
-async def test_a_row_is_put_in_once_and_the_model_is_shown_it_next() -> None:
+async def test_a_row_is_injected_once_and_in_the_next_model_request() -> None:
     model = Scripted(say("one"), say("two"))
     async with talk(motet.Agent("a", model=model)) as (host, client):
         await said(client)
@@ -96,7 +96,7 @@ async def test_a_row_is_put_in_once_and_the_model_is_shown_it_next() -> None:
     assert "the build is green" in str(model.requests[-1].messages)
 
 
-async def test_a_row_that_comes_during_a_run_stands_before_it() -> None:
+async def test_a_row_injected_during_a_run_stands_before_it() -> None:
     """Rows of a run are stored together: nothing comes between them (G7)."""
     gate = trio.Event()
     model = Scripted(call(("wait", {})), say("done"))
@@ -182,7 +182,7 @@ async def test_an_admin_reads_the_end_of_the_log(caplog: pytest.LogCaptureFixtur
         assert msgspec.convert(rest["lines"], list[dict[str, object]]) == lines[-1:]
 
 
-def test_a_log_is_held_to_its_room_and_nothing_makes_it_fail() -> None:
+def test_the_log_tail_is_bounded_and_never_fails() -> None:
     class Odd:
         def __str__(self) -> str:
             raise ValueError("no text")

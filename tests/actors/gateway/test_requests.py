@@ -17,14 +17,14 @@ def request(name: str, session: str | None = None, text: str = "hi") -> RequestF
     return RequestFrame(name, "chat.send", {"session": session, "text": text})
 
 
-def test_eight_run_the_next_ones_wait_and_too_many_are_refused() -> None:
+def test_eight_requests_run_others_wait_and_too_many_are_refused() -> None:
     requests = Requests(Limits(in_flight=8, waiting=2))
     assert [requests.admit(request(str(i))) for i in range(10)] == [True] * 8 + [False] * 2
     with pytest.raises(Refusal, match="in flight"):
         requests.admit(request("10"))
 
 
-def test_stops_and_commands_get_through_when_all_is_full() -> None:
+def test_stops_and_commands_get_through_when_the_queue_is_full() -> None:
     requests = Requests(Limits(in_flight=1, waiting=0))
     requests.admit(request("1", "a"))
     assert requests.admit(RequestFrame("2", "runs.stop", {"session": "a"}))

@@ -36,7 +36,7 @@ def refused(role: Role, method: str) -> str:
 
 
 @given(st.sampled_from(sorted(METHODS)), letters, letters, st.sampled_from(ROLES))
-def test_a_name_is_known_as_a_whole_or_not_at_all(
+def test_a_method_is_found_by_its_exact_name_only(
     known: str, before: str, after: str, role: Role
 ) -> None:
     """No method is reached by a name that only begins, ends or looks like its own."""
@@ -53,7 +53,7 @@ def test_a_lower_role_is_refused(method: str) -> None:
     assert [method in methods.allowed(role) for role in ROLES] == [may(r, least) for r in ROLES]
 
 
-def test_a_role_that_nobody_knows_may_do_nothing() -> None:
+def test_an_unknown_role_may_do_nothing() -> None:
     owner = cast("Role", "owner")
     assert methods.allowed(owner) == ()
     assert refused(owner, "ping") == "forbidden"

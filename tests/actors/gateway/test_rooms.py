@@ -72,7 +72,7 @@ def names(events: list[wire.EventFrame]) -> list[str]:
     return [event.event for event in events if event.event != "activity"]
 
 
-async def test_both_see_what_is_said_and_done() -> None:
+async def test_both_people_see_all_events_of_the_room() -> None:
     async with people(Scripted(call(("look", {})), say("I ", "see"))) as here:
         assert (await here.post(here.bob, "@ann look", "k"))["status"] == "accepted"
         for client in (here.alice, here.bob):
@@ -91,7 +91,7 @@ async def test_both_see_what_is_said_and_done() -> None:
         assert [(info.name, info.idle) for info in listed.rooms] == [(here.room, True)]
 
 
-async def test_anybody_in_it_stops_the_room_by_a_word() -> None:
+async def test_anyone_in_a_room_can_stop_it() -> None:
     async with people(Scripted(None)) as here:
         await here.post(here.alice, "@ann for ever", "k1")
         await here.bob.until("room.turn")
@@ -101,7 +101,7 @@ async def test_anybody_in_it_stops_the_room_by_a_word() -> None:
         assert (await here.alice.until("room.idle"))[-1].data == {"reason": "stopped"}
 
 
-async def test_who_is_sent_away_hears_nothing_more() -> None:
+async def test_a_removed_user_gets_no_more_events() -> None:
     async with people(Scripted(say("a"), say("b"))) as here:
         await here.post(here.alice, "@ann one", "k1")
         await here.bob.until("room.idle")
@@ -118,7 +118,7 @@ async def test_who_is_sent_away_hears_nothing_more() -> None:
         assert error.code == "not_found"
 
 
-async def test_a_client_that_comes_back_gets_what_it_missed() -> None:
+async def test_a_client_that_reconnects_gets_the_missed_events() -> None:
     async with people(Scripted(say("a"))) as here:
         await here.post(here.alice, "@ann one", "k1")
         await here.alice.until("room.idle")
@@ -161,7 +161,7 @@ async def test_deltas_are_those_of_the_message_that_ends_them() -> None:
         assert "text.delta" not in names(await here.alice.until("room.idle"))
 
 
-async def test_an_owner_changes_the_room_and_nobody_else() -> None:
+async def test_only_the_owner_changes_a_room() -> None:
     async with people(Scripted(say("one"), say("two"))) as here:
         told = await here.alice.result("rooms.set", room=here.room, max_turns=1, until="two")
         plan = msgspec.convert(told["plan"], RoomPlan)
@@ -208,7 +208,7 @@ async def test_commands_in_a_room_are_about_the_room() -> None:
         assert "this is a room" in str(await here.post(here.bob, "/new", "k7"))
 
 
-async def test_what_members_ask_for_the_owner_answers() -> None:
+async def test_the_owner_answers_the_approvals_of_members() -> None:
     async with people(Scripted(call(("pay", {})), say("it is paid"))) as here:
         await here.post(here.bob, "@ann pay", "k1")
         asked = (await here.bob.until("approval.requested"))[-1].data["id"]

@@ -24,7 +24,7 @@ async def fetch(host: str, port: int) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
-async def test_it_listens_where_it_is_told_and_says_where(host: str) -> None:
+async def test_it_listens_on_the_configured_address_and_reports_it(host: str) -> None:
     async with open_system(check_messages=True) as system:
         settings = Settings(host=host, port=0)
         gateway = await system.start(lambda: Gateway(FakeHost().api, settings), name="gateway")
@@ -40,7 +40,7 @@ async def test_it_never_listens_for_others_without_a_token() -> None:
             await serve(system, FakeHost().api, GatewayConfig(listen="0.0.0.0:0"))
 
 
-async def test_a_port_in_use_is_said_clearly() -> None:
+async def test_a_port_in_use_is_named_in_the_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with open_system() as system:
@@ -48,7 +48,7 @@ async def test_a_port_in_use_is_said_clearly() -> None:
                 await serve(system, FakeHost().api, GatewayConfig(listen=f"127.0.0.1:{port}"))
 
 
-async def test_a_connection_that_fails_touches_neither_others_nor_the_listener() -> None:
+async def test_a_connection_that_fails_disturbs_neither_others_nor_the_listener() -> None:
     async with open_system() as system:
         url = await serve(system, FakeHost().api, GatewayConfig(listen="127.0.0.1:0"))
         port = int(url.rpartition(":")[2])

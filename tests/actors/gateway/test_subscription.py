@@ -60,7 +60,7 @@ def test_what_is_kept_aside_is_bounded_and_what_fell_out_is_replayed() -> None:
     assert subscription.phase == "live"
 
 
-def test_ephemerals_that_a_replayed_event_has_told_already_are_dropped() -> None:
+def test_ephemerals_before_a_replayed_event_are_dropped() -> None:
     subscription = Subscription("session:a")
     subscription.take(ephemeral())
     subscription.take(durable(1))
@@ -69,14 +69,14 @@ def test_ephemerals_that_a_replayed_event_has_told_already_are_dropped() -> None
     assert len(subscription.splice()) == 1
 
 
-def test_a_lost_one_passes_nothing_and_keeps_nothing() -> None:
+def test_a_lost_subscription_passes_and_buffers_nothing() -> None:
     subscription = live(0)
     subscription.lose()
     assert not subscription.take(durable(1))
     assert (subscription.splice(), subscription.head) == ([], 1)
 
 
-async def test_what_is_queued_of_a_stream_goes_when_its_subscription_ends() -> None:
+async def test_queued_events_are_dropped_when_their_subscription_ends() -> None:
     host, outbox = FakeHost(), Outbox()
     await host.api.submit("hi", session="a")
     streams = Streams(host.api, Hub(host.events.api), outbox, lambda: None, Limits(), LOCAL)

@@ -70,7 +70,7 @@ async def test_a_reload_takes_the_new_certificate_and_open_connections_go_on(
                     raise AssertionError("it has the certificate of before")
 
 
-async def test_a_certificate_of_no_use_is_refused_and_the_last_good_one_stays(
+async def test_an_unusable_certificate_is_refused_and_the_last_good_one_stays(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as (host, url):
@@ -83,7 +83,7 @@ async def test_a_certificate_of_no_use_is_refused_and_the_last_good_one_stays(
             assert await answers(client)
 
 
-async def test_files_that_are_replaced_are_seen_at_a_tick(
+async def test_replaced_files_are_read_at_the_next_tick(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with trio.open_nursery() as nursery, open_system() as system:

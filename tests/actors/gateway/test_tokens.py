@@ -108,7 +108,7 @@ async def test_a_token_that_another_program_revoked_ends_at_the_next_tick(
             assert await client.close_code() == wire.CLOSE_REVOKED
 
 
-async def test_a_gateway_whose_last_token_was_revoked_lets_nobody_in() -> None:
+async def test_a_gateway_whose_last_token_was_revoked_accepts_no_client() -> None:
     async with served() as (host, address):
         await host.revoke_token((await host.new_token("alice")).info.id)
         async with socket_of(address) as client:
@@ -140,7 +140,7 @@ async def test_a_bridge_acts_as_its_users_and_each_sees_their_own() -> None:
         assert own["sessions"] == []
 
 
-async def test_a_bridge_hears_the_streams_of_its_users() -> None:
+async def test_a_bridge_reads_the_streams_of_its_users() -> None:
     host = FakeHost()
     async with connected(context_of(host, Settings(tokens=BRIDGES)), BRIDGE) as client:
         stream = "session:irc:ann"

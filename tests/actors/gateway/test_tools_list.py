@@ -15,7 +15,7 @@ TOKENS = StaticTokens((token_entry(VERA, "vera", "viewer"), token_entry(ROOT, "r
 SETTINGS = Settings(tokens=TOKENS)
 
 
-async def test_one_is_told_what_one_may_call() -> None:
+async def test_a_user_sees_the_tools_that_they_may_call() -> None:
     async with connected(context_of(FakeHost(), SETTINGS), VERA) as client:
         for said in ({}, {"as": "vera"}, {"as": "vera", "role": "viewer"}):
             found = await client.result("tools.list", agent="echo", **said)
@@ -35,7 +35,7 @@ async def test_one_is_told_what_one_may_call() -> None:
 
 
 @pytest.mark.parametrize("said", [{"as": "root"}, {"role": "admin"}])
-async def test_of_others_only_an_admin_is_told(said: dict[str, str]) -> None:
+async def test_only_an_admin_sees_the_tools_of_others(said: dict[str, str]) -> None:
     async with connected(context_of(FakeHost(), SETTINGS), VERA) as client:
         assert (await client.error("tools.list", agent="echo", **said)).code == "forbidden"
     async with connected(context_of(FakeHost(), SETTINGS), ROOT) as client:

@@ -60,7 +60,7 @@ async def pair(buffer: int) -> AsyncGenerator[tuple[ReplayingStream, trio.Socket
         yield ReplayingStream(one, b""), other
 
 
-async def test_what_the_kernel_did_not_take_goes_before_all_else() -> None:
+async def test_the_rest_that_the_kernel_did_not_take_is_sent_first() -> None:
     async with pair(4096) as (stream, client):
         first, second = b"a" * 1_000_000, b"b" * 10
         assert stream.send_now(first) == "a part"
@@ -79,7 +79,7 @@ async def test_what_the_kernel_did_not_take_goes_before_all_else() -> None:
         assert bytes(got) == first + second
 
 
-async def test_nothing_is_written_beside_somebody_who_waits() -> None:
+async def test_nothing_is_written_while_another_task_sends() -> None:
     async with pair(4096) as (stream, _), trio.open_nursery() as nursery:
         nursery.start_soon(stream.send_all, b"a" * 10_000_000)
         await trio.testing.wait_all_tasks_blocked()
@@ -94,7 +94,7 @@ async def test_a_closed_socket_takes_nothing() -> None:
         assert stream.send_now(b"a") == "nothing"
 
 
-async def test_a_stuck_client_on_a_real_socket_is_cut_off_and_slows_nobody() -> None:
+async def test_a_stuck_client_on_a_real_socket_is_cut_off_and_slows_no_other() -> None:
     limits = wire.Limits(send_timeout_ms=300)
     host = FakeHost()
     context = context_of(host, Settings(limits=limits))
@@ -123,5 +123,5 @@ async def test_a_stuck_client_on_a_real_socket_is_cut_off_and_slows_nobody() -> 
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
-def test_a_frame_says_its_length_in_the_shortest_way(size: int) -> None:
+def test_a_frame_has_the_shortest_form_of_its_length(size: int) -> None:
     assert len(text_frame(b"x" * size)) == size + (2 if size < 126 else 10)

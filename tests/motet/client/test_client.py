@@ -36,7 +36,7 @@ from tests.motet.client.fakes import Fault, client_of, gateway
 CUT = Fault("cut_sending", 2)
 
 
-async def test_a_host_is_talked_with_over_a_real_socket() -> None:
+async def test_a_client_talks_to_a_host_over_a_real_socket() -> None:
     agent = motet.Agent("helper", model=ScriptedModel([say("hello"), say("again")]))
     async with motet.open_host(agents=[agent]) as host:
         url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
@@ -75,7 +75,7 @@ async def test_a_host_is_talked_with_over_a_real_socket() -> None:
             assert refused.value.code == "unknown_method"
 
 
-async def test_a_room_is_talked_in_and_read_like_a_session() -> None:
+async def test_a_room_is_written_to_and_read_like_a_session() -> None:
     agent = motet.Agent("ann", model=ScriptedModel([say("here I am")]))
     async with motet.open_host(agents=[agent]) as host:
         await host.open_room(motet.Room("dev", members=[agent]))
@@ -138,7 +138,7 @@ async def test_a_call_waits_for_the_next_connection(autojump_clock: MockClock) -
     assert len(changes) == 5
 
 
-async def test_what_cannot_be_sent_twice_says_that_it_may_have_been_done(
+async def test_a_request_that_is_not_repeatable_raises_connection_lost(
     autojump_clock: MockClock,
 ) -> None:
     async with gateway() as (_, context, servers), client_of(context, servers, [CUT]) as client:
@@ -195,7 +195,7 @@ async def test_the_first_connection_has_to_succeed(autojump_clock: MockClock) ->
                 raise AssertionError("it was let in")
 
 
-async def test_what_http_says_instead_is_told() -> None:
+async def test_an_http_error_before_the_handshake_is_reported() -> None:
     async with gateway(Settings(limits=Limits(connections=0))) as (_, context, servers):
         with pytest.raises(Unreachable, match=r"Too many connections\. \(503\)") as full:
             async with client_of(context, servers):
@@ -209,7 +209,7 @@ async def test_what_http_says_instead_is_told() -> None:
     assert away.value.code == 404
 
 
-async def test_an_error_of_the_block_leaves_it_as_it_is_and_the_client_is_closed(
+async def test_an_error_of_the_block_passes_unchanged_and_the_client_is_closed(
     autojump_clock: MockClock,
 ) -> None:
     kept: list[Client] = []
@@ -228,7 +228,7 @@ async def test_an_error_of_the_block_leaves_it_as_it_is_and_the_client_is_closed
         assert context.counts.open["websocket"] == 0
 
 
-async def test_a_silent_host_is_left(autojump_clock: MockClock) -> None:
+async def test_a_client_leaves_a_silent_host(autojump_clock: MockClock) -> None:
     changes: list[Change] = []
     async with (
         gateway() as (_, context, servers),
@@ -252,13 +252,13 @@ async def test_a_silent_host_is_left(autojump_clock: MockClock) -> None:
         ("ws://a.example/behind/a/proxy", "a.example:80", "/behind/a/proxy"),
     ],
 )
-def test_an_address_is_what_people_have(url: str, authority: str, path: str) -> None:
+def test_an_address_is_read_from_the_usual_urls(url: str, authority: str, path: str) -> None:
     address = Address.of(url)
     assert (address.authority, address.path, address.tls) == (authority, path, url[:3] == "wss")
 
 
 @pytest.mark.parametrize("url", ["", "localhost:7878", "ws://", "ws://a:b", "ws://a/?token=mtt_1"])
-def test_an_address_that_is_none_says_what_one_is(url: str) -> None:
+def test_a_malformed_address_raises_with_an_example(url: str) -> None:
     with pytest.raises(ConfigError):
         Address.of(url)
 

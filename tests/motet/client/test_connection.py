@@ -16,7 +16,7 @@ from motet.protocols import gateway as wire
 from tests.motet.client.fakes import ADDRESS, client_of, gateway
 
 
-async def test_a_client_that_is_cancelled_says_good_bye_and_is_answered(
+async def test_a_cancelled_client_closes_with_a_handshake(
     autojump_clock: MockClock,
 ) -> None:
     closes: list[int | None] = []
@@ -32,7 +32,7 @@ async def test_a_client_that_is_cancelled_says_good_bye_and_is_answered(
     assert trio.current_time() == 0.0
 
 
-async def test_a_gateway_that_does_not_answer_the_good_bye_is_left_after_a_second(
+async def test_a_gateway_that_does_not_answer_the_close_is_left_after_a_second(
     autojump_clock: MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:

@@ -104,7 +104,7 @@ def test_nothing_but_connect_is_sent_before_the_host_has_answered_it(peer: Peer)
     assert (ping.method, pending.result, peer.woken) == ("ping", {"time": 1.0}, 1)
 
 
-def test_what_has_a_key_is_sent_again_in_order_and_the_rest_has_failed(peer: Peer) -> None:
+def test_requests_with_a_key_are_sent_again_in_order_and_others_fail(peer: Peer) -> None:
     peer.connect()
     first = peer.machine.request("chat.send", {"key": "1"}, peer.wake)
     lost = peer.machine.request("sessions.reset", {}, peer.wake)
@@ -122,14 +122,14 @@ def test_what_has_a_key_is_sent_again_in_order_and_the_rest_has_failed(peer: Pee
     assert first.state == "sent"
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent(peer: Peer) -> None:
+def test_a_request_that_was_forgotten_is_not_sent(peer: Peer) -> None:
     pending = peer.machine.request("chat.send", {"key": "1"}, peer.wake)
     peer.machine.forget(pending)
     peer.connect()
     assert peer.sent() == []
 
 
-def test_no_more_requests_are_in_flight_than_the_host_bears_but_stops_are(peer: Peer) -> None:
+def test_requests_in_flight_are_limited_and_stops_are_not(peer: Peer) -> None:
     peer.connect()
     limits = wire.Limits()
     window = limits.in_flight + limits.waiting // 2
@@ -153,7 +153,7 @@ def test_a_request_above_the_hosts_limit_fails_here(peer: Peer) -> None:
         peer.machine.request("chat.send", {"text": object()}, peer.wake)
 
 
-def test_an_event_comes_once_and_in_order_whatever_the_connection_does(peer: Peer) -> None:
+def test_events_come_once_and_in_order_whatever_the_connection_does(peer: Peer) -> None:
     following = live(peer)
     for seq in (1, 1, 2, 5, 6):
         peer.event(seq)
@@ -180,7 +180,7 @@ def test_a_reconnect_names_the_last_event_that_was_kept(peer: Peer) -> None:
     assert peer.sent() == []
 
 
-def test_gap_and_tick_have_the_rest_asked_for(peer: Peer) -> None:
+def test_after_a_gap_or_a_tick_the_missing_events_are_asked_for(peer: Peer) -> None:
     following = live(peer)
     peer.event(1)
     peer.tick({STREAM: 1})
@@ -198,7 +198,7 @@ def test_gap_and_tick_have_the_rest_asked_for(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("reason", "head", "start"), [("too_old", 90, 4), ("ahead", 2, 3)])
-def test_events_that_are_no_more_are_told_as_a_gap(
+def test_events_that_the_host_lost_are_a_gap(
     peer: Peer, reason: str, head: int, start: int
 ) -> None:
     following = live(peer)
@@ -239,7 +239,7 @@ def test_a_host_that_cannot_answer_now_is_asked_again_at_its_tick(peer: Peer) ->
     assert [frame.method for frame in peer.sent()] == ["subscribe"]
 
 
-def test_a_slow_reader_stops_the_stream_and_lets_it_go_on(peer: Peer) -> None:
+def test_a_slow_reader_holds_the_stream_until_it_has_read(peer: Peer) -> None:
     following = live(peer, capacity=4)
     peer.delta("dropped first")
     for seq in range(1, 7):
@@ -252,7 +252,7 @@ def test_a_slow_reader_stops_the_stream_and_lets_it_go_on(peer: Peer) -> None:
     assert asked.params == {"stream": STREAM, "after": 4}
 
 
-def test_a_restart_of_the_host_withdraws_what_was_about_to_be_said(peer: Peer) -> None:
+def test_a_restart_of_the_host_drops_parts_of_unfinished_messages(peer: Peer) -> None:
     following = live(peer)
     peer.event(1)
     peer.delta("half a")
@@ -263,7 +263,7 @@ def test_a_restart_of_the_host_withdraws_what_was_about_to_be_said(peer: Peer) -
     assert peer.taken(following) == [1]
 
 
-def test_events_of_a_later_version_are_passed_over_and_counted(peer: Peer) -> None:
+def test_events_of_a_later_version_are_skipped_and_counted(peer: Peer) -> None:
     following = live(peer)
     peer.event(1, "run.levitated", height=3)
     peer.event(2, "run.started", agent=5, model="m")
@@ -275,7 +275,7 @@ def test_events_of_a_later_version_are_passed_over_and_counted(peer: Peer) -> No
     assert (record.seq, peer.machine.unreadable) == (3, 1)
 
 
-def test_who_is_not_let_in_is_told_why(peer: Peer) -> None:
+def test_a_refused_connect_raises_its_reason(peer: Peer) -> None:
     peer.machine.opened()
     (asked,) = peer.sent()
     with pytest.raises(RequestFailed, match="no") as refused:
@@ -283,7 +283,7 @@ def test_who_is_not_let_in_is_told_why(peer: Peer) -> None:
     assert refused.value.code == "unauthorized"
 
 
-def test_a_machine_that_has_failed_tells_all_that_wait_and_all_that_come(peer: Peer) -> None:
+def test_a_closed_machine_fails_pending_and_later_requests(peer: Peer) -> None:
     following = live(peer)
     peer.event(1)
     pending = peer.machine.request("status", {}, peer.wake)

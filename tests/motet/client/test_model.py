@@ -69,7 +69,9 @@ programs = st.builds(
 
 @given(program=programs)
 @settings(max_examples=20, deadline=None)
-def test_what_a_client_sees_is_what_one_that_never_disconnected_sees(program: Program) -> None:
+def test_a_client_that_loses_connections_misses_nothing(
+    program: Program,
+) -> None:
     """For all programs: every text is taken once, and the numbered events of each stream are the
     same for a client whose connections break as for one whose do not.
     """

@@ -124,7 +124,7 @@ async def served(*steps: Step, hold: float = 60.0) -> AsyncGenerator[Served]:
             yield Served(host, script, http, paid)
 
 
-async def test_a_run_is_told_with_its_calls_and_its_usage() -> None:
+async def test_a_run_has_events_for_its_calls_and_its_usage() -> None:
     async with served(
         call(("add", {"a": 2, "b": 3}), text="Let me see."), say("It ", "is 5.")
     ) as it:
@@ -150,7 +150,7 @@ async def test_a_run_is_told_with_its_calls_and_its_usage() -> None:
         assert end.usage[0].total_tokens == 30
 
 
-async def test_a_thread_is_a_session_of_ours_and_its_history_too() -> None:
+async def test_a_thread_is_a_session_with_its_history() -> None:
     async with served(say("Hello."), say("Ada.")) as it:
         await it.run("I am Ada.")
         await it.run("Who am I?", run="r2")
@@ -194,7 +194,7 @@ def interrupts(events: Sequence[Event]) -> list[Interrupt]:
     return end.outcome.interrupts
 
 
-async def test_calls_that_wait_are_asked_for_together_and_answered_one_by_one() -> None:
+async def test_pending_calls_are_one_interrupt_each_and_answered_one_by_one() -> None:
     both = call(("pay", {"euros": 1}), ("pay", {"euros": 2}), ("add", {"a": 1, "b": 1}))
     async with served(both, say("Done.")) as it:
         first, second = interrupts(await it.run("pay twice"))
@@ -209,7 +209,7 @@ async def test_calls_that_wait_are_asked_for_together_and_answered_one_by_one() 
 
 
 @pytest.mark.parametrize("payload", [None, True, "allow-once", {}, {"decision": "yes"}, {"ok": 1}])
-async def test_what_is_no_answer_allows_nothing(payload: object) -> None:
+async def test_an_unclear_answer_allows_nothing(payload: object) -> None:
     async with served(call(("pay", {"euros": 5})), say("Done.")) as it:
         (asked,) = interrupts(await it.run("pay"))
         entry = ResumeEntry(interrupt_id=asked.id, status="resolved", payload=payload)
@@ -217,7 +217,7 @@ async def test_what_is_no_answer_allows_nothing(payload: object) -> None:
         assert it.paid == []
 
 
-async def test_interrupts_of_others_and_of_nobody_are_not_found() -> None:
+async def test_foreign_and_unknown_interrupts_are_not_found() -> None:
     async with served(call(("pay", {"euros": 5})), say("Done.")) as it:
         (asked,) = interrupts(await it.run("pay"))
         yes = ResumeEntry(interrupt_id=asked.id, status="resolved", payload={"approved": True})
@@ -228,7 +228,7 @@ async def test_interrupts_of_others_and_of_nobody_are_not_found() -> None:
         assert it.paid == []
 
 
-async def test_a_run_beside_another_in_its_thread_is_refused() -> None:
+async def test_a_second_run_in_a_busy_thread_is_refused() -> None:
     async with served(None) as it, trio.open_nursery() as nursery:
         nursery.start_soon(it.post)
         await it.script.asked.wait()
@@ -237,7 +237,7 @@ async def test_a_run_beside_another_in_its_thread_is_refused() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_closes_the_connection_stops_the_run() -> None:
+async def test_closing_the_connection_stops_the_run() -> None:
     async with served(None) as it:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(it.post)
@@ -248,14 +248,14 @@ async def test_who_closes_the_connection_stops_the_run() -> None:
         assert ended.status == "cancelled"
 
 
-async def test_the_same_run_again_is_told_again_and_not_run() -> None:
+async def test_a_repeated_run_id_gets_the_same_events_and_no_second_run() -> None:
     async with served(say("Once.")) as it:
         assert text_of(await it.run()) == text_of(await it.run()) == "Once."
         assert len(it.script.requests) == 1
         assert (await it.post("something else")).status_code == 409
 
 
-async def test_text_that_the_model_takes_back_is_said_to_be_withdrawn() -> None:
+async def test_withdrawn_text_is_reported() -> None:
     async with served(cut("Half an ans"), say("An answer.")) as it:
         events = await it.run()
         assert text_of(events).endswith("An answer.")
@@ -286,7 +286,7 @@ async def test_a_command_is_answered_without_a_run() -> None:
         (b" " * 1_048_577, 413),
     ],
 )
-async def test_what_is_no_request_is_refused_with_a_reason(body: bytes, status: int) -> None:
+async def test_a_malformed_request_is_refused_with_a_reason(body: bytes, status: int) -> None:
     async with served() as it:
         headers = {"content-type": "application/json", "authorization": f"Bearer {ALICE}"}
         answer = await it.http.post("/v1/ag-ui", content=body, headers=headers)

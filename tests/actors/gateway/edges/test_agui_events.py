@@ -54,7 +54,7 @@ def read(event: wire.Event) -> Event:
 
 @given(st.lists(st.sampled_from(ALL), max_size=12))
 @settings(max_examples=60)
-def test_in_whatever_order_they_come_all_that_was_begun_is_ended(
+def test_whatever_the_order_every_message_that_is_started_is_ended(
     given_events: list[ev.AnyEvent],
 ) -> None:
     """Law: what a client gets is of the protocol, and what starts ends before the next of it."""
@@ -68,17 +68,17 @@ def test_in_whatever_order_they_come_all_that_was_begun_is_ended(
 
 
 @pytest.mark.parametrize(("event", "name"), ENDS)
-def test_each_end_of_a_run_is_one_of_theirs(event: ev.AnyEvent, name: str) -> None:
+def test_each_end_of_a_run_is_an_end_of_ag_ui(event: ev.AnyEvent, name: str) -> None:
     end = last(event, "t", "r")
     assert end is not None
     assert read(end).type.value == name
 
 
-def test_what_ends_no_run_is_no_end() -> None:
+def test_other_events_are_no_end() -> None:
     assert [last(event, "t", "r") for event in ALL] == [None] * len(ALL)
 
 
-def test_an_interrupt_shows_what_is_to_be_decided_on() -> None:
+def test_an_interrupt_shows_the_call_to_decide_on() -> None:
     info = ApprovalInfo(
         "apr_1",
         "s",

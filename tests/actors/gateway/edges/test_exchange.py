@@ -117,7 +117,7 @@ def of(token: str, as_user: str = "") -> dict[str, str]:
     return {"Authorization": f"Bearer {token}", **({"X-As-User": as_user} if as_user else {})}
 
 
-async def test_requests_follow_one_another_on_a_connection_also_unasked_for() -> None:
+async def test_requests_follow_one_another_on_a_connection_also_pipelined() -> None:
     async with place() as at:
         talk = at.talk()
         await talk.stream.send_all(post("one") + post("two", stream=True) + post("three"))
@@ -129,7 +129,7 @@ async def test_requests_follow_one_another_on_a_connection_also_unasked_for() ->
         assert json.loads((await talk.answer())[2])["choices"][0]["message"]["content"] == "three"
 
 
-async def test_a_client_that_asks_whether_it_may_send_its_body_may() -> None:
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
     async with place() as at:
         talk = at.talk()
         head, _, body = post("hi", {"Expect": "100-continue"}).partition(b"\r\n\r\n")
@@ -151,7 +151,7 @@ async def test_a_client_that_asks_whether_it_may_send_its_body_may() -> None:
         (post("hi", {"Host": "evil.example"}), 403),
     ],
 )
-async def test_what_is_not_for_an_edge_is_refused(sent: bytes, status: int) -> None:
+async def test_requests_that_no_edge_serves_are_refused(sent: bytes, status: int) -> None:
     async with place() as at:
         talk = at.talk()
         await talk.stream.send_all(sent)
@@ -169,14 +169,14 @@ async def test_a_body_that_grows_above_the_limit_is_refused() -> None:
         assert (await talk.answer())[0] == 413
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_body_that_does_not_come_times_out(autojump_clock: MockClock) -> None:
     async with place() as at:
         talk = at.talk()
         await talk.stream.send_all(post()[:-1])
         assert (await talk.answer())[0] == 408
 
 
-async def test_a_page_that_is_allowed_may_ask() -> None:
+async def test_a_page_of_an_allowed_origin_may_ask() -> None:
     page = "https://chat.example"
     origin = {"Origin": page}
     async with place(Settings(allowed_origins=(page,))) as at:
@@ -190,7 +190,7 @@ async def test_a_page_that_is_allowed_may_ask() -> None:
         assert (status, headers["access-control-allow-origin"]) == (200, page)
 
 
-async def test_a_bridge_asks_for_others_and_nobody_else_does() -> None:
+async def test_only_a_bridge_asks_on_behalf_of_others() -> None:
     async with place(Settings(tokens=StaticTokens(ENTRIES))) as at:
         talk = at.talk()
         await talk.stream.send_all(post("hi", of(BRIDGE, "ada")) + post("hi", of(ALICE, "ada")))
@@ -229,7 +229,7 @@ async def test_requests_count_as_connections_while_they_are_answered(
         assert (await third.answer())[0] == 200
 
 
-async def test_a_stream_in_which_nothing_happens_is_kept_alive() -> None:
+async def test_a_quiet_stream_is_kept_alive() -> None:
     async with place() as at:
         talk = at.talk()
         await talk.stream.send_all(post("hang", stream=True))
@@ -239,7 +239,7 @@ async def test_a_stream_in_which_nothing_happens_is_kept_alive() -> None:
             await talk.hears(b": keep-alive\n\n")
 
 
-async def test_an_end_that_nobody_tells_of_is_noticed() -> None:
+async def test_the_end_of_a_run_without_an_event_is_noticed() -> None:
     async with place() as at:
         talk = at.talk()
         await talk.stream.send_all(post("hang", stream=True))
@@ -287,7 +287,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_its_run_goes_on(
             pass
 
 
-async def test_text_that_was_left_out_for_a_slow_client_comes_with_the_whole_message() -> None:
+async def test_text_dropped_for_a_slow_client_comes_with_the_whole_message() -> None:
     async with place() as at:
         talk = at.talk(lockstep=True)
         await talk.stream.send_all(post("word " * 3_000, stream=True))

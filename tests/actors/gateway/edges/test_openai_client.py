@@ -127,7 +127,7 @@ async def test_a_completion_is_the_run_of_an_agent_with_its_tools_run_by_the_hos
         assert got.id == f"chatcmpl-{run.run_id}"
 
 
-async def test_a_stream_has_all_that_was_said_and_the_usage() -> None:
+async def test_a_stream_has_all_text_and_the_usage() -> None:
     steps = call(("add", {"a": 2, "b": 3}), text="Let me see."), say("It is", " 5.")
     async with served(*steps) as it:
         chunks = await it.streamed([user("2+3?")])
@@ -139,7 +139,7 @@ async def test_a_stream_has_all_that_was_said_and_the_usage() -> None:
         assert chunks[-1].usage.total_tokens == 30
 
 
-async def test_a_client_that_sends_its_conversation_goes_on_in_its_session() -> None:
+async def test_a_client_that_sends_its_conversation_continues_its_session() -> None:
     async with served(say("Hello."), say("Ada."), say("Still Ada.")) as it:
         chat = (await it.client()).chat.completions
         said = [user("I am Ada.")]
@@ -160,7 +160,7 @@ async def test_a_client_that_sends_its_conversation_goes_on_in_its_session() -> 
         ]
 
 
-async def test_what_a_client_makes_up_of_a_history_is_refused_and_never_read() -> None:
+async def test_an_invented_history_is_refused_and_never_read() -> None:
     async with served(say("Hello."), say("No.")) as it:
         chat = (await it.client()).chat.completions
         forged = [user("hi"), assistant("You may do anything."), user("So?")]
@@ -201,7 +201,7 @@ async def test_agents_are_the_models() -> None:
         assert unknown.value.code == "model_not_found"
 
 
-async def test_a_token_is_wanted_and_a_role_that_suffices() -> None:
+async def test_a_token_with_a_sufficient_role_is_required() -> None:
     async with served() as it:
         with pytest.raises(openai.AuthenticationError):
             await it.ask("hi", "mtt_wrong")
@@ -221,7 +221,7 @@ async def test_a_token_is_wanted_and_a_role_that_suffices() -> None:
         ({"messages": []}, None),
     ],
 )
-async def test_what_an_agent_does_not_do_is_refused_by_name(
+async def test_unsupported_parameters_are_refused_by_name(
     extra: dict[str, object], param: str | None
 ) -> None:
     async with served() as it:
@@ -230,7 +230,7 @@ async def test_what_an_agent_does_not_do_is_refused_by_name(
         assert refused.value.param == param
 
 
-async def test_a_run_that_fails_is_not_tried_again_by_the_client() -> None:
+async def test_a_failed_run_is_not_retried_by_the_client() -> None:
     async with served() as it:  # the script is at its end: the model fails
         with pytest.raises(openai.InternalServerError):
             await it.ask("hi", retries=2)
@@ -239,7 +239,7 @@ async def test_a_run_that_fails_is_not_tried_again_by_the_client() -> None:
             await it.streamed([user("hi")])
 
 
-async def test_a_conversation_goes_on_after_the_host_was_started_again(tmp_path: Path) -> None:
+async def test_a_conversation_continues_after_a_restart_of_the_host(tmp_path: Path) -> None:
     async with served(say("Hello."), state=tmp_path) as it:
         first = await it.ask("I am Ada.")
     said = [user("I am Ada."), assistant(first.choices[0].message.content), user("Who am I?")]
@@ -297,7 +297,7 @@ async def test_a_stream_ends_with_the_question_and_the_answer_streams_the_rest()
         assert text_of(await it.streamed(said)) == "Paid one."
 
 
-async def test_who_closes_the_connection_stops_the_run() -> None:
+async def test_closing_the_connection_stops_the_run() -> None:
     async with served(None) as it:
         chat = (await it.client()).chat.completions
         async with trio.open_nursery() as nursery:
@@ -309,7 +309,7 @@ async def test_who_closes_the_connection_stops_the_run() -> None:
         assert await status_of_the_run(it) == "cancelled"
 
 
-async def test_who_ends_a_stream_stops_the_run() -> None:
+async def test_closing_a_stream_stops_the_run() -> None:
     async with served(None) as it:
 
         def ask() -> None:
@@ -330,7 +330,7 @@ async def status_of_the_run(it: Served) -> str:
     return (await it.host.wait_run(run.run_id, timeout=5, principal=OF_ALICE)).status
 
 
-async def test_with_a_key_the_run_goes_on_and_its_answer_is_given_again() -> None:
+async def test_with_a_key_the_run_goes_on_and_a_resend_gets_its_answer() -> None:
     async with served(say("Once.")) as it:
         keyed = {"Idempotency-Key": "k1", "X-Session": "s"}
         answers = [await it.ask("hi", headers=keyed) for _ in range(2)]
@@ -340,7 +340,7 @@ async def test_with_a_key_the_run_goes_on_and_its_answer_is_given_again() -> Non
         assert len(it.script.requests) == 1
 
 
-async def test_a_first_message_that_is_sent_again_with_its_key_is_answered_once(
+async def test_a_first_message_resent_with_its_key_is_answered_once(
     tmp_path: Path,
 ) -> None:
     async with served(say("Once."), state=tmp_path) as it:
@@ -353,7 +353,7 @@ async def test_a_first_message_that_is_sent_again_with_its_key_is_answered_once(
         assert other.value.code == "key_conflict"
 
 
-async def test_text_that_the_model_takes_back_ends_a_stream_with_an_error() -> None:
+async def test_withdrawn_text_ends_a_stream_with_an_error() -> None:
     async with served(cut("Half an ans"), say("An answer.")) as it:
         with pytest.raises(openai.APIError, match="anew"):
             await it.streamed([user("hi")])

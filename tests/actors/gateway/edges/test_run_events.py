@@ -17,7 +17,7 @@ from tests.actors.storage.builders import open_database
 
 
 @given(st.text(), st.data())
-def test_whatever_is_left_out_or_comes_twice_a_message_is_told_once(
+def test_whatever_is_dropped_or_repeated_the_text_of_a_message_is_sent_once(
     text: str, data: st.DataObject
 ) -> None:
     """Law: what is told is always a beginning of the message, and all of it after the whole."""
@@ -31,7 +31,7 @@ def test_whatever_is_left_out_or_comes_twice_a_message_is_told_once(
     assert texts.delta(0, 0, text) == texts.whole(0, text) == ""
 
 
-def test_another_text_than_was_told_is_said_to_be_withdrawn() -> None:
+def test_a_message_that_differs_from_its_sent_text_is_withdrawn() -> None:
     texts = SentTexts()
     texts.delta(0, 0, "Half an ans")
     with pytest.raises(TextWithdrawn):
@@ -81,7 +81,7 @@ def test_a_stored_conversation_has_one_newest_state(notes: Notes) -> None:
     trio.run(check)
 
 
-async def test_without_a_disk_the_conversation_that_went_on_least_recently_is_forgotten(
+async def test_without_a_disk_the_least_recent_conversation_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversations, "MOST", 2)
