@@ -24,7 +24,13 @@ import trio
 
 from motet.actors.errors.redact import redact
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_store import COLUMNS, SELECT, ErrorStore, list_query, stored
+from motet.actors.storage.error_store import (
+    COLUMNS,
+    SELECT_ERROR,
+    ErrorStore,
+    error_of,
+    list_query,
+)
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
@@ -256,11 +262,11 @@ async def _lists(folder: str, sizes: Sizes) -> tuple[float, float]:
 
 
 async def _get(connection: Connection, made: str) -> object:
-    return stored(connection.run(SELECT, (made,))[0])
+    return error_of(connection.run(SELECT_ERROR, (made,))[0])
 
 
 async def _list(connection: Connection, request: ListErrors) -> object:
-    return [stored(row) for row in connection.run(*list_query(request))]
+    return [error_of(row) for row in connection.run(*list_query(request))]
 
 
 async def _slowest(query: Callable[[T], Awaitable[object]], inputs: list[T]) -> float:

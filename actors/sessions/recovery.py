@@ -29,9 +29,9 @@ from motet.actors.sessions.recovery_plan import (
 )
 from motet.actors.sessions.session import wake
 from motet.actors.storage import recovery as stored
-from motet.actors.storage.events import append, storable
+from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.recovery import LeftRun
+from motet.actors.storage.recovery import UnfinishedRun
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
@@ -58,7 +58,7 @@ class _Resumable:
     """A run that may resume; it waits in the queue of its session."""
 
     run: Run
-    left: LeftRun
+    left: UnfinishedRun
     given: Given
 
 
@@ -113,7 +113,7 @@ class Recovery:
         return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons)
 
     @property
-    def resumable(self) -> list[LeftRun]:
+    def resumable(self) -> list[UnfinishedRun]:
         """The runs that resume."""
         return [one.left for kept in self._resumable.values() for one in kept]
 
@@ -124,20 +124,20 @@ class Recovery:
         assert suspended_runs is not None
         return RecoveryEvents(self.readers, suspended_runs.approvals, self.services.events.emit_to)
 
-    async def _read_left(self) -> list[LeftRun]:
+    async def _read_left(self) -> list[UnfinishedRun]:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
         if not infos:
             return []
-        more = {str(row[0]): row for row in await self.readers.read(stored.LEFT)}
+        more = {str(row[0]): row for row in await self.readers.read(stored.RESUMPTIONS)}
         infos.sort(key=lambda info: info.created)
         return [await self._read(info, more[info.run_id]) for info in infos]
 
-    async def _read(self, info: RunInfo, row: Row) -> LeftRun:
+    async def _read(self, info: RunInfo, row: Row) -> UnfinishedRun:
         if info.status == "queued" or stored.is_lost(row):
-            return stored.left_run(info, row)
+            return stored.unfinished_run(info, row)
         read = self.readers.read
         heard = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
-        left = stored.left_run(
+        left = stored.unfinished_run(
             info,
             row,
             await read(stored.STEPS, (info.run_id,)),
@@ -146,14 +146,14 @@ class Recovery:
         )
         return with_missing_events(left, heard)
 
-    async def _quarantine(self, found: list[LeftRun]) -> set[str]:
+    async def _quarantine(self, found: list[UnfinishedRun]) -> set[str]:
         """Quarantine the sessions that have ended too many hosts in a row; their keys."""
         most = self.config.quarantine_after
         tries = {
             left.info.session: left.tries
             for left in found
             if left.tries >= most
-            and not left.aside
+            and not left.quarantined
             and not refusal(left, self.config, self.clock())
         }
         if tries:
@@ -164,12 +164,12 @@ class Recovery:
                 EventRecord(f"session:{key}", SessionQuarantined(count), now)
                 for key, count in tries.items()
             ]
-            await self.transact((*aside, *append(list(map(storable, told))).statements))
+            await self.transact((*aside, *append_events(list(map(storable, told))).statements))
         for session, count in tries.items():
             log.error("a session is quarantined", session=session, tries=count)
         return set(tries)
 
-    def _run(self, left: LeftRun, given: Given) -> Run:
+    def _run(self, left: UnfinishedRun, given: Given) -> Run:
         info = left.info
         agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
         who = Principal(info.user, given.role)
@@ -188,7 +188,7 @@ class Recovery:
         return run
 
     def _resumption(
-        self, left: LeftRun, given: Given, run: Run
+        self, left: UnfinishedRun, given: Given, run: Run
     ) -> tuple[tuple[ChatMessage, ...], Resumption]:
         journal = rows_of(left, run.limits)
         return journal, resumption(left, given, journal, run.limits)

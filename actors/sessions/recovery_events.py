@@ -19,7 +19,7 @@ from motet.actors.runs.approval_gate import requested
 from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.recovery import PUBLISHED, STEPS, LeftRun, run_info, since
+from motet.actors.storage.recovery import PUBLISHED, STEPS, UnfinishedRun, run_info, since
 from motet.actors.storage.rows import decode_message
 from motet.actors.storage.session_runs import RUN, runs_query
 from motet.actors.tools.arguments import preview
@@ -140,11 +140,11 @@ def missing_events(
             index += 1
 
 
-def with_missing_events(left: LeftRun, found: Iterable[Row]) -> LeftRun:
+def with_missing_events(left: UnfinishedRun, found: Iterable[Row]) -> UnfinishedRun:
     """The run with the events to publish before it resumes; ``found``: its published rows."""
     late = tuple(missing_events(left.info, _settled(left.rows), published(found)))
     more = tuple((ev.event_name(one), getattr(one, "id", "")) for one in late)
-    return attrs.evolve(left, late=late, heard=(*left.heard, *more))
+    return attrs.evolve(left, unpublished=late, published=(*left.published, *more))
 
 
 def _settled(rows: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
@@ -185,13 +185,13 @@ class RecoveryEvents:
     approvals: ActorRef[ApprovalProtocol]
     publish: Publish
 
-    async def of_unfinished(self, kept: Iterable[LeftRun]) -> None:
+    async def of_unfinished(self, kept: Iterable[UnfinishedRun]) -> None:
         """For runs that resume, now or after an answer; ``kept`` have their missing events."""
         try:
             going = list(kept)
             await self._inputs([left.info for left in going])
             for left in (*going, *await self._suspended()):
-                for event in left.late:
+                for event in left.unpublished:
                     await self.publish(left.info.session, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
         except Exception as error:
@@ -221,15 +221,15 @@ class RecoveryEvents:
         key = str(found[0][0]) if found else None
         await self.publish(info.session, ev.InputAccepted(info.text, info.user, key), info.run_id)
 
-    async def _suspended(self) -> list[LeftRun]:
+    async def _suspended(self) -> list[UnfinishedRun]:
         found = await self.readers.read(*runs_query(ListRuns(status="waiting", limit=MOST)))
         return [await self._left(run_info(row)) for row in found]
 
-    async def _left(self, info: RunInfo) -> LeftRun:
+    async def _left(self, info: RunInfo) -> UnfinishedRun:
         steps = await self.readers.read(STEPS, (info.run_id,))
         told = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
         rows = tuple(decode_message(body) for _, body in steps)
-        return with_missing_events(LeftRun(info, None, 0.0, rows=rows), told)
+        return with_missing_events(UnfinishedRun(info, None, 0.0, rows=rows), told)
 
     async def _approvals(self, found: Iterable[Row]) -> None:
         for approval, asked, answered in found:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from motet.actors.agents.spec import PREFIX as HANDOFF
 from motet.actors.agents.spec import handoff_name
-from motet.actors.storage.recovery import LeftRun
+from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.actors.transcript.input_guard import truncate_message
 from motet.protocols.approvals import (
@@ -35,9 +35,9 @@ OPEN: Outcome = "unknown"
 """The outcome of a call when only its begin is on disk."""
 
 
-def refusal(left: LeftRun, config: RecoveryConfig, now: float) -> str:
+def refusal(left: UnfinishedRun, config: RecoveryConfig, now: float) -> str:
     """Why a run cannot resume, whatever its agent; empty: it can."""
-    if left.aside:
+    if left.quarantined:
         return "its session is quarantined"
     if left.given is None:
         return "the host ended during this run"  # and the caller that waited for it ended too
@@ -50,7 +50,7 @@ def refusal(left: LeftRun, config: RecoveryConfig, now: float) -> str:
     return ""
 
 
-def unrepeatable(left: LeftRun, is_repeatable: Callable[[str], bool]) -> str:
+def unrepeatable(left: UnfinishedRun, is_repeatable: Callable[[str], bool]) -> str:
     """The name of a tool that may have run and must not run again; empty: none.
 
     ``is_repeatable`` takes the name of a tool.
@@ -58,17 +58,17 @@ def unrepeatable(left: LeftRun, is_repeatable: Callable[[str], bool]) -> str:
     return next((call.name for call in _open(left.rows) if not is_repeatable(call.name)), "")
 
 
-def has_started(left: LeftRun) -> bool:
+def has_started(left: UnfinishedRun) -> bool:
     """Whether its start was published."""
-    return any(event == "run.started" for event, _ in left.heard)
+    return any(event == "run.started" for event, _ in left.published)
 
 
-def has_begun(left: LeftRun) -> bool:
+def has_begun(left: UnfinishedRun) -> bool:
     """Whether it has an answer. A run with its input only starts anew, its gates included."""
     return any(isinstance(row, AssistantMessage) for row in left.rows)
 
 
-def rows_of(left: LeftRun, limits: Limits) -> tuple[ChatMessage, ...]:
+def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
     """The rows it resumes from, its input first; open calls of the last answer have no result."""
     rows = list(left.rows)
     if not isinstance(rows[0], UserMessage):
@@ -85,7 +85,7 @@ def rows_of(left: LeftRun, limits: Limits) -> tuple[ChatMessage, ...]:
 
 
 def resumption(
-    left: LeftRun, given: Given, rows: Sequence[ChatMessage], limits: Limits
+    left: UnfinishedRun, given: Given, rows: Sequence[ChatMessage], limits: Limits
 ) -> Resumption:
     """The state that it resumes from; ``rows``: from :func:`rows_of`."""
     step = _last_calls(rows)
@@ -122,18 +122,18 @@ def _messages(rows: Sequence[ChatMessage]) -> int:
     return sum(1 for row in rows if not isinstance(row, ToolMessage) and row.text)
 
 
-def _published_messages(left: LeftRun) -> int:
-    return sum(1 for event, _ in left.heard if event == "message")
+def _published_messages(left: UnfinishedRun) -> int:
+    return sum(1 for event, _ in left.published if event == "message")
 
 
 def _published(
-    left: LeftRun, before: Sequence[ChatMessage], batch: Sequence[Call]
+    left: UnfinishedRun, before: Sequence[ChatMessage], batch: Sequence[Call]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Calls of the last answer whose begin, and whose end, was published. Models reuse ids."""
     earlier = Counter(
         call.id for row in before[:-1] if isinstance(row, AssistantMessage) for call in row.calls
     )
-    told = Counter(left.heard)
+    told = Counter(left.published)
 
     def of(event: str) -> frozenset[str]:
         return frozenset(one.id for one in batch if told[(event, one.id)] > earlier[one.id])

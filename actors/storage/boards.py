@@ -75,7 +75,7 @@ WHERE team = ?1 AND user = ?2 AND number = ?3 AND CASE ?4
 RETURNING number"""
 
 
-def create(request: CreateTask, now: float) -> tuple[Statement, ...]:
+def create_statements(request: CreateTask, now: float) -> tuple[Statement, ...]:
     """The first statement fails for a full board, another for an unknown task."""
     board = (request.board.team, request.board.user)
     text = (request.title, request.details, request.made_by)
@@ -86,22 +86,24 @@ def create(request: CreateTask, now: float) -> tuple[Statement, ...]:
     )
 
 
-def claim(request: ClaimTask, now: float) -> Statement:
+def claim_statement(request: ClaimTask, now: float) -> Statement:
     board = (request.board.team, request.board.user)
     return Statement(_CLAIM, (*board, request.number, request.agent, request.run_id, now))
 
 
-def update(request: UpdateTask, now: float) -> Statement:
+def update_statement(request: UpdateTask, now: float) -> Statement:
     board = (request.board.team, request.board.user)
     change = (request.number, request.state, request.result, request.run_id, now)
     return Statement(_UPDATE, (*board, *change))
 
 
-def tasks(board: Board, number: int | None = None) -> tuple[str, tuple[str | int | None, ...]]:
+def tasks_query(
+    board: Board, number: int | None = None
+) -> tuple[str, tuple[str | int | None, ...]]:
     return TASKS, (board.team, board.user, number)
 
 
-def task(row: Row) -> Task:
+def task_of(row: Row) -> Task:
     number, title, state, details, agent, run_id, needs, waits, result, made_by = row
     fields = {
         "number": number,
@@ -129,8 +131,8 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
     """Handles the requests of ``motet.protocols.teams``."""
 
     @handles(CreateTask, concurrent=AT_ONCE)
-    async def create(self, request: CreateTask) -> Task:
-        statements = create(request, self._clock())
+    async def create_statements(self, request: CreateTask) -> Task:
+        statements = create_statements(request, self._clock())
         try:
             answer = await self._write(statements)
         except ExpectationFailed as failed:
@@ -142,12 +144,12 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         return await self._task(request.board, int(number or 0))
 
     @handles(ListTasks, concurrent=AT_ONCE)
-    async def tasks(self, request: ListTasks) -> tuple[Task, ...]:
-        return await self._read(task, *tasks(request.board))
+    async def tasks_query(self, request: ListTasks) -> tuple[Task, ...]:
+        return await self._read(task_of, *tasks_query(request.board))
 
     @handles(ClaimTask, concurrent=AT_ONCE)
-    async def claim(self, request: ClaimTask) -> Task:
-        number = await self._changed(claim(request, self._clock()))
+    async def claim_statement(self, request: ClaimTask) -> Task:
+        number = await self._changed(claim_statement(request, self._clock()))
         if number is not None:
             return await self._task(request.board, number)
         if request.number is None:
@@ -159,8 +161,8 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         raise _refused(task, request.run_id)
 
     @handles(UpdateTask, concurrent=AT_ONCE)
-    async def update(self, request: UpdateTask) -> Task:
-        changed = await self._changed(update(request, self._clock()))
+    async def update_statement(self, request: UpdateTask) -> Task:
+        changed = await self._changed(update_statement(request, self._clock()))
         task = await self._task(request.board, request.number)
         if changed is None:
             raise _refused(task, request.run_id)
@@ -172,7 +174,7 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         return int(str(rows[0][0])) if rows else None
 
     async def _task(self, board: Board, number: int) -> Task:
-        found = await self._read_one(task, *tasks(board, number))
+        found = await self._read_one(task_of, *tasks_query(board, number))
         if found is None:
             raise NotFound(f"there is no task {number}")
         return found

@@ -49,13 +49,13 @@ from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
 
 COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary, kind"
-SELECT = f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?"
+SELECT_ERROR = f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?"
 SMALL = 65_536
-"""Bytes of the largest error that :data:`SELECT_SMALL` finds."""
-SELECT_SMALL = f"{SELECT} AND octet_length(raw_error) <= {SMALL}"
+"""Bytes of the largest error that :data:`_SELECT_SMALL_ERROR` finds."""
+_SELECT_SMALL_ERROR = f"{SELECT_ERROR} AND octet_length(raw_error) <= {SMALL}"
 
 
-def insert(errors: list[tuple[StoredError, str]]) -> Statement:
+def insert_statement(errors: list[tuple[StoredError, str]]) -> Statement:
     """One statement for all of them, each with its raw error as JSON; returns the ids it wrote.
 
     An error whose id is taken is not written. A group is padded to a power of two with copies of
@@ -83,7 +83,7 @@ def _row(error: StoredError, raw: str) -> Row:
     )
 
 
-def where(request: ListErrors) -> tuple[str, list[SqlValue]]:
+def errors_condition(request: ListErrors) -> tuple[str, list[SqlValue]]:
     """The condition of a list, empty or after ``WHERE``, and its parameters."""
     filters: tuple[tuple[str, SqlValue], ...] = (
         ("session_id = ?", request.session_id),
@@ -101,7 +101,7 @@ def where(request: ListErrors) -> tuple[str, list[SqlValue]]:
 
 def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
     """The query of a list: newest first, later stored before earlier at the same time."""
-    condition, params = where(request)
+    condition, params = errors_condition(request)
     limit = request.limit if request.limit > 0 else -1
     # Named, since SQLite would choose by the number of conditions, not of matching rows.
     table = f"agent_errors INDEXED BY {_index(request)}"
@@ -115,7 +115,7 @@ def _index(request: ListErrors) -> str:
     return "_".join(["agent_errors", *(used or ["timestamp"])])
 
 
-def stored(row: Row) -> StoredError:
+def error_of(row: Row) -> StoredError:
     """A row of :data:`COLUMNS` as an error."""
     identity, timestamp, session, tool, raw, summary, kind = row
     return StoredError(
@@ -163,7 +163,7 @@ class Keep:
         return self.days is not None or self.megabytes is not None
 
 
-class Runs(Protocol):
+class RunStatement(Protocol):
     """Runs one statement in a transaction of its own, and returns its rows."""
 
     async def __call__(self, statement: Statement) -> tuple[Row, ...]: ...
@@ -171,19 +171,19 @@ class Runs(Protocol):
 
 def delete_batch(request: ListErrors) -> Statement:
     """Delete up to a batch of the errors that match, the oldest first; a row for each."""
-    condition, params = where(request)
+    condition, params = errors_condition(request)
     chosen = f"SELECT seq FROM agent_errors{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
     sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
     return Statement(sql, tuple(params))
 
 
-def count(request: ListErrors) -> tuple[str, list[SqlValue]]:
+def count_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
     """The query that counts the errors that match."""
-    condition, params = where(request)
+    condition, params = errors_condition(request)
     return f"SELECT count(*) FROM agent_errors{condition}", params
 
 
-async def prune_matching(write: Runs, request: ListErrors) -> int:
+async def prune_matching(write: RunStatement, request: ListErrors) -> int:
     """Delete all matching errors, in batches; returns their number. A cancel leaves the rest."""
     deleted = 0
     while True:
@@ -193,7 +193,7 @@ async def prune_matching(write: Runs, request: ListErrors) -> int:
             return deleted
 
 
-async def prune_to_size(read: Runs, write: Runs, limit: float) -> int:
+async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -> int:
     """Delete the oldest errors until the others take at most ``limit`` bytes."""
     ((size,),) = await read(Statement(SIZE))
     excess = float(size or 0) - limit
@@ -350,8 +350,10 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
     @handles(GetError)
     async def get_error(self, request: GetError) -> StoredError | None:
         key = (well_formed(request.id),)
-        rows = await self._readers.point(SELECT_SMALL, key) or await self._readers.read(SELECT, key)
-        found = stored(rows[0]) if rows else None
+        rows = await self._readers.point(_SELECT_SMALL_ERROR, key) or await self._readers.read(
+            SELECT_ERROR, key
+        )
+        found = error_of(rows[0]) if rows else None
         if found is None or request.session_id is None:
             return found
         return found if found.session_id == well_formed(request.session_id) else None
@@ -359,7 +361,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
     @handles(ListErrors, concurrent=16)
     async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
         sql, params = list_query(request)
-        return tuple(stored(row) for row in await self._readers.read(sql, params))
+        return tuple(error_of(row) for row in await self._readers.read(sql, params))
 
     # Preparing
 
@@ -438,7 +440,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         errors = [(write.error, write.raw) for write in group if write.error is not None]
         if not errors:
             return ()
-        transaction = (insert(errors),)
+        transaction = (insert_statement(errors),)
         try:
             (rows,) = await self._write(transaction)
         except DatabaseLocked:

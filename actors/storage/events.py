@@ -38,7 +38,7 @@ _COUNT = (
 _HEAD = "SELECT head FROM streams WHERE stream = ?"
 AT_ONCE = 8
 """Events in one statement. Five in one statement cost as much as two in one each."""
-READ = (
+READ_EVENTS = (
     "SELECT stream, seq, ts, run_id, data FROM events"
     " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
@@ -118,7 +118,7 @@ def _plain_text(event: AnyEvent) -> str:
     return _encoder.encode({"event": event_name(event), **fields}).decode()
 
 
-def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
+def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """One transaction that numbers and stores the records, each with its text.
 
     It also deletes the kept ends of the runs whose terminal events are among the records.
@@ -158,10 +158,10 @@ def _append(size: int) -> str:
     )
 
 
-def numbered(
+def numbered_records(
     records: Sequence[tuple[EventRecord, str]], answer: Sequence[Sequence[Row]]
 ) -> list[EventRecord]:
-    """The records with the numbers that the transaction of :func:`append` gave them."""
+    """The records with the numbers that the transaction of :func:`append_events` gave them."""
     numbers: dict[str, count[int]] = {}
     streams = _by_stream(records)
     for (stream, items), rows in zip(streams, answer[len(streams) :], strict=False):

@@ -44,7 +44,7 @@ FROM sessions JOIN runs USING (session)
 WHERE parent = ? AND beside ORDER BY runs.rowid"""
 
 # With the last sign of life of the run's session, which may be an event.
-LEFT = """
+RESUMPTIONS = """
 SELECT run_id, coalesce(given, ''),
        max(runs.updated, coalesce((
            SELECT ts FROM events WHERE stream = 'session:' || runs.session
@@ -98,32 +98,32 @@ _log = logging.getLogger(__name__)
 
 
 @attrs.frozen
-class LeftRun:
+class UnfinishedRun:
     """An unfinished run of a host that has ended.
 
     Attributes:
         given: how to resume it; None: it belonged to a caller that is gone.
         seen: the last sign of life of its session, Unix seconds.
         tries: hosts in a row that died while they resumed its session.
-        aside: its session is quarantined.
+        quarantined: its session is.
         rows: its journal, without what cannot be read; then it is ``broken``.
-        heard: its published events, each with the id of its call if it has one.
+        published: the names of its published events, each with the id of its call, if any.
         spans, started, errors: of its trace.
-        late: the events to publish before it goes on.
+        unpublished: the events to publish before it goes on.
     """
 
     info: RunInfo
     given: Given | None
     seen: float
     tries: int = 0
-    aside: bool = False
+    quarantined: bool = False
     rows: tuple[ChatMessage, ...] = ()
     broken: bool = False
-    heard: tuple[tuple[str, str], ...] = ()
+    published: tuple[tuple[str, str], ...] = ()
     spans: int = 0
     started: float = 0.0
     errors: int = 0
-    late: tuple[AnyEvent, ...] = ()
+    unpublished: tuple[AnyEvent, ...] = ()
 
 
 def run_info(row: Row) -> RunInfo:
@@ -131,18 +131,18 @@ def run_info(row: Row) -> RunInfo:
 
 
 def is_lost(row: Row) -> bool:
-    """Whether a row of :data:`LEFT` has no way to be resumed."""
+    """Whether a row of :data:`RESUMPTIONS` has no way to be resumed."""
     return not row[1]
 
 
-def left_run(
+def unfinished_run(
     info: RunInfo,
     row: Row,
     steps: Iterable[Row] = (),
     heard: Sequence[Row] = (),
     trace: Sequence[Row] = (),
-) -> LeftRun:
-    """From a row of :data:`LEFT`, and from the run's journal, events and trace."""
+) -> UnfinishedRun:
+    """From a row of :data:`RESUMPTIONS`, and from the run's journal, events and trace."""
     _, text, seen, tries, aside, is_child = row
     given: Given | None = None
     if text and not is_child:
@@ -158,15 +158,15 @@ def left_run(
         except msgspec.MsgspecError:
             broken = True
     spans, started, errors = trace[0] if trace else (0, info.updated, 0)
-    return LeftRun(
+    return UnfinishedRun(
         info=info,
         given=given,
         seen=float(seen or 0),
         tries=int(tries or 0),
-        aside=bool(aside),
+        quarantined=bool(aside),
         rows=tuple(rows),
         broken=broken,
-        heard=tuple((str(row[0]), str(row[1])) for row in heard),
+        published=tuple((str(row[0]), str(row[1])) for row in heard),
         spans=int(spans or 0),
         started=float(started or info.updated),
         errors=int(errors or 0),

@@ -54,20 +54,22 @@ WHERE json_extract(state, '$.floor.going')
             ORDER BY seq DESC LIMIT 1), 0)))
 ORDER BY name"""
 _COLUMNS = "seq, author, kind, text, round, at"
-LAST = (
+LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 )
-SINCE = f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
-ALL = 1 << 62
+_MESSAGES_SINCE = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
+)
+END = 1 << 62
 
 
-def record(row: Row) -> RoomRecord:
+def room_record(row: Row) -> RoomRecord:
     columns = ("name", "owner", "state", "people", "plan")
     encoded = {"state": RoomState, "people": tuple[str, ...], "plan": RoomPlan}
     return struct(row, RoomRecord, columns, json_columns=encoded)
 
 
-def messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
+def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
     """The messages of rows that come newest first, oldest first."""
     return tuple(struct(row, RoomMessage, _COLUMNS.split(", ")) for row in reversed(rows))
 
@@ -97,23 +99,23 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         found = await self._readers.read(ROOM, (storable(request.name),))
         if not found:
             return None
-        known = record(found[0])
-        last = await self._readers.read(LAST, (known.name, ALL, request.keep))
+        known = room_record(found[0])
+        last = await self._readers.read(LAST_MESSAGES, (known.name, END, request.keep))
         first_kept = int(last[-1][0] or 0) if last else 0
         if first_kept > known.state.heard:
-            last = await self._readers.read(SINCE, (known.name, known.state.heard))
-        return msgspec.structs.replace(known, messages=messages(last))
+            last = await self._readers.read(_MESSAGES_SINCE, (known.name, known.state.heard))
+        return msgspec.structs.replace(known, messages=room_messages(last))
 
     @handles(ListRooms, concurrent=4)
     async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
         query = UNFINISHED if request.unfinished else ROOMS
-        return tuple(map(record, await self._readers.read(query)))
+        return tuple(map(room_record, await self._readers.read(query)))
 
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
-        before = ALL if request.before is None else request.before
-        return messages(
-            await self._readers.read(LAST, (storable(request.name), before, request.limit))
+        before = END if request.before is None else request.before
+        return room_messages(
+            await self._readers.read(LAST_MESSAGES, (storable(request.name), before, request.limit))
         )
 
     @handles(CreateRoom, concurrent=16)

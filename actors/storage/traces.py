@@ -75,9 +75,11 @@ ON CONFLICT (run_id, id) DO UPDATE SET
     status = excluded.status, ended = excluded.ended, body = excluded.body"""
 _CANCELLED = "UPDATE spans SET status = 'cancelled' WHERE run_id = ? AND status <> 'cancelled'"
 
-ONE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
-BY_PREFIX = "SELECT run_id FROM traces WHERE run_id >= ?1 AND run_id < ?1 || char(0x10ffff) LIMIT 2"
-BELOW = f"SELECT {_COLUMNS} FROM traces WHERE trace_id = ? AND parent IS NOT NULL"
+TRACE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
+RUNS_BY_PREFIX = (
+    "SELECT run_id FROM traces WHERE run_id >= ?1 AND run_id < ?1 || char(0x10ffff) LIMIT 2"
+)
+CALLED_TRACES = f"SELECT {_COLUMNS} FROM traces WHERE trace_id = ? AND parent IS NOT NULL"
 OWN_SPANS = "SELECT body, status, ended FROM spans WHERE run_id = ?"
 SPANS = """
 SELECT body, status, ended FROM spans WHERE run_id = ?1
@@ -111,7 +113,7 @@ _PRUNE = (
 _decoder = msgspec.json.Decoder(Span)
 
 
-def put(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
+def put_statements(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
     """Write the news of traces. ``now``: the time of this state, Unix seconds."""
     traces = tuple([_values(batch.info, now) for batch in batches])
     spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
@@ -151,7 +153,9 @@ def _row(run_id: str, span: Span) -> Row:
     return run_id, span.id, span.kind, span.name, span.status, span.started, span.ended, body
 
 
-def close(runs: Iterable[RunInfo], live: Iterable[str], now: float) -> tuple[Statement, ...]:
+def close_statements(
+    runs: Iterable[RunInfo], live: Iterable[str], now: float
+) -> tuple[Statement, ...]:
     """Interrupt the open traces that are not live, and give each run of ``runs`` a root at least.
 
     A trace takes the status of its run, which may have ended a moment before the host did.
@@ -194,12 +198,12 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
     return Statement(insert, _row(run.run_id, span)), Statement(_ADD_ROOT, _values(info, now))
 
 
-def prune(before: float) -> tuple[Statement, ...]:
+def prune_statements(before: float) -> tuple[Statement, ...]:
     """Delete some of the traces that began before; the last statement returns a row for each."""
     return tuple(Statement(sql, (before,)) for sql in _PRUNE)
 
 
-def search(request: ListTraces) -> Query:
+def traces_query(request: ListTraces) -> Query:
     """Newest first. Operations outside of runs have no agent; only ``agent=""`` lists them."""
     user, session = (v and well_formed(v) for v in (request.user, request.session))
     agent = request.agent and well_formed(request.agent)
@@ -216,7 +220,7 @@ def search(request: ListTraces) -> Query:
     return sql, (*params, clamped(request.limit))
 
 
-def info_of(row: Row) -> TraceInfo:
+def trace_info(row: Row) -> TraceInfo:
     """Raises ``StorageError``."""
     try:
         return struct(row, TraceInfo, _FIELDS, json_columns={"usage": Usage})
@@ -224,7 +228,7 @@ def info_of(row: Row) -> TraceInfo:
         raise StorageError(f"the trace of run {row[0]!r} cannot be read: {error}") from error
 
 
-def trace_of(info: TraceInfo, rows: Iterable[Row]) -> Trace:
+def trace_with_spans(info: TraceInfo, rows: Iterable[Row]) -> Trace:
     """The trace with its own spans and those of the runs that it called."""
     spans = {span.id: span for span in map(_span, rows)}
     own = trace_identity(info.run_id)[1]
@@ -362,18 +366,18 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         await self._flush()
 
     @handles(CloseTraces)
-    async def close(self, request: CloseTraces) -> int:
+    async def close_statements(self, request: CloseTraces) -> int:
         """Raises nothing: a host starts without."""
-        statements = close(request.runs, self._tracer.live, self._clock())
+        statements = close_statements(request.runs, self._tracer.live, self._clock())
         try:
             _, *closed = await self._write(statements)
         except Exception as error:
             log.warning("traces_not_closed", reason=summarize(error))
             return 0
         ended = {str(run_id): None for rows_of in closed for (run_id,) in rows_of}
-        found = [await self._readers.read(ONE, (run_id,)) for run_id in ended]
+        found = [await self._readers.read(TRACE, (run_id,)) for run_id in ended]
         if self._export is not None:
-            self._export([await self._own(info_of(row)) for (row,) in found])
+            self._export([await self._own(trace_info(row)) for (row,) in found])
         return len(ended)
 
     # Writing
@@ -409,8 +413,8 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         Raises nothing: a crash of this actor would end runs, and traces must not end runs.
         """
         try:
-            clean = await _whole(group)
-            statements = put(clean, self._clock())
+            clean = await _with_inputs_of(group)
+            statements = put_statements(clean, self._clock())
             await self._write(tuple(statements))
         except (DatabaseLocked, DiskFull, DatabaseClosed, ActorDead) as error:
             self._say_failing(error)
@@ -465,13 +469,13 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
     async def _prune(self, before: float) -> int:
         deleted = 0
         while True:
-            *_, gone = await self._write(prune(before))
+            *_, gone = await self._write(prune_statements(before))
             deleted += len(gone)
             if len(gone) < PRUNED_AT_ONCE:
                 return deleted
 
 
-async def _whole(batches: list[TraceBatch]) -> list[TraceBatch]:
+async def _with_inputs_of(batches: list[TraceBatch]) -> list[TraceBatch]:
     """The batches with redacted inputs. Redaction would block the event loop, hence a thread."""
     if any(batch.inputs for batch in batches):
         return await trio.to_thread.run_sync(_with_inputs, batches)
@@ -496,18 +500,18 @@ def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span,
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:
     """Traces without spans, newest first. Raises ``StorageError``."""
-    return tuple(map(info_of, await readers.read(*search(request))))
+    return tuple(map(trace_info, await readers.read(*traces_query(request))))
 
 
 async def get_trace(readers: Readers, run_id: str) -> Trace | None:
     """One trace with the spans of the runs that it called. Raises ``StorageError``."""
-    found = await readers.read(ONE, (run_id,))
+    found = await readers.read(TRACE, (run_id,))
     if not found:
         return None
-    info = info_of(found[0])
-    return trace_of(info, await readers.read(SPANS, (run_id, info.trace_id)))
+    info = trace_info(found[0])
+    return trace_with_spans(info, await readers.read(SPANS, (run_id, info.trace_id)))
 
 
 async def own_trace(readers: Readers, info: TraceInfo) -> Trace:
     """The trace with its own spans only. Raises ``StorageError``."""
-    return trace_of(info, await readers.read(OWN_SPANS, (info.run_id,)))
+    return trace_with_spans(info, await readers.read(OWN_SPANS, (info.run_id,)))

@@ -24,7 +24,7 @@ import trio
 from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
-from motet.actors.storage.events import append, numbered, storable, without_secrets
+from motet.actors.storage.events import append_events, numbered_records, storable, without_secrets
 from motet.protocols.events import AnyEvent, EventRecord, Warned
 from motet.protocols.storage import Commit, DatabaseLocked, Rows, Transaction
 from motet.runtime import Actor
@@ -376,13 +376,13 @@ class EventBus(Actor[Never]):
         """The records with their numbers, or without them when the journal fails."""
         records = [record for record, _ in durable]
         try:
-            answer = await self._written(append(durable).statements)
+            answer = await self._written(append_events(durable).statements)
         except Exception as error:
             self._warn(records, error)
             return records
         if self._warned:
             self._warned.difference_update(record.stream for record in records)
-        return numbered(durable, answer) if self._subscribers.has_any else records
+        return numbered_records(durable, answer) if self._subscribers.has_any else records
 
     async def _written(self, transaction: Transaction) -> Rows:
         try:

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.text import well_formed
-from motet.actors.storage.events import READ, READ_HEAD, READ_INPUT, record_of
+from motet.actors.storage.events import READ_EVENTS, READ_HEAD, READ_INPUT, record_of
 from motet.actors.storage.readers import Readers
 from motet.actors.telemetry.event_bus import Sink, Subscribers
 from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
@@ -241,7 +241,7 @@ class EventJournal:
         """At most ``limit`` durable events with ``seq > after``, oldest first."""
         await self.settle()
         size = min(max(limit, 0), PAGE_LIMIT)
-        rows = await self._readers.read(READ, (well_formed(stream), after, size))
+        rows = await self._readers.read(READ_EVENTS, (well_formed(stream), after, size))
         return tuple(record_of(row) for row in rows)
 
     async def input(self, stream: str, run_id: str) -> int | None:

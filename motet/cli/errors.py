@@ -17,7 +17,7 @@ from typing import cast, get_args
 import msgspec
 import trio
 
-from motet.actors.storage.error_store import count, prune_matching, where
+from motet.actors.storage.error_store import count_query, errors_condition, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
@@ -189,7 +189,7 @@ def bars(steps: list[int]) -> str:
 
 async def _counted(state: Path, which: ListErrors) -> int:
     async with reading(state) as readers:
-        ((found,),) = await readers.read(*count(which))
+        ((found,),) = await readers.read(*count_query(which))
         return int(found or 0)
 
 
@@ -205,7 +205,7 @@ async def _statistics(state: Path, which: ListErrors, now: float) -> Statistics:
 
 async def statistics(readers: Readers, which: ListErrors, now: float) -> Statistics:
     """Sums of the errors that match, the tool with most of them first; steps up to ``now``."""
-    condition, params = where(which)
+    condition, params = errors_condition(which)
     ((first, last),) = await readers.read(
         f"SELECT min(timestamp), max(timestamp) FROM agent_errors{condition}", params
     )

@@ -65,14 +65,14 @@ def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
 
 async def _stored(state: Path) -> tuple[RoomRecord, ...]:
     async with reading(state) as readers:
-        return tuple(map(rows.record, await readers.read(rows.ROOMS)))
+        return tuple(map(rows.room_record, await readers.read(rows.ROOMS)))
 
 
 async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
     async with reading(state) as readers:
         if not await readers.read(rows.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
-        return rows.messages(await readers.read(rows.LAST, (room, rows.ALL, limit)))
+        return rows.room_messages(await readers.read(rows.LAST_MESSAGES, (room, rows.END, limit)))
 
 
 def _print_table(setup: Setup, records: list[RoomRecord]) -> None:

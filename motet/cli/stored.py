@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from motet.actors.storage.connection import storage_error
-from motet.actors.storage.error_store import SELECT, Runs, list_query, stored
+from motet.actors.storage.error_store import SELECT_ERROR, RunStatement, error_of, list_query
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
@@ -55,7 +55,7 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
 
 
 @asynccontextmanager
-async def writing(state: Path) -> AsyncGenerator[Runs]:
+async def writing(state: Path) -> AsyncGenerator[RunStatement]:
     """A function that runs statements, each in its own transaction, also beside a running host.
 
     Raises ``NotFound`` if there is no database, ``StorageError`` for another version.
@@ -112,15 +112,15 @@ async def writing_together(
 async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:
     """Stored errors, newest first."""
     sql, params = list_query(request)
-    return tuple(stored(row) for row in await readers.read(sql, params))
+    return tuple(error_of(row) for row in await readers.read(sql, params))
 
 
 async def stored_error(readers: Readers, error_id: str) -> StoredError:
     """One stored error. Raises ``NotFound``."""
-    rows = await readers.read(SELECT, (error_id,))
+    rows = await readers.read(SELECT_ERROR, (error_id,))
     if not rows:
         raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
-    return stored(rows[0])
+    return error_of(rows[0])
 
 
 @attrs.frozen

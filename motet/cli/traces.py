@@ -103,7 +103,7 @@ async def _found(readers: Readers, run_id: str) -> Trace:
     """The trace of the run with this id, or with the only id that begins so."""
     trace = await get_trace(readers, run_id)
     if trace is None:
-        near = await readers.read(rows.BY_PREFIX, (run_id,))
+        near = await readers.read(rows.RUNS_BY_PREFIX, (run_id,))
         if len(near) > 1:
             raise NotFound(f"more than one run begins with {run_id!r}: give more of its id")
         trace = await get_trace(readers, str(near[0][0])) if near else None
@@ -129,8 +129,8 @@ async def _exported(
 async def _family(readers: Readers, run_id: str) -> Sequence[TraceInfo]:
     """A run and its child runs."""
     info = (await _found(readers, run_id)).info
-    below = () if info.parent else await readers.read(rows.BELOW, (info.trace_id,))
-    return [info, *map(rows.info_of, below)]
+    below = () if info.parent else await readers.read(rows.CALLED_TRACES, (info.trace_id,))
+    return [info, *map(rows.trace_info, below)]
 
 
 def _print_table(traces: Sequence[TraceInfo]) -> None:

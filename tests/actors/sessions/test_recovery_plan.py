@@ -15,7 +15,7 @@ from motet.actors.sessions.recovery_plan import (
     rows_of,
     unrepeatable,
 )
-from motet.actors.storage.recovery import LeftRun
+from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
@@ -27,8 +27,8 @@ INFO = RunInfo("run_1", "s", "a", "alice", "running", "do it", created=100.0, up
 OPERATOR = Given("operator")
 
 
-def left(*rows: ChatMessage, given: Given | None = OPERATOR, seen: float = 110.0) -> LeftRun:
-    return LeftRun(INFO, given, seen, rows=rows)
+def left(*rows: ChatMessage, given: Given | None = OPERATOR, seen: float = 110.0) -> UnfinishedRun:
+    return UnfinishedRun(INFO, given, seen, rows=rows)
 
 
 def asks(*names: str, batch: int = 0) -> AssistantMessage:
@@ -126,7 +126,7 @@ def test_a_hand_over_is_repeated_until_the_other_agent_has_taken_over() -> None:
     assert not [row for row in rows_of(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
     assert unrepeatable(left(*rows), is_read) == ""
     info = RunInfo("run_1", "s", "b", "alice", "running", "do it", created=100.0, updated=101.0)
-    taken_over = LeftRun(info, OPERATOR, 110.0, rows=rows)
+    taken_over = UnfinishedRun(info, OPERATOR, 110.0, rows=rows)
     assert [row for row in rows_of(taken_over, LIMITS) if isinstance(row, ToolMessage)]
 
 
@@ -141,17 +141,19 @@ def test_an_unknown_outcome_is_no_result() -> None:
         (left(given=None), "the host ended during this run"),
         (left(given=Given("operator", deps=True)), "deps that are not stored"),
         (left(seen=-200.0), "away for long"),
-        (LeftRun(INFO, OPERATOR, 110.0, aside=True), "quarantined"),
-        (LeftRun(INFO, OPERATOR, 110.0, broken=True), "has gaps"),
+        (UnfinishedRun(INFO, OPERATOR, 110.0, quarantined=True), "quarantined"),
+        (UnfinishedRun(INFO, OPERATOR, 110.0, broken=True), "has gaps"),
     ],
 )
-def test_the_reasons_why_a_run_does_not_resume(one: LeftRun, why: str) -> None:
+def test_the_reasons_why_a_run_does_not_resume(one: UnfinishedRun, why: str) -> None:
     assert why in refusal(one, CONFIG, now=120.0)
 
 
 def test_published_calls_are_not_published_again() -> None:
     told = (("tool.call", "c0_0"), ("tool.result", "c0_0"), ("tool.call", "c0_1"), ("message", ""))
-    one = LeftRun(INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), heard=told)
+    one = UnfinishedRun(
+        INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), published=told
+    )
     going = resumption(one, OPERATOR, rows_of(one, LIMITS), LIMITS)
     assert (set(going.announced), set(going.told)) == ({"c0_0", "c0_1"}, {"c0_0"})
     assert going.suspended.messages == 1

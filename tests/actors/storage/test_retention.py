@@ -11,7 +11,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.storage.error_store import BATCH, ErrorRetention, Keep, PruneErrors, insert
+from motet.actors.storage.error_store import (
+    BATCH,
+    ErrorRetention,
+    Keep,
+    PruneErrors,
+    insert_statement,
+)
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.rows import DAY
@@ -36,7 +42,7 @@ class Opened:
                 (StoredError(f"err_{start + n}_{age}", NOW - age * DAY, "s", "t", {}, "boom"), text)
                 for n, age in enumerate(ages[start : start + 256])
             ]
-            await self.database.ask(Transact((insert(errors),)))
+            await self.database.ask(Transact((insert_statement(errors),)))
 
     async def ages(self) -> list[float]:
         rows = await self.readers.read("SELECT timestamp FROM agent_errors ORDER BY timestamp")

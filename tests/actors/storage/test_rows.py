@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.events import AT_ONCE, READ, append, numbered, record_of, storable
+from motet.actors.storage.events import (
+    AT_ONCE,
+    READ_EVENTS,
+    append_events,
+    numbered_records,
+    record_of,
+    storable,
+)
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
 from motet.actors.storage.writer import commit_group
@@ -48,7 +55,7 @@ def test_a_row_that_cannot_be_read_keeps_its_number_as_a_warning(stored: str) ->
 
 def test_a_transaction_counts_each_stream_once_and_stores_its_events_at_once() -> None:
     records = [record(text(n), stream=stream) for n, stream in enumerate("aab")]
-    transaction = append([storable(each) for each in records])
+    transaction = append_events([storable(each) for each in records])
     assert [s.sql.split()[2] for s in transaction.statements] == [
         "streams", "streams", "FROM", "FROM", "events", "events",
     ]  # fmt: skip
@@ -60,11 +67,13 @@ def test_many_events_of_a_stream_are_numbered_in_their_order(tmp_path: Path) -> 
         for sizes in ((1, 0), (AT_ONCE, 3), (2 * AT_ONCE + 3, 1)):
             at = [stream for stream, size in zip("ab", sizes, strict=True) for _ in range(size)]
             records = [storable(record(text(n), stream=one)) for n, one in enumerate(at)]
-            (answer,) = commit_group(connection, [append(records).statements], "here")
+            (answer,) = commit_group(connection, [append_events(records).statements], "here")
             assert not isinstance(answer, StorageError)
-            for live in numbered(records, answer):
+            for live in numbered_records(records, answer):
                 assert live.seq is not None
-                (read,) = map(record_of, connection.run(READ, (live.stream, live.seq - 1, 1)))
+                (read,) = map(
+                    record_of, connection.run(READ_EVENTS, (live.stream, live.seq - 1, 1))
+                )
                 assert read == live
         heads = connection.run(
             "SELECT stream, head, (SELECT count(*) FROM events e"

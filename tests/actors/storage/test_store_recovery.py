@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.events import append, storable
+from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import INTERRUPTED, interrupted_rows
@@ -234,7 +234,7 @@ async def test_an_end_that_was_stored_is_told_until_the_journal_has_it(tmp_path:
             # As after a kill: nothing has told it.
             (told,) = await store.ref.ask(EndsToTell())
             record = EventRecord("session:s", told.event, 1.0, run_id=told.run_id)
-            await store.database.ref.ask(append([storable(record)]))
+            await store.database.ref.ask(append_events([storable(record)]))
             assert await store.ref.ask(EndsToTell()) == ()
             assert await store.ref.ask(RecoverRuns()) == ()
 

@@ -279,14 +279,14 @@ async def test_a_full_disk_loses_the_oldest_traces_and_counts_them(
 async def test_a_trace_that_cannot_be_written_does_not_keep_others_from_it(
     memory: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put = rows.put
+    put = rows.put_statements
 
     def broken(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
         bad = Statement("INSERT INTO nowhere VALUES (1)")
         is_bad = any(batch.info.run_id == "run_1" for batch in batches)
         return [*put(batches, now), *([bad] if is_bad else [])]
 
-    monkeypatch.setattr(rows, "put", broken)
+    monkeypatch.setattr(rows, "put_statements", broken)
     async with open_traces(memory) as opened:
         for number in range(3):
             begun(opened.tracer, f"run_{number}").finish("completed")

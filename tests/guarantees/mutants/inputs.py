@@ -84,7 +84,7 @@ def _take_up_what_ended() -> list[Patch]:
     also_ended = f"(status IN ('queued', 'running') OR status = 'completed' AND {told})"
     return [
         (module, name, getattr(module, name).replace("status IN ('queued', 'running')", also_ended))
-        for module, name in ((recovery, "UNFINISHED"), (recovery, "LEFT"))
+        for module, name in ((recovery, "UNFINISHED"), (recovery, "RESUMPTIONS"))
     ]
 
 

@@ -11,7 +11,7 @@ from motet.actors.sessions import recovery as recovering
 from motet.actors.sessions.recovery import Recovery
 from motet.actors.sessions.recovery_plan import refusal
 from motet.actors.storage import recovery as rows
-from motet.actors.storage.recovery import LeftRun
+from motet.actors.storage.recovery import UnfinishedRun
 from motet.protocols.events import EventRecord
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import RecoverRuns
@@ -48,7 +48,7 @@ def _put_another_aside() -> list[Patch]:
     """It is the oldest unfinished session that pays."""
     quarantine = Recovery._quarantine
 
-    async def put_oldest_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+    async def put_oldest_aside(recovery: Recovery, found: list[UnfinishedRun]) -> set[str]:
         aside = await quarantine(recovery, found)
         innocent = [one.info.session for one in found if one.info.session not in aside]
         return set(innocent[:1]) if aside and innocent else aside
@@ -60,7 +60,7 @@ def _put_all_aside() -> list[Patch]:
     """With the session that kills hosts all others are put aside."""
     quarantine = Recovery._quarantine
 
-    async def put_all_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+    async def put_all_aside(recovery: Recovery, found: list[UnfinishedRun]) -> set[str]:
         aside = await quarantine(recovery, found)
         return {one.info.session for one in found} if aside else aside
 
@@ -79,9 +79,9 @@ def _say_nothing() -> list[Patch]:
 def _forget_who_is_aside() -> list[Patch]:
     """A session that is aside is taken up by the next host but one."""
 
-    def unfit_but_aside(left: LeftRun, config: RecoveryConfig, now: float) -> str:
+    def unfit_but_aside(left: UnfinishedRun, config: RecoveryConfig, now: float) -> str:
         why = refusal(left, config, now)
-        return "" if left.aside and left.given is not None else why
+        return "" if left.quarantined and left.given is not None else why
 
     return [(recovering, "refusal", unfit_but_aside)]
 
@@ -90,7 +90,7 @@ def _lose_patience() -> list[Patch]:
     """One death less is enough."""
     quarantine = Recovery._quarantine
 
-    async def put_aside_early(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+    async def put_aside_early(recovery: Recovery, found: list[UnfinishedRun]) -> set[str]:
         config = recovery.config
         fewer = max(1, config.quarantine_after - 1)
         recovery.config = RecoveryConfig(quarantine_after=fewer)
