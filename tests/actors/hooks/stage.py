@@ -58,7 +58,7 @@ def computed(fn: Callable[[Any], object]) -> Hook:
 
 @attrs.frozen
 class Happened:
-    """What a run came to, in words; and what there was of marks, requests and effects."""
+    """The end of a run, with its warnings, requests and effects."""
 
     outcome: str
     result: motet.RunResult
@@ -101,7 +101,7 @@ async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Hap
 async def talk_until_it_is_too_long(
     host: motet.Host, agent: motet.Agent[None], model: Scripted
 ) -> None:
-    """Three turns that fill three quarters of the window, and a model that sums them up next."""
+    """Three turns that fill three quarters of the window; next, the model summarises them."""
     for _ in range(3):
         model.then(say("long ago " * 40))
         await host.run(agent, "long, long ago " * 24, session="s")
@@ -111,6 +111,6 @@ async def talk_until_it_is_too_long(
 
 
 def register(host: motet.Host, point: Point, hook: Hook, **options: Any) -> None:
-    """Whatever the types say: what a hook returns is judged when it returns it."""
+    """Registers a hook against its types: a return value is checked at run time."""
     on: Any = host.on
     on(point, **options)(hook)

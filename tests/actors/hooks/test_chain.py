@@ -1,4 +1,4 @@
-"""A chain of gates: what each is shown, what their failures mean, how verdicts are merged."""
+"""A chain of gates: their events, their failures, and the merged verdict."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("gate", "message"), FAULTS)
-async def test_a_fault_denies_without_telling_the_model_why(
+async def test_a_fault_denies_and_hides_its_reason_from_the_model(
     gate: GateLike, message: str, autojump_clock: MockClock
 ) -> None:
     decision, faults = await ask_all(gate)
@@ -208,7 +208,7 @@ async def test_a_fault_denies_without_telling_the_model_why(
 
 
 @pytest.mark.parametrize(("gate", "message"), FAULTS)
-async def test_a_fault_of_a_gate_declared_continue_allows_and_leaves_a_mark(
+async def test_a_fault_of_a_gate_declared_continue_allows_and_is_reported(
     gate: GateLike, message: str, autojump_clock: MockClock
 ) -> None:
     decision, faults = await ask_all(gate, on_error="continue")
@@ -244,7 +244,7 @@ async def test_a_cancelled_chain_gives_no_verdict() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_broken_observer_leaves_a_mark_and_the_next_one_is_shown_the_event(
+async def test_a_broken_observer_is_reported_and_the_next_one_gets_the_event(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[AfterTool] = []

@@ -1,4 +1,4 @@
-"""Every point with every outcome, on a whole host: what the run comes to, and what is marked.
+"""Every point with every outcome, on a whole host: the end of the run, and its warnings.
 
 One scripted turn passes all points: a call, its result, an answer. The table says for each point
 what a hook does there and what the run must come to; only declared errors ever leave a run.
@@ -78,7 +78,7 @@ async def test_a_failing_hook_that_blocks_ends_the_run(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("point", EVERY_POINT)
-async def test_a_failing_hook_that_continues_leaves_its_mark_and_nothing_else(
+async def test_a_failing_hook_that_continues_only_leaves_a_warning(
     point: Point, fault: str, autojump_clock: MockClock
 ) -> None:
     hook, message = FAULTS[fault]
@@ -92,7 +92,7 @@ async def test_a_failing_hook_that_continues_leaves_its_mark_and_nothing_else(
 
 
 @pytest.mark.parametrize("point", [p for p in EVERY_POINT if POINTS[p].on_error == "block"])
-async def test_where_the_default_blocks_a_hook_that_says_nothing_has_failed(point: Point) -> None:
+async def test_a_blocking_hook_that_returns_none_has_failed(point: Point) -> None:
     happened = await turn(point, returning(None))
     if point in ("before_tool", "before_child"):
         assert (happened.outcome, happened.executed) == (WENT_ON, int(point == "before_child"))

@@ -135,7 +135,7 @@ BLOCKED: dict[Point, AnyDecision | None] = {
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("how", ["exit", "decision"])
-def test_blocking_means_at_each_point_what_the_point_can_do(point: Point, how: str) -> None:
+def test_blocking_at_each_point_is_a_decision_of_that_point(point: Point, how: str) -> None:
     code, out = (2, b"") if how == "exit" else (0, b'{"decision": "block", "reason": "why"}')
     expected = BLOCKED[point]
     if expected is None:
@@ -205,7 +205,7 @@ JUNK: list[tuple[Point, int, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("point", "code", "stdout", "said"), JUNK)
-def test_what_is_not_understood_is_a_failure(
+def test_an_unreadable_answer_is_a_failure(
     point: Point, code: int, stdout: bytes, said: str
 ) -> None:
     with pytest.raises(HookProgramError, match=said.replace("(", r"\(")):
@@ -213,10 +213,10 @@ def test_what_is_not_understood_is_a_failure(
 
 
 @given(st.sampled_from(EVENTS), st.integers(0, 255), st.binary(max_size=60), st.text(max_size=20))
-def test_whatever_a_program_says_is_a_decision_of_its_point_or_a_failure(
+def test_any_answer_of_a_program_is_a_decision_of_its_point_or_a_failure(
     event: AnyHookEvent, code: int, stdout: bytes, stderr: str
 ) -> None:
-    """Law: total, and never an allow but for exit 0 with an empty or an understood answer."""
+    """Law: total; an allow only for exit code 0 with an empty or a valid answer."""
     try:
         decision = decision_of(event, code, stdout, stderr)
     except HookProgramError:
@@ -329,14 +329,14 @@ async def test_a_program_that_cannot_be_started_denies(path: str) -> None:
     assert f"there is no program {path!r} that can be run" in fault
 
 
-async def test_a_flood_of_words_is_cut_and_costs_no_memory(write: Write) -> None:
+async def test_a_flood_of_output_is_cut_and_takes_no_memory(write: Write) -> None:
     flood = write("/bin/sh", "head -c 20000000 /dev/zero | tr '\\0' x >&2; exit 2")
     decision, _ = await ask([flood])
     assert isinstance(decision, Deny)
     assert len(decision.reason) < 5_000
 
 
-async def test_a_program_gets_to_know_no_secret_that_is_not_declared(
+async def test_a_program_gets_declared_variables_only(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
@@ -419,7 +419,7 @@ async def test_a_stop_ends_the_hook_that_a_run_waits_for(write: Write, tmp_path:
             assert alive(mark) == []
 
 
-async def test_a_hook_within_the_reach_of_tools_is_refused(write: Write, tmp_path: Path) -> None:
+async def test_a_hook_inside_the_workspace_is_refused(write: Write, tmp_path: Path) -> None:
     script = Path(write("/bin/sh", "exit 0"))
     async with motet.open_host(workspace=tmp_path) as host:
         for argv in ([str(script)], ["/bin/sh", str(script)]):

@@ -1,4 +1,4 @@
-"""Registering hooks: what matches, in which order, and what is refused."""
+"""Registering hooks: patterns, order, and refused ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_lower_priority_comes_first_and_equals_keep_their_order() -> None:
     assert [gate.name for gate in hooks.at("before_tool", "any")] == ["a", "b", "c", "d"]
 
 
-def test_gates_block_and_observers_continue_unless_told_otherwise() -> None:
+def test_gates_block_and_observers_continue_by_default() -> None:
     hooks = HookSet()
     hooks.add("before_tool", allow)
     hooks.add("before_tool", allow, on_error="continue")
@@ -52,7 +52,7 @@ def test_gates_block_and_observers_continue_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_fail_open_is_the_same_switch_as_on_error(point: Point) -> None:
+def test_fail_open_is_another_name_of_on_error(point: Point) -> None:
     rule = POINTS[point]
     hooks = HookSet()
     hooks.add(point, allow)

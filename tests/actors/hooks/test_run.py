@@ -1,4 +1,4 @@
-"""Promises of a run to its hooks beside their decisions: what is shown, counted, stored."""
+"""The hooks of a run, besides their decisions: events, counts, storage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_replaced_request_is_what_the_model_gets() -> None:
     assert [request.system for request in happened.model.requests] == ["Be kind."] * 2
 
 
-async def test_what_a_refused_answer_cost_is_counted() -> None:
+async def test_the_cost_of_a_refused_answer_is_counted() -> None:
     happened = await turn("before_output", returning(Deny("secret")))
     assert happened.result.usage.total_tokens == 30
 
@@ -44,8 +44,8 @@ async def test_usage_is_not_for_hooks_to_change() -> None:
 
 
 @pytest.mark.parametrize("point", ["before_output", "after_model"])
-async def test_an_answer_that_may_be_refused_is_not_streamed_before(point: Point) -> None:
-    """Neither as parts nor as a message: nobody has read what is then withheld."""
+async def test_an_answer_that_may_be_refused_is_not_streamed(point: Point) -> None:
+    """Neither as parts nor as a message: a client must not read a text that is then withheld."""
     happened = await turn(point, returning(Abort("secret")), "block")
     shown = [e for e in happened.seen if isinstance(e, events.TextDelta)]
     assert shown == []
@@ -115,7 +115,7 @@ async def test_a_session_starts_and_ends_once_around_its_runs() -> None:
     assert seen == ["SessionStart", "RunEnd", "RunEnd", "SessionEnd"]
 
 
-async def test_a_failure_and_a_warning_are_shown_to_those_who_watch() -> None:
+async def test_observers_see_failures_and_warnings() -> None:
     seen: list[object] = []
     agent = motet.Agent("a", model=Scripted())
 
@@ -133,7 +133,7 @@ async def test_a_failure_and_a_warning_are_shown_to_those_who_watch() -> None:
     assert [e.kind for e in seen if isinstance(e, motet.RunError)] == ["Internal"]
 
 
-async def test_a_hook_at_warnings_that_fails_does_not_warn_itself_for_ever() -> None:
+async def test_a_failing_hook_at_warnings_does_not_loop() -> None:
     happened = await turn("warning", raising)
     assert happened.outcome == WENT_ON
     agent = motet.Agent("a", model=Scripted(say("hi")))
@@ -144,7 +144,7 @@ async def test_a_hook_at_warnings_that_fails_does_not_warn_itself_for_ever() -> 
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-async def test_without_a_hooks_actor_what_blocks_is_blocked(
+async def test_without_a_hooks_actor_blocking_gates_block(
     end: Literal["stopped", "killed"],
 ) -> None:
     agent = motet.Agent("a", model=Scripted(say("hi")))
@@ -177,7 +177,7 @@ async def test_after_a_crash_no_input_is_in_the_history_that_its_gates_did_not_l
         return Replace("censored")
 
     async def crashed(copy: str) -> list[str]:
-        """What another host finds on the state as it is now."""
+        """The state as another host finds it now."""
         shutil.copytree(tmp_path / "state", tmp_path / copy)
         async with motet.open_host(tmp_path / copy) as host:
             return [getattr(row.row, "text", "") for row in await host.history("s")]

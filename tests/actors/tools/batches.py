@@ -18,7 +18,7 @@ Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
 
 @attrs.define
 class Watched:
-    """Notes the calls of a batch as they begin and end; asks for one by its index as the run."""
+    """Notes the calls of a batch as they begin and end; the run id of a request is its index."""
 
     calls: Sequence[Call]
     agent: str = "agent"
@@ -63,7 +63,7 @@ class Answers(Actor[ExecuteCall]):
 
 @asynccontextmanager
 async def answering(execute: Execute) -> AsyncGenerator[ActorRef[ExecuteCall]]:
-    """What a batch asks, with a function for all calls."""
+    """An actor that answers the calls of a batch by one function."""
     async with open_system() as system:
         yield await system.start(lambda: Answers(execute), name="tools")
 

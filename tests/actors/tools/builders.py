@@ -21,7 +21,7 @@ from motet.runtime import ActorRef, open_system
 
 @attrs.define
 class Opened:
-    """A running result store. ``now`` is its clock, in Unix seconds."""
+    """A running result store. ``now``: its clock, in Unix seconds."""
 
     store: ActorRef[ResultProtocol]
     database: ActorRef[Transact]

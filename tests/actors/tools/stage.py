@@ -49,7 +49,7 @@ class Told:
 
 
 class Memory:
-    """A reporter that keeps what it was given; ``broken`` makes it fail like a full disk."""
+    """A reporter that keeps its reports; ``broken`` makes it fail like a full disk."""
 
     def __init__(self) -> None:
         self.errors: list[tuple[str, object, str]] = []

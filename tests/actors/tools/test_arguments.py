@@ -1,4 +1,4 @@
-"""Raw argument text to valid arguments: mended where the intent is clear, else all named."""
+"""Arguments from raw text: repaired where the intent is clear, else refused with all problems."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_no_arguments_come_in_several_spellings(text: str) -> None:
         ({"anything": '["a"]'}, {"anything": '["a"]'}),
     ],
 )
-def test_a_near_miss_is_mended_and_a_fit_is_left_alone(sent: JsonObject, meant: JsonObject) -> None:
+def test_a_near_miss_is_repaired_and_a_valid_value_unchanged(
+    sent: JsonObject, meant: JsonObject
+) -> None:
     assert ARGUMENTS.parse(json.dumps({"unit": "u", **sent})) == {"unit": "u", **meant}
 
 
@@ -92,7 +94,7 @@ def test_an_object_quoted_as_a_string_is_unquoted() -> None:
     assert ARGUMENTS.parse(json.dumps(json.dumps({"unit": "u"}))) == {"unit": "u"}
 
 
-def test_a_replacement_by_a_gate_is_not_mended() -> None:
+def test_a_replacement_by_a_gate_is_not_repaired() -> None:
     with pytest.raises(ArgumentError, match="limit: Expected `int`, got `str`"):
         ARGUMENTS.check({"unit": "u", "limit": "7"}, strict=True)
 
@@ -129,7 +131,7 @@ def test_every_problem_is_named_at_once_with_what_was_expected() -> None:
         ('"hello"', "Expecting value at character 0, just before 'hello'"),
     ],
 )
-def test_broken_json_is_told_with_its_place(text: str, said: str) -> None:
+def test_broken_json_is_reported_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         ARGUMENTS.parse(text)
     assert said in str(caught.value)
@@ -142,14 +144,14 @@ class Touchy(msgspec.Struct):
         raise KeyError("touchy")
 
 
-def test_what_a_users_own_type_raises_is_a_problem_of_the_argument() -> None:
+def test_an_exception_of_a_users_own_type_is_a_problem_of_the_argument() -> None:
     def take(touchy: Touchy) -> None: ...
 
     with pytest.raises(ArgumentError, match="touchy: 'touchy'"):
         tool(take).accepts.parse('{"touchy": {"x": 1}}')
 
 
-def test_a_foreign_schema_is_checked_as_far_as_its_simple_types_go() -> None:
+def test_a_foreign_schema_is_checked_by_its_simple_types() -> None:
     sent: JsonObject = {"count": "2", "size": None, "names": ["a"], "options": {"deep": 1}}
     accepted = FOREIGN.parse(json.dumps({**sent, "exotic": [1], "broken": "(", "more": 1}))
     assert accepted == {**sent, "count": 2, "exotic": [1], "broken": "(", "more": 1}
@@ -191,7 +193,7 @@ def test_any_json_value_is_accepted_or_refused_as_an_argument_error(
 def test_any_text_is_accepted_or_refused_as_an_argument_error(
     arguments: Arguments, text: str
 ) -> None:
-    """Law: the same for text that need not be JSON, lone surrogates included."""
+    """Law: the same for any text, lone surrogates included."""
     with suppress(ArgumentError):
         arguments.parse(text)
 
@@ -223,6 +225,6 @@ VALID: dict[str, st.SearchStrategy[object]] = {
 
 
 @given(st.fixed_dictionaries({"unit": st.text()}, optional=VALID))
-def test_valid_arguments_come_through_as_they_were_sent(value: JsonObject) -> None:
+def test_valid_arguments_are_unchanged(value: JsonObject) -> None:
     """Law: parse(dumps(x)) = x for x that fits the schema."""
     assert ARGUMENTS.parse(json.dumps(value)) == value

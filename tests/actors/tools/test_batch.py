@@ -1,4 +1,4 @@
-"""Several calls of one answer: side by side or in order, and what is known when they are cut."""
+"""Several calls of one answer: in parallel or in order, and their record after a cancellation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def outcomes(record: list[CallResult]) -> list[str]:
 
 
 class Bench:
-    """Calls that wait until they are let go, and an account of how many run."""
+    """Calls that wait for a test to release them, and the number that run."""
 
     def __init__(self) -> None:
         self.gates = [trio.Event() for _ in CALLS]
@@ -55,7 +55,7 @@ async def test_at_most_limit_calls_run_at_once_and_start_in_call_order() -> None
     assert watched.ended == watched.told == [1, 2, 3, 0]
 
 
-async def test_the_end_of_a_call_is_told_when_it_ends() -> None:
+async def test_the_end_of_a_call_is_published_when_it_ends() -> None:
     bench, watched = Bench(), Watched(CALLS)
     async with answering(bench.execute) as tools, trio.open_nursery() as nursery:
         nursery.start_soon(lambda: run_batch(CALLS, tools, limit=8, watched=watched))
@@ -76,7 +76,7 @@ async def test_a_serial_batch_runs_one_call_after_the_other() -> None:
     assert [result.text for result in results] == ["text 0", "text 1", "text 2", "text 3"]
 
 
-async def test_an_exception_of_one_call_is_its_own_result() -> None:
+async def test_an_exception_of_one_call_settles_that_call_only() -> None:
     async def execute(index: int, call: Call) -> CallResult:
         if index == 1:
             raise ConnectionError("the executor is gone")
@@ -88,7 +88,7 @@ async def test_an_exception_of_one_call_is_its_own_result() -> None:
     assert "the executor is gone" in results[1].text
 
 
-async def test_a_call_that_cannot_begin_has_a_result_too() -> None:
+async def test_a_call_that_cannot_begin_has_a_result() -> None:
     class Clumsy(Watched):
         async def begin(self, index: int) -> ExecuteCall:
             if index == 1:
@@ -103,7 +103,7 @@ async def test_a_call_that_cannot_begin_has_a_result_too() -> None:
     assert outcomes(results) == ["done", "unknown", "done", "done"]
 
 
-async def test_a_result_that_is_known_is_not_asked_for() -> None:
+async def test_a_known_result_is_not_asked_for() -> None:
     class Resumed(Watched):
         async def begin(self, index: int) -> ExecuteCall | CallResult:  # type: ignore[override]
             known = CallResult(CALLS[index].id, "work", "from before")
@@ -118,8 +118,8 @@ async def test_a_result_that_is_known_is_not_asked_for() -> None:
     assert [result.text for result in results] == texts
 
 
-async def test_a_call_whose_turn_comes_while_another_runs_begins_when_that_is_told() -> None:
-    """As one does that waits for a person: those behind it come forward."""
+async def test_look_again_begins_a_call_whose_turn_has_come() -> None:
+    """Like a call that waits for a person, and lets the next ones begin."""
 
     bench, watched, allowed = Bench(), Watched(CALLS), 0
     async with answering(bench.execute) as tools, trio.open_nursery() as nursery:
@@ -138,7 +138,7 @@ async def test_a_call_whose_turn_comes_while_another_runs_begins_when_that_is_to
 
 
 @pytest.mark.parametrize("serial", [False, True])
-async def test_a_cancelled_batch_says_of_every_call_how_far_it_came(serial: bool) -> None:
+async def test_a_cancelled_batch_records_the_progress_of_every_call(serial: bool) -> None:
     bench, record, watched = Bench(), list[CallResult](), Watched(CALLS)
     bench.gates[0].set()
     limit = 1 if serial else 2

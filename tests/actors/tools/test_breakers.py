@@ -95,7 +95,7 @@ def test_delays_lie_between_their_bounds(opens: int, chance: float) -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Law: whatever calls start and end in whatever order, the rules of the module hold."""
+    """Law: the rules of the module hold for calls that start and end in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 def flaky(log: list[str]) -> Tool:
-    """Fails for as long as the log says so; writes each run into it."""
+    """Fails as the log says, and records each call in it."""
 
     async def flaky() -> str:
         log.append("ran")
@@ -163,7 +163,7 @@ async def fail(stage: Stage, times: int) -> None:
         assert (await stage.call("flaky")).outcome == "failed"
 
 
-async def test_the_fifth_failure_in_a_row_takes_a_tool_out_and_says_so(
+async def test_the_fifth_failure_in_a_row_takes_a_tool_out_with_a_warning(
     autojump_clock: MockClock,
 ) -> None:
     log = ["down"]
@@ -202,7 +202,7 @@ async def test_one_probe_at_a_time_and_two_successes_put_it_back(
 
 
 @pytest.mark.parametrize("cause", ["retry", "arguments", "gate"])
-async def test_what_says_nothing_of_the_tool_does_not_count(cause: str) -> None:
+async def test_an_attempt_without_a_verdict_does_not_count(cause: str) -> None:
     async def picky(x: int) -> str:
         raise ToolRetry(f"not {x}: ask for another one")
 
@@ -219,7 +219,7 @@ async def test_what_says_nothing_of_the_tool_does_not_count(cause: str) -> None:
         assert stage.breakers.taken_out(AGENT) == {}
 
 
-async def test_a_cancelled_probe_gives_its_place_back(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_probe_frees_its_place(autojump_clock: MockClock) -> None:
     log = ["down"]
 
     async def hang_or_fail() -> str:

@@ -62,7 +62,9 @@ def test_a_tool_that_runs_beside_no_other_makes_a_batch_serial(catalog: ToolCata
     assert catalog.in_order("helper", [Call("1", "read_file"), Call("2", "lonely")])
 
 
-def test_what_a_source_provides_is_there_at_once_for_all_who_name_it(catalog: ToolCatalog) -> None:
+def test_the_tools_of_a_source_are_available_at_once_to_all_agents_that_name_it(
+    catalog: ToolCatalog,
+) -> None:
     catalog.declare(["mcp:git"])
     catalog.put("helper", [named("read_file")], ["mcp:git"])
     kinds = catalog.kinds("helper")

@@ -41,7 +41,7 @@ def test_two_names_of_one_option_are_refused() -> None:
         motet.tool(approval=True, needs_approval=False)
 
 
-def test_an_unknown_option_is_named_with_those_there_are() -> None:
+def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     wrong: dict[str, Any] = {"time_out": 5}
     with pytest.raises(TypeError, match="no option 'time_out'; there are timeout, max_output"):
         motet.tool(**wrong)
@@ -49,7 +49,7 @@ def test_an_unknown_option_is_named_with_those_there_are() -> None:
         motet.Agent("a").tool(**wrong)
 
 
-def test_a_tool_is_read_in_parallel_and_not_approved_unless_it_says_so() -> None:
+def test_by_default_a_tool_reads_runs_in_parallel_and_needs_no_approval() -> None:
     @motet.tool
     def plain() -> None: ...
 
@@ -61,7 +61,7 @@ def test_a_tool_is_read_in_parallel_and_not_approved_unless_it_says_so() -> None
     )
 
 
-def test_names_from_elsewhere_are_the_same_things() -> None:
+def test_the_names_of_other_frameworks_are_aliases() -> None:
     assert motet.ModelRetry is motet.ToolRetry
     assert motet.UsageLimits is motet.Limits
 
@@ -85,7 +85,7 @@ async def events_of(agent: motet.Agent[None]) -> list[AnyEvent]:
     return seen
 
 
-async def test_people_are_told_of_progress_also_from_a_thread_and_the_model_is_not() -> None:
+async def test_progress_reaches_people_also_from_a_thread_and_not_the_model() -> None:
     model = Scripted(call(("near", {}), ("far", {})), say("done"))
     agent = motet.Agent("a", model=model)
 
@@ -108,7 +108,7 @@ async def test_people_are_told_of_progress_also_from_a_thread_and_the_model_is_n
     assert "in a thread" not in str(model.requests[-1])
 
 
-async def test_a_result_that_was_cut_says_where_the_whole_is() -> None:
+async def test_a_cut_result_names_the_id_of_the_whole() -> None:
     agent = motet.Agent("a", model=Scripted(call(("much", {}), ("little", {})), say("done")))
 
     @agent.tool

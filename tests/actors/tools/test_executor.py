@@ -49,7 +49,7 @@ async def test_a_tool_finds_its_context() -> None:
         assert (await stage.call("who")).text == "helper call_who local hello"
 
 
-async def test_an_unknown_tool_is_answered_with_the_names_there_are() -> None:
+async def test_an_unknown_tool_is_answered_with_the_known_names() -> None:
     async with on_stage(add, hang) as stage:
         result = await stage.call("ad")
         assert (result.outcome, result.kind) == ("failed", "not_found")
@@ -70,7 +70,7 @@ async def test_wrong_arguments_are_all_named_and_not_stored() -> None:
         assert stage.memory.errors == []
 
 
-async def test_an_exception_is_stored_whole_and_told_short() -> None:
+async def test_an_exception_is_stored_whole_and_summarised_for_the_model() -> None:
     error = ValueError("no such unit")
     async with on_stage(failing(error)) as stage:
         result = await stage.call("fail")
@@ -79,7 +79,7 @@ async def test_an_exception_is_stored_whole_and_told_short() -> None:
         assert stage.memory.errors == [("fail", error, "")]
 
 
-async def test_a_retry_message_goes_to_the_model_as_it_is() -> None:
+async def test_a_retry_message_reaches_the_model_unchanged() -> None:
     async with on_stage(failing(ToolRetry("try list_units"))) as stage:
         result = await stage.call("fail")
         assert (result.outcome, result.text, result.error_id) == ("failed", "try list_units", None)
@@ -96,7 +96,7 @@ async def test_a_failure_with_structure_is_stored_with_it() -> None:
         ]
 
 
-async def test_an_error_from_a_tools_own_nursery_is_told_without_its_group() -> None:
+async def test_an_error_from_a_tools_own_nursery_is_reported_without_its_group() -> None:
     @tool
     async def group() -> None:
         async with trio.open_nursery() as nursery:
@@ -136,7 +136,7 @@ async def test_a_broken_error_store_costs_the_id_and_nothing_else() -> None:
         assert len(result.text) <= 500
 
 
-async def test_long_output_is_cut_and_strange_output_named() -> None:
+async def test_long_output_is_cut_and_unreadable_output_reported() -> None:
     @tool(max_output=5)
     def long() -> str:
         return "abcdefgh"
@@ -199,7 +199,7 @@ def gate(decision: Decision) -> HookSet:
         ),
     ],
 )
-async def test_a_gate_that_does_not_allow_is_told_to_the_model(
+async def test_the_refusal_of_a_gate_is_the_result_for_the_model(
     decision: Decision, text: str
 ) -> None:
     async with on_stage(failing(AssertionError("must not run")), hooks=gate(decision)) as stage:

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a JSON value, in one list."""
+"""All problems of a JSON value, in one list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRONG: JsonObject = {
 }
 
 
-def test_all_of_them_are_named_with_their_places() -> None:
+def test_all_problems_have_their_paths() -> None:
     found = problems(WRONG, TICKET)
     assert [problem.partition(":")[0] for problem in found] == [
         "severity",
@@ -64,12 +64,12 @@ def test_all_of_them_are_named_with_their_places() -> None:
         ("x", {"allOf": [{"type": "string"}, {"minLength": 2}]}, "the answer: it has 1 characters"),
     ],
 )
-def test_each_word_of_a_schema_is_minded(value: object, schema: JsonObject, said: str) -> None:
+def test_each_keyword_of_a_schema_is_checked(value: object, schema: JsonObject, said: str) -> None:
     (found,) = problems(value, schema)
     assert found.startswith(said)
 
 
-def test_of_several_forms_the_nearest_one_is_told() -> None:
+def test_the_problems_are_those_of_the_nearest_choice() -> None:
     bug: JsonObject = {
         "type": "object",
         "properties": {"type": {"enum": ["bug"]}, "at": {"type": "string"}},
@@ -98,7 +98,7 @@ def test_of_several_forms_the_nearest_one_is_told() -> None:
         ("x", {"$ref": "#/$defs/missing"}),
     ],
 )
-def test_what_would_be_taken_or_is_not_said_is_no_problem(
+def test_values_that_would_be_repaired_and_unknown_keywords_are_no_problems(
     value: object, schema: JsonObject
 ) -> None:
     assert problems(value, schema) == ()
@@ -134,7 +134,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_value_is_looked_at_without_an_error(value: object) -> None:
+def test_any_value_is_checked_without_an_error(value: object) -> None:
     """Law: each problem is one line of text, whatever the value is."""
     for problem in problems(value, {"properties": {"due": TICKET}, **TICKET}):
         assert problem

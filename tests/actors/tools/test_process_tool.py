@@ -55,12 +55,12 @@ async def test_a_coroutine_function_has_a_loop_of_its_own() -> None:
     assert await called(in_process.later, text="hi") == "HI"
 
 
-async def test_a_thread_that_is_left_behind_keeps_nothing() -> None:
+async def test_a_thread_left_behind_does_not_keep_the_process() -> None:
     with trio.fail_after(20):
         assert await called(in_process.linger) == "done"
 
 
-async def test_what_it_raises_is_raised() -> None:
+async def test_exceptions_of_the_function_are_raised() -> None:
     with pytest.raises(ToolRetry, match="try list_units"):
         await called(in_process.fail, how="retry")
     with pytest.raises(ToolDenied, match="not you"):
@@ -94,7 +94,7 @@ async def test_a_failure_keeps_its_type_its_traceback_and_its_output(
         assert "in fail" in str(whole["traceback"])
 
 
-async def test_a_result_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REPLY", 1 << 20)
     with pytest.raises(ToolFailure, match="more than 1 MiB"):
         await called(in_process.fail, how=str(3 << 20))
@@ -125,7 +125,7 @@ of_the_program.__module__ = "__main__"
         (with_context, "a Context does not reach another process"),
     ],
 )
-def test_what_a_process_could_not_find_or_call_is_refused(
+def test_a_function_that_a_process_could_not_find_or_call_is_refused(
     fn: Callable[..., object], said: str
 ) -> None:
     with pytest.raises(TypeError, match=said):
@@ -136,7 +136,7 @@ def test_what_a_process_could_not_find_or_call_is_refused(
 async def test_ending_a_call_ends_its_process_and_all_below(
     ending: str, mock_clock: MockClock
 ) -> None:
-    """G2: the child's children too, one of which has left its session."""
+    """G2: its descendants too, one of which has left the session."""
     mock_clock.rate = 1
     mark = marked()
     model = Scripted(call(("sleep", {"mark": mark})), say("back"))
@@ -171,7 +171,7 @@ agent.run_sync("go")
 """
 
 
-async def test_a_killed_host_leaves_none() -> None:
+async def test_a_killed_host_leaves_no_server() -> None:
     mark = marked()
     host = subprocess.Popen([sys.executable, "-c", HOST, mark])
     try:

@@ -77,7 +77,9 @@ async def test_a_result_at_the_limit_stays_as_it_is(location: Location) -> None:
         assert await opened.ids_on_disk() == set()
 
 
-async def test_a_larger_one_is_stored_and_its_head_says_how_to_go_on(location: Location) -> None:
+async def test_a_larger_result_is_stored_and_its_head_says_how_to_read_on(
+    location: Location,
+) -> None:
     text = "".join(f"line {n}\n" for n in range(3000))
     async with open_results(location) as opened:
         result = await shown(opened, text)
@@ -95,7 +97,7 @@ async def test_a_larger_one_is_stored_and_its_head_says_how_to_go_on(location: L
         assert await read_all(opened, result.result_id) == text
 
 
-async def test_a_tool_that_shows_little_shows_the_beginning_of_a_long_line(
+async def test_a_small_limit_shows_the_beginning_of_a_long_line(
     location: Location,
 ) -> None:
     async with open_results(location) as opened:
@@ -155,7 +157,7 @@ async def test_without_a_store_the_text_is_cut_and_says_so() -> None:
     assert (await shown(None, b"abc")).text == omitted(b"abc")
 
 
-async def test_a_store_that_fails_costs_the_rest_and_not_the_run(location: Location) -> None:
+async def test_a_failing_store_loses_the_rest_and_not_the_run(location: Location) -> None:
     async with open_results(location, max_bytes=100) as opened:
         result = await shown(opened, "x" * 20_000)
     assert result.result_id is None
@@ -177,7 +179,7 @@ async def test_a_value_that_cannot_be_read_is_still_a_text() -> None:
     assert (await shown(None, {"p": Path("/x"), "n": None})).text == '{"p": "/x", "n": null}'
 
 
-async def test_pages_that_cannot_be_are_refused_with_a_code(location: Location) -> None:
+async def test_impossible_pages_are_refused_with_a_code(location: Location) -> None:
     async with open_results(location) as opened:
         info = await opened.put("a\nb\nc")
         wrong: list[tuple[str, tuple[object, ...]]] = [
@@ -234,7 +236,7 @@ PARTS = st.text(max_size=30) | st.sampled_from(["\n" * 50, "x" * 9000, "日" * 4
 @given(st.lists(PARTS, max_size=10), st.sampled_from(["\n", " "]), st.sampled_from([None, 1000]))
 @settings(max_examples=40)
 def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int | None) -> None:
-    """Law: what is shown fits the limit, and head and pages together give the whole text."""
+    """Law: the shown text fits the limit, and head and pages together are the whole text."""
 
     async def check(text: str) -> None:
         with Location.memory() as location:
@@ -260,7 +262,7 @@ def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int |
         (float("nan"), "null"),
     ],
 )
-async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, text: str) -> None:
+async def test_any_value_has_a_text_that_can_be_stored(value: object, text: str) -> None:
     assert (await shown(None, value)).text == text
 
 
@@ -276,10 +278,8 @@ async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, te
     | st.binary(max_size=3),
     st.integers(0, 120),
 )
-def test_a_text_that_needs_nothing_done_is_given_as_by_the_whole_work(
-    value: object, limit: int
-) -> None:
-    """Law: what is given at once is what would be given; a text that fits always is."""
+def test_the_short_cut_gives_the_same_text_as_the_full_rule(value: object, limit: int) -> None:
+    """Law: the short cut gives the same text as the rule; a text that fits always takes it."""
 
     read = readable(value)
 
@@ -314,14 +314,14 @@ def test_an_array_is_paged_by_its_items_one_a_line() -> None:
     assert (last.returned, last.has_more) == (50, False)
 
 
-def test_numbers_of_any_size_stay_as_they_were_written() -> None:
+def test_numbers_of_any_size_are_unchanged() -> None:
     assert units("[1e400, 12345678901234567890123, 1.10]", "json") == [
         "1e400\n", "12345678901234567890123\n", "1.10\n"
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1", "[1] x", " x", '"["', "[" * 5000])
-def test_what_is_no_array_is_text(text: str) -> None:
+def test_anything_but_an_array_is_paged_as_text(text: str) -> None:
     assert not is_array(text)
 
 
@@ -428,20 +428,20 @@ def test_text_that_only_looks_long_stays(text: str) -> None:
 
 @given(st.binary(min_size=2_000, max_size=3_000), st.integers(0, 2**32))
 def test_no_long_run_of_a_files_bytes_is_left(data: bytes, seed: int) -> None:
-    """Law: encoded bytes that are as mixed as files are leave nothing of themselves."""
+    """Law: encoded bytes as mixed as those of files are replaced completely."""
     mixed = bytes(a ^ b for a, b in zip(data, noise(len(data), seed), strict=True))
     cleaned = text_without_binary(f"a\n{b64encode(mixed).decode()}\nb", omitted)
     assert cleaned == f"a\n{omitted(mixed)}\nb"
 
 
 @given(st.lists(st.text(max_size=200), max_size=6).map(" ".join))
-def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     """Law: text with words shorter than a run never changes."""
     assert text_without_binary(text, omitted) == text
 
 
 def test_hostile_text_takes_linear_time() -> None:
-    """Half a million characters that nearly match: a search that starts over would not end."""
+    """Half a million characters that nearly match: a search with backtracking would not end."""
     for hostile in ("A" * 60 + "\n", "data:", "data:a/b;a=b;", "A-", "Aa0"):
         text_without_binary(hostile * (500_000 // len(hostile)) + ";base64,", omitted)
     assert encoded(100_000) not in text_without_binary(encoded(100_000) * 3, omitted)

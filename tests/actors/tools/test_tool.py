@@ -49,7 +49,7 @@ async def read_log(
     return f"{ctx.deps['greeting']} {unit} {limit}"
 
 
-def test_the_hints_and_the_docstring_are_what_the_model_is_told() -> None:
+def test_the_hints_and_the_docstring_describe_the_tool() -> None:
     made = tool(read_log)
     parameters: JsonObject = {
         "type": "object",
@@ -124,7 +124,7 @@ def test_a_nested_type_is_described_in_place() -> None:
     }
 
 
-def test_a_type_that_holds_itself_keeps_a_definition_its_reference_points_to() -> None:
+def test_a_recursive_type_keeps_its_definition() -> None:
     def plant(tree: Tree) -> None: ...
 
     parameters = tool(plant).parameters
@@ -152,7 +152,7 @@ def test_text_and_number_limits_reach_the_model_and_the_check() -> None:
     }
 
 
-async def test_the_context_is_injected_and_defaults_are_left_to_python() -> None:
+async def test_the_context_is_injected_and_python_fills_in_defaults() -> None:
     assert await tool(read_log).run(CONTEXT, {"unit": "ssh"}) == "hello ssh 50"
 
 
@@ -224,7 +224,7 @@ REFUSED: list[tuple[Callable[..., object], str]] = [
 
 
 @pytest.mark.parametrize(("fn", "said"), REFUSED)
-def test_what_cannot_be_described_is_refused_when_the_tool_is_made(
+def test_an_indescribable_parameter_is_refused_when_the_tool_is_made(
     fn: Callable[..., object], said: str
 ) -> None:
     with pytest.raises(TypeError, match=said):
@@ -232,7 +232,7 @@ def test_what_cannot_be_described_is_refused_when_the_tool_is_made(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "größe", "x" * 65, "a.b"])
-def test_a_name_providers_do_not_take_is_refused(name: str) -> None:
+def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
     run = tool(read_log).run
     with pytest.raises(TypeError, match="1 to 64 letters"):
         Tool(name=name, description="", parameters={}, run=run)
@@ -245,7 +245,7 @@ def test_a_limit_that_allows_nothing_is_refused(limit: dict[str, float]) -> None
 
 
 class Celsius:
-    """A type of the program's own, which nobody can describe but its annotation."""
+    """A type of the program's own, described by its annotation only."""
 
 
 def test_a_type_of_ones_own_is_described_by_its_annotation() -> None:
@@ -256,7 +256,7 @@ def test_a_type_of_ones_own_is_described_by_its_annotation() -> None:
 
 
 class Blocking:
-    """A function that a test lets go of."""
+    """A function that blocks until a test releases it."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -294,7 +294,7 @@ async def test_a_cancelled_call_waits_until_its_function_has_returned() -> None:
     assert returned
 
 
-async def test_a_stop_names_what_holds_it_up_and_where() -> None:
+async def test_a_stop_names_the_functions_it_waits_for() -> None:
     """G2: never silently."""
     work = Blocking()
     model = Scripted(call(("grind", {})), say("done"))

@@ -1,4 +1,4 @@
-"""The types that arguments may have: each is told as a schema, accepted, and given as it is."""
+"""The types of arguments: each has a schema, is accepted, and reaches the function."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ SENT: list[tuple[object, object, object]] = [
 
 
 def tool_of(kind: object) -> tuple[Tool, list[object]]:
-    """A tool with one parameter of this type, and what it is called with."""
+    """A tool with one parameter of this type, and the list of its calls."""
     seen: list[object] = []
 
     async def take(value: object) -> None:
@@ -139,7 +139,7 @@ async def test_a_value_fits_its_schema_and_arrives_as_its_type(
 
 
 @pytest.mark.parametrize(("kind", "sent", "meant"), SENT, ids=[str(one[0])[-40:] for one in SENT])
-def test_what_was_accepted_is_json_and_a_quoted_container_is_unquoted(
+def test_accepted_arguments_are_json_and_a_quoted_container_is_unquoted(
     kind: object, sent: object, meant: object
 ) -> None:
     del meant
@@ -150,7 +150,7 @@ def test_what_was_accepted_is_json_and_a_quoted_container_is_unquoted(
         assert accepts.parse(json.dumps({"value": json.dumps(sent)})) == args
 
 
-def test_all_that_a_model_of_pydantic_finds_wrong_is_told_at_once() -> None:
+def test_all_problems_of_a_pydantic_model_are_reported_at_once() -> None:
     accepts = tool_of(list[Person])[0].accepts
     wrong = [{"name": 1, "born": "never", "homes": [{"street": "", "zipCode": 7}]}]
     with pytest.raises(ArgumentError) as caught:
@@ -166,7 +166,7 @@ def test_all_that_a_model_of_pydantic_finds_wrong_is_told_at_once() -> None:
     assert "pydantic.dev" not in str(caught.value)
 
 
-def test_constraints_of_others_are_told_and_checked() -> None:
+def test_constraints_of_other_libraries_are_described_and_checked() -> None:
     async def take(
         count: Annotated[int, annotated_types.Interval(ge=1, lt=9)],
         words: list[Annotated[str, pydantic.Field(max_length=3, pattern="^[a-z]+$")]],
@@ -192,7 +192,7 @@ def test_constraints_of_others_are_told_and_checked() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_a_field_as_a_default_is_refused_with_what_to_do() -> None:
+def test_a_field_as_a_default_is_refused_with_a_remedy() -> None:
     async def take(count: int = pydantic.Field(5, ge=1)) -> None:
         del count
 
@@ -254,7 +254,7 @@ LIKELY = st.sampled_from([sent for _, sent, _ in SENT]) | JSON
 
 @given(KINDS, LIKELY)
 def test_a_schema_accepts_what_was_accepted(kind: str, value: object) -> None:
-    """Law: arguments that passed the check are valid by the schema that the model was told."""
+    """Law: arguments that passed the check are valid by the schema for the model."""
     made = MADE[kind]
     with suppress(ArgumentError):
         args = made.accepts.parse(json.dumps({"value": value}))
@@ -264,7 +264,7 @@ def test_a_schema_accepts_what_was_accepted(kind: str, value: object) -> None:
         made.accepts.typed(args)
 
 
-def test_all_that_is_wrong_inside_of_one_argument_is_told_at_once() -> None:
+def test_all_problems_of_one_argument_are_reported_at_once() -> None:
     accepts = tool_of(Box)[0].accepts
     wrong: JsonObject = {"corner": {"x": "many", "y": []}, "size": 1.5, "tags": ["a", 2]}
     with pytest.raises(ArgumentError) as caught:

@@ -1,4 +1,4 @@
-"""A workspace, a way to call a tool in it, and whether this machine can confine a command."""
+"""Fixtures: a workspace, calls of tools in it, and a check for the sandbox."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def context(workspace: Path) -> Context[object]:
 
 @pytest.fixture
 def call(context: Context[object]) -> Call:
-    """Calls a tool as the executor does; its result as text."""
+    """Calls a tool like the executor; its result as text."""
 
     async def call(tool: Tool, **arguments: object) -> str:
         return str(await tool.run(context, tool.accepts.check(dict(arguments))))
@@ -59,6 +59,6 @@ def why_no_sandbox() -> str:
 
 @pytest.fixture
 def sandbox(why_no_sandbox: str) -> None:
-    """For tests that need bubblewrap. Where nothing may be left out, its absence is a failure."""
+    """For tests that need bubblewrap. Where no test may be skipped, its absence is a failure."""
     if why_no_sandbox:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(why_no_sandbox)

@@ -34,12 +34,12 @@ class TestReading:
         (workspace / "a.txt").write_bytes(b"one\r\ntwo \xff\nthree")
         assert await call(READ, path="a.txt") == "one\r\ntwo \ufffd\nthree"
 
-    async def test_a_part_says_how_to_go_on(self, call: Call, workspace: Path) -> None:
+    async def test_a_part_of_a_file_says_how_to_read_on(self, call: Call, workspace: Path) -> None:
         (workspace / "a.txt").write_text(lines(10))
         text = await call(READ, path="a.txt", offset=3, limit=2)
         assert text.startswith("line 3\nline 4\n[lines 3 to 4; go on with offset=5;")
 
-    async def test_the_last_part_says_nothing_more(self, call: Call, workspace: Path) -> None:
+    async def test_the_last_part_has_no_note(self, call: Call, workspace: Path) -> None:
         (workspace / "a.txt").write_text(lines(10))
         assert await call(READ, path="a.txt", offset=9, limit=2) == "line 9\nline 10\n"
 
@@ -56,13 +56,13 @@ class TestReading:
             offset = int(note.partition("offset=")[2].partition(";")[0])
         assert seen + page == lines(9000)
 
-    async def test_an_endless_line_is_cut_and_said_so(self, call: Call, workspace: Path) -> None:
+    async def test_an_endless_line_is_cut_with_a_note(self, call: Call, workspace: Path) -> None:
         (workspace / "a.txt").write_text("first\n" + "é" * 3_000_000)
         text = await call(READ, path="a.txt", offset=2)
         assert text.count("é") == MAX_CHARS
         assert text.endswith("characters; the file has 6,000,006 bytes]")
 
-    async def test_a_sparse_giant_is_told_to_be_binary(self, call: Call, workspace: Path) -> None:
+    async def test_a_huge_sparse_file_is_binary(self, call: Call, workspace: Path) -> None:
         with (workspace / "big.bin").open("wb") as file:
             file.truncate(1 << 40)
         with pytest.raises(ToolFailure, match=r"binary data .*1,099,511,627,776 bytes"):
@@ -84,12 +84,12 @@ class TestReading:
         with pytest.raises(ToolFailure, match=words):
             await call(READ, path=name)
 
-    async def test_an_empty_file_is_said_to_be_empty(self, call: Call, workspace: Path) -> None:
+    async def test_an_empty_file_is_reported_as_empty(self, call: Call, workspace: Path) -> None:
         (workspace / "a").write_text("")
         assert await call(READ, path="a") == "['a' is empty]"
 
     @pytest.mark.parametrize("arguments", [{"offset": 0}, {"limit": 0}, {"offset": 3}])
-    async def test_a_part_that_cannot_be_is_refused(
+    async def test_an_impossible_offset_or_limit_is_refused(
         self, call: Call, workspace: Path, arguments: dict[str, int]
     ) -> None:
         (workspace / "a").write_text("one\ntwo\n")
@@ -178,7 +178,7 @@ class TestWriting:
             await call(WRITE, path="a", content="x\ud800")
 
     @as_root
-    async def test_what_root_makes_belongs_to_the_owner_of_the_workspace(
+    async def test_new_files_of_root_belong_to_the_owner_of_the_workspace(
         self, call: Call, workspace: Path
     ) -> None:
         os.chown(workspace, 1234, 1234)
@@ -187,7 +187,7 @@ class TestWriting:
         assert (workspace / "folder/file").stat().st_uid == 1234
 
     @as_root
-    async def test_an_empty_workspace_of_root_is_handed_over_and_a_full_one_never(
+    async def test_only_an_empty_workspace_of_root_is_given_away(
         self, workspace: Path, tmp_path: Path
     ) -> None:
         full = tmp_path / "full"
@@ -220,7 +220,7 @@ class TestEditing:
         with pytest.raises(ToolFailure, match="2 times"):
             await call(EDIT, path="a", old="aa", new="b")
 
-    async def test_all_replaces_every_one(self, call: Call, workspace: Path) -> None:
+    async def test_all_replaces_every_match(self, call: Call, workspace: Path) -> None:
         (workspace / "a").write_text("x\ny\nx\n")
         assert "2 replacements" in await call(EDIT, path="a", old="x", new="z", all=True)
         assert (workspace / "a").read_text() == "z\ny\nz\n"
@@ -290,7 +290,7 @@ class TestListing:
         ]
         assert await call(LIST, pattern="**/*.py") == "src/deep/x.py  0 bytes"
 
-    async def test_what_is_cut_is_said(self, call: Call, workspace: Path) -> None:
+    async def test_a_cut_listing_says_so(self, call: Call, workspace: Path) -> None:
         for number in range(30):
             (workspace / f"{number:02}").write_text("")
         text = await call(LIST, limit=3)
@@ -308,14 +308,14 @@ class TestListing:
         assert len(text) < LIST.max_output
         assert "of 200 entries" in text
 
-    async def test_a_name_that_is_no_text_is_shown_as_text(
+    async def test_a_file_name_that_is_no_text_is_shown_as_text(
         self, call: Call, workspace: Path
     ) -> None:
         with open(os.fsencode(workspace) + b"/a\xff\n\x1b", "wb"):
             pass
         assert await call(LIST) == "a\ufffd\\n\\x1b  0 bytes"
 
-    async def test_nothing_to_show_is_said(self, call: Call, workspace: Path) -> None:
+    async def test_an_empty_listing_says_so(self, call: Call, workspace: Path) -> None:
         assert await call(LIST) == "[the folder is empty]"
         (workspace / "a").write_text("")
         assert await call(LIST, pattern="*.py") == "[no entry matches '*.py']"
@@ -332,20 +332,20 @@ texts = st.text("ab \t\n", max_size=12)
 
 @given(texts, texts.filter(bool))
 def test_every_place_and_no_other_is_a_match(text: str, wanted: str) -> None:
-    """Law: the positions are exactly those at which the wanted bytes stand."""
+    """Law: the positions are exactly those of the wanted bytes."""
     data, piece = text.encode(), wanted.encode()
     assert positions(data, piece) == [i for i in range(len(data)) if data.startswith(piece, i)]
 
 
 @given(texts, texts)
 def test_a_hint_never_fails_and_never_claims_an_exact_match(text: str, old: str) -> None:
-    """Law: whatever was not found, there is a one-line reason that names the file."""
+    """Law: every miss has a one-line reason that names the file."""
     assert "'a'" in no_match("a", text.encode(), old)
 
 
 @given(st.binary(max_size=40), st.integers(0, 40))
 def test_a_line_number_counts_the_line_ends_before(data: bytes, position: int) -> None:
-    """Law: as many lines as there are ends before the position, and one."""
+    """Law: one more than the number of line ends before the position."""
     assert line_of(data, position) == len(data[:position].split(b"\n"))
 
 

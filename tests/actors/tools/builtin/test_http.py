@@ -135,7 +135,7 @@ async def test_a_long_text_comes_in_pages(web: Tool, call: Call) -> None:
     assert seen == whole
 
 
-async def test_a_body_beyond_the_limit_is_cut_and_said_so(web: Tool, call: Call) -> None:
+async def test_a_body_beyond_the_limit_is_cut_with_a_note(web: Tool, call: Call) -> None:
     bomb = reply(gzip.compress(b"x" * 30_000_000), more="Content-Encoding: gzip\r\n")
     async with serving({"/": bomb}) as server:
         text = await call(web, url=server.base, offset=90_000)
@@ -195,7 +195,7 @@ async def test_a_server_that_never_answers_is_given_up(call: Call) -> None:
 
 
 class TestRedirects:
-    async def test_they_are_followed_and_the_last_address_named(
+    async def test_redirects_are_followed_and_the_last_address_named(
         self, web: Tool, call: Call
     ) -> None:
         routes = {"/a": redirect("/b", "301 Moved"), "/b": redirect("BASE/c"), "/c": reply(b"end")}
@@ -203,14 +203,14 @@ class TestRedirects:
             text = await call(web, url=f"{server.base}/a")
         assert text == f"[200 OK · {server.base}/c · text/plain]\n\nend"
 
-    async def test_the_sixth_is_refused(self, web: Tool, call: Call) -> None:
+    async def test_the_sixth_redirect_is_refused(self, web: Tool, call: Call) -> None:
         async with serving({"/": redirect("/")}) as server:
             with pytest.raises(ToolFailure, match="more than 5 redirects"):
                 await call(web, url=server.base)
         assert len(server.requests) == 6
 
     @pytest.mark.parametrize("to", ["file:///etc/passwd", "gopher://x", "http://u:p@x/", "http://"])
-    async def test_each_is_checked(self, web: Tool, call: Call, to: str) -> None:
+    async def test_each_redirect_is_checked(self, web: Tool, call: Call, to: str) -> None:
         async with serving({"/": redirect(to)}) as server:
             with pytest.raises(ToolFailure):
                 await call(web, url=server.base)
@@ -222,7 +222,7 @@ class TestRedirects:
 
 
 class TestNames:
-    """``rebinder.test`` is somewhere else each time one asks."""
+    """``rebinder.test`` has another address for each request."""
 
     @pytest.fixture
     def answers(self, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -288,7 +288,7 @@ class TestTls:
         context.load_cert_chain(certificate)
         return context
 
-    async def test_a_certificate_that_nobody_trusts_is_refused_in_words(
+    async def test_an_untrusted_certificate_is_refused_with_a_reason(
         self, web: Tool, call: Call, server_context: ssl.SSLContext
     ) -> None:
         async with serving({"/": reply(b"x")}, server_context) as server:
@@ -296,7 +296,7 @@ class TestTls:
                 await call(web, url=server.base)
         assert server.requests == []
 
-    async def test_a_trusted_one_is_spoken_to(
+    async def test_a_trusted_certificate_is_accepted(
         self, certificate: Path, server_context: ssl.SSLContext
     ) -> None:
         trusting = ssl.create_default_context(cafile=certificate)
@@ -324,7 +324,7 @@ class TestTls:
         "http://[/",
     ],
 )
-def test_what_is_no_web_address_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ToolFailure) as caught:
         parse(url)
     assert caught.value.kind == "validation"
@@ -340,13 +340,13 @@ def test_what_is_no_web_address_is_refused(url: str) -> None:
         ("http://[::1]:80/", "http://[::1]/"),
     ],
 )
-def test_an_address_is_brought_into_its_wire_form(url: str, wire: str) -> None:
+def test_a_url_is_normalised(url: str, wire: str) -> None:
     assert parse(url).geturl() == wire
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_no_url_smuggles_a_header_in(path: str, query: str) -> None:
-    """Law: what is refused is refused properly; what is not is printable ASCII without spaces."""
+    """Law: a URL is refused with ``ToolFailure``, or is printable ASCII without spaces."""
     try:
         target = parse(f"http://x.test/{path}?{query}")
     except ToolFailure:
@@ -382,7 +382,7 @@ def test_links_that_lead_nowhere_are_left_out(target: str) -> None:
     assert text_of(f'<a href="{target}">x</a>') == "x"
 
 
-def test_what_is_hidden_ends_where_its_own_tag_ends() -> None:
+def test_hidden_text_ends_at_its_own_end_tag() -> None:
     assert text_of("a<svg><svg><text>b</text></svg>c</svg>d</svg>e") == "ade"
 
 
@@ -390,12 +390,12 @@ def test_conditional_comments_hide_nothing_else() -> None:
     assert text_of("a<!--[if IE]>b<![endif]-->c<![if !IE]>d<![endif]>e") == "acde"
 
 
-def test_the_last_words_are_not_lost() -> None:
+def test_the_last_line_without_an_end_is_logged() -> None:
     assert text_of("<p>one &am") == "one &am"
 
 
 @pytest.mark.parametrize("piece", ["<!--", "<a ", "<![", "</", "<?", "<svg>", "<x y='", "&#", "<"])
-def test_a_document_made_to_be_slow_is_not(piece: str) -> None:
+def test_a_hostile_document_is_not_slow(piece: str) -> None:
     text_of(piece * (MAX_HTML // 4 // len(piece)))
 
 
@@ -403,7 +403,7 @@ def test_a_document_made_to_be_slow_is_not(piece: str) -> None:
     st.lists(st.sampled_from(["<", ">", "a", "/", "!", "-", "[", "pre", "'", "=", "&", ";", "\0"]))
 )
 def test_no_document_is_refused(pieces: list[str]) -> None:
-    """Law: whatever is fed, a text comes back."""
+    """Law: every document has a text."""
     readable("".join(pieces), BASE)
 
 

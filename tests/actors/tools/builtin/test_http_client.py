@@ -54,7 +54,7 @@ any_v4 = st.ip_addresses(v=4)
 
 
 def wrapped(address: int) -> list[IPv6Address]:
-    """All the ways to write an IPv4 address as an IPv6 one: mapped, NAT64, 6to4, Teredo."""
+    """All IPv6 forms of an IPv4 address: mapped, NAT64, 6to4, Teredo."""
     return [
         IPv6Address((0xFFFF << 32) | address),
         IPv6Address((0x64FF9B << 96) | address),
@@ -64,19 +64,19 @@ def wrapped(address: int) -> list[IPv6Address]:
 
 
 @given(closed_v4 | closed_v6)
-def test_no_address_of_a_closed_network_is_public(address: IPv4Address | IPv6Address) -> None:
-    """Law: whatever lies in a private, local, shared, multicast or reserved network is refused."""
+def test_no_address_of_a_private_network_is_public(address: IPv4Address | IPv6Address) -> None:
+    """Law: every address in a private, local, shared, multicast or reserved network is refused."""
     assert not is_public(address)
 
 
 @given(closed_v4)
-def test_a_closed_address_is_not_opened_by_wrapping_it(address: IPv4Address) -> None:
+def test_a_private_address_stays_private_inside_an_ipv6_form(address: IPv4Address) -> None:
     """Law: an IPv6 form of a closed IPv4 address is closed."""
     assert not any(is_public(form) for form in wrapped(int(address)))
 
 
 @given(any_v4)
-def test_a_mapped_address_is_as_public_as_what_it_wraps(address: IPv4Address) -> None:
+def test_a_mapped_address_is_as_public_as_its_ipv4_address(address: IPv4Address) -> None:
     """Law: mapping and NAT64 change nothing."""
     mapped, nat64, *_ = wrapped(int(address))
     assert is_public(mapped) == is_public(nat64) == is_public(address)
@@ -88,7 +88,7 @@ def test_an_address_of_the_internet_is_public(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["169.254.169.254", "fd00:ec2::254", "100.100.100.200"])
-def test_metadata_of_clouds_is_not_public(text: str) -> None:
+def test_cloud_metadata_is_not_public(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
@@ -116,7 +116,7 @@ async def test_the_next_address_is_tried_when_one_refuses() -> None:
         assert stream.socket.getpeername()[0] == "127.0.0.1"
 
 
-async def test_a_refused_connection_is_told_in_words() -> None:
+async def test_a_refused_connection_has_a_reason() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     await listener.aclose()
@@ -147,10 +147,10 @@ def fed(body: Body, data: bytes, step: int) -> Body:
 
 
 @given(st.sampled_from(CODINGS), st.binary(max_size=200), st.integers(1, 50), st.integers(1, 300))
-def test_what_was_packed_comes_out_up_to_the_limit(
+def test_a_compressed_body_is_read_up_to_the_limit(
     coding: tuple[str, Callable[[bytes], bytes]], data: bytes, step: int, room: int
 ) -> None:
-    """Law: in whatever pieces it arrives, the body is the packed data cut to the limit."""
+    """Law: in any chunks, the body is the compressed data cut to the limit."""
     name, pack = coding
     packed = pack(data)
     limit = max(room, len(packed))
@@ -177,17 +177,17 @@ def test_several_members_are_one_body() -> None:
     assert fed(Body("gzip", 1000), gzip.compress(b"a") + gzip.compress(b"b"), 7).data == b"ab"
 
 
-def test_padding_after_the_end_is_left_alone() -> None:
+def test_padding_after_the_end_is_ignored() -> None:
     assert fed(Body("gzip", 1000), gzip.compress(b"a") + b"\0" * 20, 7).data == b"a"
 
 
-def test_data_that_is_not_what_it_says_is_an_error() -> None:
+def test_data_in_another_encoding_than_declared_is_an_error() -> None:
     with pytest.raises(zlib.error):
         Body("gzip", 1000).add(b"no gzip at all")
 
 
 @pytest.mark.parametrize("name", ["br", "zstd", "gzip, gzip"])
-def test_an_unknown_coding_is_an_error(name: str) -> None:
+def test_an_unknown_encoding_is_an_error(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Body(name, 1000)
 
@@ -207,7 +207,7 @@ def test_an_unknown_coding_is_an_error(name: str) -> None:
         (b"x", "a\0b", "x"),
     ],
 )
-def test_the_mark_decides_then_the_name_then_utf_8(
+def test_a_byte_order_mark_decides_then_the_name_then_utf_8(
     data: bytes, charset: str | None, text: str
 ) -> None:
     assert decode(data, charset) == text

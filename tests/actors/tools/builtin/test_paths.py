@@ -1,4 +1,4 @@
-"""Containment: nothing outside of the workspace is reached, whatever the path looks like."""
+"""Containment: no path reaches anything outside of the workspace."""
 
 import os
 import string
@@ -38,9 +38,7 @@ def always(found: os.stat_result) -> Callable[..., os.stat_result]:
     "path",
     ["../secret.txt", "a/../../secret.txt", "/etc/passwd", "//etc/passwd", "/", "..", "./.."],
 )
-def test_a_path_that_leads_out_is_refused_and_told_what_is_allowed(
-    workspace: Path, path: str
-) -> None:
+def test_a_path_that_leads_out_is_refused_with_the_allowed_ones(workspace: Path, path: str) -> None:
     failure = refused(workspace, path)
     assert "leads out of the workspace" in str(failure)
     assert str(workspace) in str(failure)
@@ -60,9 +58,7 @@ def test_a_path_that_leads_out_is_refused_and_told_what_is_allowed(
         (".", "is a folder"),
     ],
 )
-def test_a_path_that_can_be_no_file_is_refused_in_words(
-    workspace: Path, path: str, words: str
-) -> None:
+def test_an_invalid_path_is_refused_with_a_reason(workspace: Path, path: str, words: str) -> None:
     assert words in str(refused(workspace, path))
 
 
@@ -138,7 +134,7 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(workspace: Path) -> None
     assert "is a named pipe" in str(refused(workspace, "pipe"))
 
 
-def test_a_pipe_that_replaced_a_file_just_now_does_not_hang_either(
+def test_a_pipe_that_has_just_replaced_a_file_does_not_hang(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "x").write_text("")
@@ -166,12 +162,12 @@ def test_a_missing_file_names_the_nearest_ones(workspace: Path) -> None:
     assert "did you mean 'plan.md'?" in str(failure)
 
 
-def test_a_missing_folder_names_what_stands_where_it_was_expected(workspace: Path) -> None:
+def test_a_missing_folder_is_reported_with_the_entries_that_exist(workspace: Path) -> None:
     (workspace / "notes").mkdir()
     assert "no 'zzz' in folder '.'; there are: notes" in str(refused(workspace, "zzz/plan.md"))
 
 
-def test_a_file_used_as_a_folder_is_refused_in_words(workspace: Path) -> None:
+def test_a_file_used_as_a_folder_is_refused_with_a_reason(workspace: Path) -> None:
     (workspace / "x").write_text("")
     assert "should be a folder" in str(refused(workspace, "x/y"))
 
@@ -188,7 +184,7 @@ parts = st.sampled_from(["..", ".", "a", "b", "out", "in", "", "/", "~", "a\0"])
 
 
 @given(st.lists(parts | st.text(string.printable, max_size=4), max_size=6))
-def test_whatever_the_path_what_is_opened_lies_inside(pieces: list[str]) -> None:
+def test_any_opened_path_lies_inside(pieces: list[str]) -> None:
     """Law: a located path, opened, is a descriptor whose real path is in the workspace."""
     with TemporaryDirectory() as top:
         root = Path(top, "root")

@@ -41,7 +41,7 @@ def test_only_the_workspace_is_mounted_writable() -> None:
     assert words[words.index("--chdir") + 1] == "/srv/agents/work"
 
 
-def test_nothing_of_etc_is_mounted_but_how_programs_are_found() -> None:
+def test_of_etc_only_the_entries_for_finding_programs_are_mounted() -> None:
     assert {word for word in argv() if word.startswith("/etc/")} == {
         "/etc/ld.so.cache",
         "/etc/alternatives",
@@ -94,7 +94,7 @@ def test_without_prlimit_only_the_number_of_processes_is_unlimited() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
 def test_a_command_is_one_argument_whatever_it_says(command: str) -> None:
-    """Law: no command changes how it is confined."""
+    """Law: no command changes its own sandbox."""
     words = sandbox_argv(MACHINE, CONFIG, "/srv/agents/work", OWNER, command)
     assert words == [*argv()[:-1], command]
 
@@ -111,13 +111,13 @@ def test_a_part_of_the_system_is_no_workspace(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/tmp/x", "/root/work", "/home/u/work", "/usrx", "/work"])
-def test_a_folder_of_its_own_is_a_workspace(folder: str) -> None:
+def test_an_ordinary_folder_can_be_a_workspace(folder: str) -> None:
     assert not unfit(folder)
 
 
 @given(st.dictionaries(st.integers(2, 12), st.integers(1, 12), max_size=12))
 def test_descendants_are_all_that_lead_to_the_root(parent_of: dict[int, int]) -> None:
-    """Law: a process is a descendant exactly if going up from it leads to the root."""
+    """Law: a process is a descendant exactly if the root is among its ancestors."""
 
     def leads_to_root(pid: int) -> bool:
         seen: set[int] = set()
@@ -150,7 +150,7 @@ class TestGuard:
     def test_a_command_killed_by_a_signal_has_128_and_its_number(self) -> None:
         assert self.run("sh", "-c", "kill -TERM $$").returncode == 128 + 15
 
-    def test_a_program_that_is_not_there_is_127_and_named(self) -> None:
+    def test_a_missing_program_has_exit_code_127_and_is_named(self) -> None:
         done = self.run("/no/such/program")
         assert done.returncode == 127
         assert b"cannot start /no/such/program" in done.stdout

@@ -1,4 +1,4 @@
-"""The shell tool with real processes: what they can reach, and that none of them is left (G2)."""
+"""The shell tool with real processes: their confinement, and that none outlives its call (G2)."""
 
 import os
 import secrets
@@ -56,7 +56,7 @@ def confined(sandbox: None) -> Shell:
 
 @pytest.fixture
 def marker() -> str:
-    """Seconds to sleep for that no other process on the machine sleeps for."""
+    """A sleep time that no other process on the machine has."""
     return f"{secrets.randbelow(90_000) + 10_000}.{secrets.randbelow(10**9)}"
 
 
@@ -89,7 +89,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 async def running(ready: Path) -> FileIO:
-    """The pipe, when the command has said that it runs."""
+    """The pipe, once the command has reported that it runs."""
 
     def opened() -> FileIO:
         pipe = ready.open("rb", buffering=0)
@@ -101,7 +101,7 @@ async def running(ready: Path) -> FileIO:
 
 @pytest.fixture
 def ready(workspace: Path) -> Path:
-    """A pipe that all users may write, for a command to say that it runs."""
+    """A pipe that all users may write, for a command to report that it runs."""
     path = workspace / "ready"
     os.mkfifo(path)
     path.chmod(0o666)
@@ -203,7 +203,7 @@ class TestConfined:
         await confined.run(workspace, f"echo x > /tmp/{name} && echo x > /dev/shm/{name}")
         assert not Path("/tmp", name).exists()
 
-    async def test_files_of_the_host_are_not_there(self, confined: Shell, workspace: Path) -> None:
+    async def test_files_of_the_host_are_invisible(self, confined: Shell, workspace: Path) -> None:
         secret = workspace.with_name("secret")
         secret.write_text("secret")
         secret.chmod(0o644)
@@ -237,7 +237,9 @@ class TestConfined:
         assert f"CapEff:\t{'0' * 16}\n" in said
         assert "NoNewPrivs:\t1\n" in said
 
-    async def test_memory_is_limited_and_the_limit_named(self, workspace: Path, mode: Mode) -> None:
+    async def test_memory_is_limited_and_the_error_names_the_limit(
+        self, workspace: Path, mode: Mode
+    ) -> None:
         shell = Shell(evolve(CONFIG, mode=mode, memory_mb=256))
         with pytest.raises(ToolFailure, match="may allocate 256 MiB"):
             await shell.run(workspace, "head -c 600M /dev/zero | tail -c 590M | wc -c; false")
@@ -251,7 +253,7 @@ class TestConfined:
         assert (workspace / "made").stat().st_uid == 1234
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root owns what others may not write")
-    async def test_a_workspace_full_of_roots_files_stays_roots_and_the_remedy_is_told(
+    async def test_a_full_workspace_of_root_stays_roots_and_the_error_names_the_remedy(
         self, confined: Shell, workspace: Path
     ) -> None:
         (workspace / "precious").write_text("mine")
@@ -296,7 +298,7 @@ class TestRefused:
         assert caught.value.code == "NO_SANDBOX"
         assert list(workspace.iterdir()) == []
 
-    async def test_a_part_of_the_system_is_not_handed_over(self) -> None:
+    async def test_a_system_folder_is_refused_as_workspace(self) -> None:
         with pytest.raises(ToolFailure, match="part of the system"):
             await Shell(CONFIG).run(Path("/usr"), "true")
 
@@ -315,7 +317,7 @@ class TestRefused:
             (":" * 100_001, "write a script"),
         ],
     )
-    async def test_what_is_no_command_is_refused(
+    async def test_an_invalid_command_is_refused(
         self, workspace: Path, command: str, words: str
     ) -> None:
         with pytest.raises(ToolFailure, match=words):
@@ -328,7 +330,7 @@ class TestRefused:
         with pytest.raises(ToolFailure, match="at most 30 seconds"):
             await Shell(CONFIG).run(workspace, "true", timeout)
 
-    async def test_a_workspace_that_is_gone_is_named(self, shell: Shell, workspace: Path) -> None:
+    async def test_a_missing_workspace_is_named(self, shell: Shell, workspace: Path) -> None:
         with pytest.raises(ToolFailure, match="No such file or directory"):
             await shell.run(workspace / "gone", "true")
 
@@ -337,7 +339,7 @@ class TestResults:
     async def test_both_outputs_come_in_order(self, shell: Shell, workspace: Path) -> None:
         assert await shell.run(workspace, "echo 1; echo 2 >&2; echo 3") == "1\n2\n3\n"
 
-    async def test_silence_is_said(self, shell: Shell, workspace: Path) -> None:
+    async def test_a_command_without_output_says_so(self, shell: Shell, workspace: Path) -> None:
         assert await shell.run(workspace, "true") == "[no output]"
 
     async def test_there_is_nothing_to_read(self, shell: Shell, workspace: Path) -> None:

@@ -1,4 +1,4 @@
-"""A host for a test to kill: two servers at work, and a grandchild that has run away from one."""
+"""A host for a test to kill: two busy servers, and a detached grandchild of one."""
 
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ EVERYTHING = Path("@modelcontextprotocol", "server-everything", "dist", "index.j
 
 
 def faulty(*words: str, journal: Path | None = None, idle_stop: float = 0.0) -> McpServer:
-    """Our own server, with a fault or without one."""
+    """The configuration of our own server, with or without a fault."""
     noted = ("--journal", str(journal)) if journal else ()
     command = (sys.executable, "-I", str(SERVER), *words, *noted)
     return McpServer(command=command, idle_stop=idle_stop, timeout=20, start_timeout=20)
@@ -41,7 +41,7 @@ def everything(node: Path) -> McpServer:
 
 @attrs.define
 class Stage:
-    """One server's actor, and every list of tools that it has offered."""
+    """One server's actor, and every list of tools that it has published."""
 
     ref: ActorRef[McpProtocol]
     lists: list[tuple[McpTool, ...]]

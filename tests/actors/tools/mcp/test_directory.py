@@ -1,4 +1,4 @@
-"""Names of servers' tools: valid, different, and the same in whatever order they are listed."""
+"""Names of servers' tools: valid, different, and independent of the order of the list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_name_that_fits_stays_as_it_is() -> None:
     }
 
 
-def test_of_tools_that_would_share_a_name_the_one_of_that_name_keeps_it() -> None:
+def test_of_tools_that_share_a_name_the_one_with_that_own_name_keeps_it() -> None:
     names = tool_names("x", ["a_b", "a.b", "a/b"])
     assert names["a_b"] == "mcp__x__a_b"
     assert names["a.b"].startswith("mcp__x__a_b_")

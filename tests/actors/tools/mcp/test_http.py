@@ -1,4 +1,4 @@
-"""Servers that are reached by a URL."""
+"""Servers with a URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_session_is_opened_used_and_ended() -> None:
         ]
 
 
-async def test_one_that_nobody_uses_is_told_that_the_session_is_over() -> None:
+async def test_an_idle_url_is_told_that_the_session_is_over() -> None:
     async with serving() as web, acting(McpServer(url=web.url, idle_stop=0.05)) as stage:
         await stage.call("echo", text="hi")
         with trio.fail_after(10):
@@ -41,7 +41,7 @@ async def test_one_that_nobody_uses_is_told_that_the_session_is_over() -> None:
     assert web.asked.count("initialize") > 1
 
 
-async def test_a_cancelled_call_is_called_off_before_its_caller_goes_on() -> None:
+async def test_a_url_is_told_to_stop_a_cancelled_call_before_its_caller_goes_on() -> None:
     async with serving() as web, acting(McpServer(url=web.url)) as stage:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stage.call, "slow")
@@ -54,7 +54,7 @@ async def test_a_cancelled_call_is_called_off_before_its_caller_goes_on() -> Non
 
 @pytest.fixture
 def sdk_garbage() -> Iterator[None]:
-    """What the SDK leaves behind is found while the filter of the test's warnings still holds."""
+    """Collects the garbage of the SDK while the warning filter of the test is active."""
     yield
     gc.collect()
 
@@ -82,7 +82,7 @@ async def test_a_session_that_was_forgotten_fails_one_call_and_is_opened_anew() 
 @pytest.mark.parametrize(
     ("status", "said"), [(401, "HTTP 401: check its headers and token"), (500, "error response")]
 )
-async def test_one_that_refuses_is_not_available(status: int, said: str) -> None:
+async def test_a_url_that_refuses_is_unavailable(status: int, said: str) -> None:
     async with serving() as web:
         web.status = status
         async with acting(McpServer(url=web.url, token="t0p-secret-token")) as stage:
@@ -92,13 +92,13 @@ async def test_one_that_refuses_is_not_available(status: int, said: str) -> None
     assert "secret" not in str(caught.value)
 
 
-async def test_one_where_nobody_listens_is_not_available() -> None:
+async def test_a_url_without_a_listener_is_unavailable() -> None:
     async with acting(McpServer(url="http://127.0.0.1:9/mcp")) as stage:
         with pytest.raises(McpFailed, match="is not available: "):
             await stage.call("echo", text="hi")
 
 
-async def test_one_that_never_hears_the_end_does_not_keep_the_host(
+async def test_a_url_that_never_answers_the_end_does_not_delay_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "CLOSE_BUDGET", 0.1)

@@ -1,4 +1,4 @@
-"""However runs end, there is one process per server; when the host has gone there is none (G2).
+"""One process per server, however runs end; none after the end of the host (G2).
 
 The issue's 500 runs: ``pytest -m sweep tests/actors/tools/mcp/test_pool.py``; by default it is 60.
 """
@@ -34,7 +34,7 @@ DOOMED = "go, until you are cut off"
 
 
 class Caller:
-    """Calls tools of both servers, as chance has it, and then ends."""
+    """Calls random tools of both servers, and then ends."""
 
     name = "caller"
 
@@ -67,7 +67,7 @@ class Caller:
 
 
 async def runs(count: int, node: Path, seed: int) -> tuple[int, int]:
-    """How many runs were cut off and how many completed."""
+    """The numbers of cancelled and completed runs."""
     chance = Random(seed)
     agent = motet.Agent("a", model=Caller(chance), tools=["mcp:it", "mcp:every"])
     ended = {True: 0, False: 0}
@@ -97,7 +97,7 @@ async def runs(count: int, node: Path, seed: int) -> tuple[int, int]:
 
 
 async def _pending(host: motet.Host) -> str:
-    """How many calls our own server still works on."""
+    """The number of calls that our own server still works on."""
     model = Scripted(call(("mcp__it__pending", {})), say("done"), name="asking")
     agent = motet.Agent("asking", model=model, tools=["mcp:it"])
     result = await host.run(agent, "go")
@@ -121,7 +121,7 @@ async def test_there_is_one_process_per_server_over_500_runs(node: Path) -> None
     await check(500, node, seed=randbelow(1 << 30))
 
 
-async def test_a_host_that_is_killed_takes_its_servers_along(node: Path) -> None:
+async def test_the_servers_of_a_killed_host_end(node: Path) -> None:
     mark = f"runaway-{os.getpid()}-{randbelow(1 << 30)}"
     host = await trio.lowlevel.open_process(
         [sys.executable, "-m", "tests.actors.tools.mcp.pool_host", str(node), mark],

@@ -39,7 +39,7 @@ def failed(times: int) -> Lifecycle:
 
 @given(st.lists(st.sampled_from(EVENTS)))
 def test_only_what_the_table_allows_happens(events: list[Event]) -> None:
-    """Law: the state follows the table, and what is not in it raises and changes nothing."""
+    """Law: the state follows the table; an event off the table raises and changes nothing."""
     at = Lifecycle()
     for event in events:
         expected: State | None = TABLE.get((at.state, event))
@@ -51,18 +51,18 @@ def test_only_what_the_table_allows_happens(events: list[Event]) -> None:
             assert at.state == expected
 
 
-def test_each_failure_in_a_row_makes_it_rest_for_longer() -> None:
+def test_each_failure_in_a_row_doubles_the_back_off() -> None:
     assert [failed(times).wait(0) for times in (0, 1, 2, 3, 20)] == [0, 0.5, 1.0, 2.0, 60.0]
     assert failed(2).wait(0.75) == 0.25
 
 
-def test_an_end_after_it_was_well_for_long_is_the_first_of_a_new_row() -> None:
+def test_an_end_after_stable_service_is_counted_as_the_first() -> None:
     ready = failed(5).after("wanted", 100).after("listed", 100)
     assert ready.after("ended", 100 + STABLE - 1).failures == 6
     assert ready.after("ended", 100 + STABLE).failures == 1
 
 
-def test_a_stop_because_nobody_uses_it_is_no_failure() -> None:
+def test_an_idle_stop_is_no_failure() -> None:
     idle = failed(3).after("wanted", 9).after("listed", 9).after("idle", 10).after("ended", 11)
     assert idle == Lifecycle()
 
@@ -83,7 +83,7 @@ async def test_the_first_call_starts_the_server_and_the_end_of_the_actor_ends_it
     assert (children(), open_files()) == before
 
 
-async def test_all_pages_of_the_list_are_offered_with_what_their_server_says() -> None:
+async def test_all_pages_of_the_list_are_offered() -> None:
     async with acting(faulty()) as stage:
         listed = await stage.ref.ask(ListMcpTools())
         assert [tool.name for tool in listed] == list(TOOLS)
@@ -94,14 +94,14 @@ async def test_all_pages_of_the_list_are_offered_with_what_their_server_says() -
     assert not orphan.read_only
 
 
-async def test_a_list_that_a_call_has_changed_is_offered_before_its_answer() -> None:
+async def test_a_list_that_a_call_has_changed_is_published_before_its_answer() -> None:
     async with acting(faulty()) as stage:
         await stage.call("grow", name="fresh")
         assert stage.lists[-1][-1].name == "fresh"
         assert await stage.call("fresh") == "this is fresh"
 
 
-async def test_one_that_dies_at_its_start_says_why_and_is_left_alone_for_a_while() -> None:
+async def test_a_server_that_dies_at_its_start_is_reported_and_backs_off() -> None:
     async with acting(faulty("dies")) as stage:
         failed = await fails(stage)
         assert failed.kind == "unavailable"
@@ -115,7 +115,7 @@ async def test_one_that_dies_at_its_start_says_why_and_is_left_alone_for_a_while
     assert not children()
 
 
-async def test_a_program_that_is_not_there_is_named() -> None:
+async def test_a_missing_program_is_named() -> None:
     async with acting(McpServer(command=["/no/such/program"])) as stage:
         assert "/no/such/program" in str(await fails(stage))
 
@@ -126,7 +126,7 @@ async def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
         assert "pip install 'motet[mcp]'" in str(await fails(stage))
 
 
-async def test_one_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> None:
+async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> None:
     async with acting(faulty()) as stage:
         failed = await fails(stage, "die")
         assert failed.kind == "unavailable"
@@ -136,7 +136,7 @@ async def test_one_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> 
         assert await stage.call("echo", text="back") == "back"
 
 
-async def test_an_error_of_the_protocol_is_that_calls_and_the_server_goes_on() -> None:
+async def test_an_error_of_the_protocol_fails_its_call_and_the_server_goes_on() -> None:
     async with acting(faulty()) as stage:
         failed = await fails(stage, "busy")
         assert (failed.kind, str(failed)) == (
@@ -146,7 +146,7 @@ async def test_an_error_of_the_protocol_is_that_calls_and_the_server_goes_on() -
         assert len(children()) == 1
 
 
-async def test_calls_beside_one_that_kills_the_server_fail_too_and_nobody_waits_for_ever() -> None:
+async def test_calls_beside_one_that_kills_the_server_fail_without_a_hang() -> None:
     ended: list[str] = []
 
     async def slow(stage: Stage) -> None:
@@ -162,23 +162,23 @@ async def test_calls_beside_one_that_kills_the_server_fail_too_and_nobody_waits_
     assert ended == ["unavailable"] * 3
 
 
-async def test_one_that_never_answers_is_killed_when_its_time_to_start_is_over() -> None:
+async def test_a_server_that_never_answers_is_killed_after_its_start_timeout() -> None:
     async with acting(attrs.evolve(faulty("silent"), start_timeout=0.2)) as stage:
         assert "did not start within 0.2 s" in str(await fails(stage))
         assert not children()
 
 
-async def test_one_that_greets_on_stdout_is_understood_all_the_same() -> None:
+async def test_a_server_that_prints_a_banner_is_understood() -> None:
     async with acting(faulty("greets")) as stage:
         assert await stage.call("echo", text="hi") == "hi"
 
 
-async def test_one_that_only_babbles_is_given_up() -> None:
+async def test_a_server_without_messages_is_given_up() -> None:
     async with acting(faulty("babbles")) as stage:
         assert "lines that are no messages" in str(await fails(stage))
 
 
-async def test_one_that_floods_stderr_serves_and_the_log_stays_small(
+async def test_a_server_that_floods_stderr_serves_and_the_log_stays_small(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "motet")
@@ -187,18 +187,18 @@ async def test_one_that_floods_stderr_serves_and_the_log_stays_small(
     assert LINES <= len(caplog.records) <= LINES + 5
 
 
-async def test_one_of_another_protocol_version_is_refused_by_name() -> None:
+async def test_a_server_of_another_protocol_version_is_refused_by_name() -> None:
     async with acting(faulty("old")) as stage:
         failed = await fails(stage)
         assert "1999-01-01" in str(failed)
 
 
-async def test_one_that_knows_only_the_newer_protocol_is_spoken_to_in_it() -> None:
+async def test_a_server_with_only_the_newer_protocol_is_used() -> None:
     async with acting(faulty("modern")) as stage:
         assert await stage.call("echo", text="hi") == "hi"
 
 
-async def test_one_that_will_not_end_is_killed_with_all_that_it_has_started(
+async def test_a_server_that_will_not_end_is_killed_with_all_descendants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wire, "EXIT_BUDGET", 0.2)
@@ -212,7 +212,7 @@ async def test_one_that_will_not_end_is_killed_with_all_that_it_has_started(
     assert not alive(mark)
 
 
-async def test_a_cancelled_call_is_called_off_at_the_server_before_its_caller_goes_on(
+async def test_the_server_is_told_to_stop_a_cancelled_call_before_its_caller_goes_on(
     tmp_path: Path,
 ) -> None:
     journal = tmp_path / "journal"
@@ -231,7 +231,7 @@ async def test_a_cancelled_call_is_called_off_at_the_server_before_its_caller_go
         ]
 
 
-async def test_a_call_that_takes_too_long_is_called_off_too(tmp_path: Path) -> None:
+async def test_the_server_is_told_to_stop_a_call_that_times_out(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     async with acting(attrs.evolve(faulty(journal=journal), timeout=0.1)) as stage:
         failed = await fails(stage, "slow", seconds=60)
@@ -241,7 +241,7 @@ async def test_a_call_that_takes_too_long_is_called_off_too(tmp_path: Path) -> N
                 await trio.sleep(0.01)
 
 
-async def test_one_that_does_not_read_its_cancellation_is_ended(
+async def test_a_server_that_ignores_its_pipe_during_a_cancellation_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wire, "STUCK", 0.2)
@@ -264,7 +264,7 @@ async def test_a_message_that_is_too_long_ends_the_server_and_not_the_host(
         assert await stage.call("echo", text="back") == "back"
 
 
-async def test_one_that_nobody_uses_is_stopped_and_started_again_by_the_next_call() -> None:
+async def test_an_idle_server_is_stopped_and_restarted_by_the_next_call() -> None:
     async with acting(faulty(idle_stop=0.1)) as stage:
         await stage.call("slow", seconds=0.4)  # in use, it does not count as idle
         assert children()
@@ -276,7 +276,7 @@ async def test_one_that_nobody_uses_is_stopped_and_started_again_by_the_next_cal
         assert len(stage.lists) == 1
 
 
-async def test_an_eager_one_runs_before_anybody_has_called() -> None:
+async def test_an_eager_server_starts_before_the_first_call() -> None:
     async with acting(attrs.evolve(faulty(), start="eager")) as stage:
         with trio.fail_after(10):
             while not stage.lists:
@@ -284,7 +284,7 @@ async def test_an_eager_one_runs_before_anybody_has_called() -> None:
         assert (await stage.ref.ask(GetMcpStatus())).state == "ready"
 
 
-async def test_an_eager_one_that_ends_is_started_again_by_itself(tmp_path: Path) -> None:
+async def test_an_eager_server_that_ends_is_restarted(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     async with acting(attrs.evolve(faulty(journal=journal), start="eager")) as stage:
         await fails(stage, "die")
@@ -306,7 +306,7 @@ async def test_the_environment_of_the_host_is_not_the_servers(
     assert "OPENAI_API_KEY" not in said
 
 
-async def test_words_without_an_end_take_no_memory_and_few_lines() -> None:
+async def test_endless_output_takes_no_memory_and_few_log_lines() -> None:
     log = StderrLog("it")
     send, receive = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""A server's answer, before the one rule of results sees it."""
+"""A server's answer, before the rule for results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_texts_alone_are_one_text() -> None:
     assert answer_of({"content": []}).value == ""
 
 
-def test_an_image_stays_where_binary_is_looked_for() -> None:
+def test_an_image_stays_in_a_field_where_binary_is_found() -> None:
     image: JsonObject = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     answer = answer_of({"content": [text("see"), {**image, "annotations": {"priority": 1}}]})
     assert answer.value == ["see", image]
@@ -39,7 +39,7 @@ def test_a_link_keeps_its_fields() -> None:
     assert answer_of({"content": [link]}).value == link
 
 
-def test_what_is_structured_is_not_said_twice() -> None:
+def test_structured_content_is_not_repeated() -> None:
     structured: JsonObject = {"a": [1, 2]}
     assert answer_of({"content": [text('{"a":[1,2]}')], "structuredContent": structured}).value == (
         '{"a":[1,2]}'
@@ -53,5 +53,5 @@ def test_what_is_structured_is_not_said_twice() -> None:
     ]
 
 
-def test_a_failure_is_marked() -> None:
+def test_a_failure_is_reported() -> None:
     assert answer_of({"content": [text("no")], "isError": True}).failed

@@ -1,4 +1,4 @@
-"""Messages on the pipes of a server: whole, in order, and whatever the pieces they come in."""
+"""Messages on the pipes of a server: whole, in order, in any chunks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def line(method: str) -> bytes:
 
 
 class Pieces(trio.abc.ReceiveStream):
-    """Gives what it was made with, and then the end."""
+    """A stream of the given chunks."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = list(pieces)
@@ -49,10 +49,8 @@ class Pieces(trio.abc.ReceiveStream):
     st.lists(st.sampled_from(["a/b", LIST_CHANGED, "", "nonsense", "{"]), max_size=8),
     st.lists(st.integers(0, 400), max_size=12),
 )
-def test_messages_are_read_whatever_the_pieces_they_come_in(
-    lines: list[str], cuts: list[int]
-) -> None:
-    """Law: the messages are those of the lines that hold one, in their order; then the end."""
+def test_messages_are_read_in_any_chunks(lines: list[str], cuts: list[int]) -> None:
+    """Law: one message for each valid line, in order; then the end."""
     methods = [name for name in lines if "/" in name]
     data = b"".join(line(name) if "/" in name else f"{name}\r\n".encode() for name in lines)
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
@@ -72,7 +70,7 @@ def test_messages_are_read_whatever_the_pieces_they_come_in(
     assert listing.stale.is_set() == (LIST_CHANGED in methods)
 
 
-async def test_a_message_whose_sending_was_cancelled_goes_out_whole() -> None:
+async def test_a_message_whose_sending_was_cancelled_is_sent_whole() -> None:
     send, receive = lockstep_stream_one_way_pair()
     end = End()
     outgoing = Outgoing(send, end)
@@ -98,7 +96,9 @@ async def _cancel_when_blocked(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_a_cancellation_that_is_not_read_is_the_end(autojump_clock: MockClock) -> None:
+async def test_a_server_that_does_not_read_a_cancellation_is_ended(
+    autojump_clock: MockClock,
+) -> None:
     send, _receive = lockstep_stream_one_way_pair()
     end = End()
     outgoing = Outgoing(send, end)
@@ -110,7 +110,7 @@ async def test_a_cancellation_that_is_not_read_is_the_end(autojump_clock: MockCl
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_said_after_a_list_was_read_makes_it_stale_again() -> None:
+async def test_a_notice_after_a_list_was_read_makes_it_stale_again() -> None:
     listing = Listing()
     listing.read()
     assert listing.fresh.is_set()

@@ -1,4 +1,4 @@
-"""The tools of servers that a model is shown."""
+"""The tools of servers that a model sees."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def many(count: int) -> tuple[ToolSpec, ...]:
     return tuple(spec(f"mcp__git__t{n}") for n in range(count))
 
 
-def test_a_few_are_all_shown_and_nothing_has_to_be_searched() -> None:
+def test_few_tools_are_all_shown_without_a_search() -> None:
     specs = (OWN, *many(INLINE), SEARCH)
     assert shown(specs, frozenset()) == (OWN, *many(INLINE))
     assert shown((OWN,), frozenset()) == (OWN,)
 
 
-def test_of_many_only_those_that_were_found_are_shown() -> None:
+def test_of_many_tools_only_found_ones_are_shown() -> None:
     tools = many(INLINE + 1)
     specs = (OWN, *tools, SEARCH)
     assert shown(specs, frozenset()) == (OWN, SEARCH)
@@ -36,7 +36,7 @@ def test_the_same_list_stays_the_same_object() -> None:
     assert shown(specs, frozenset()) is specs
 
 
-def test_what_was_called_before_stays_in_sight() -> None:
+def test_tools_that_were_called_before_stay_visible() -> None:
     calls = (Call("c0", "mcp__git__log", "{}"), Call("c1", "read_file", "{}"))
     assert called([UserMessage("hi"), AssistantMessage("", calls)]) == {"mcp__git__log"}
 

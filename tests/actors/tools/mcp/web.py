@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP, in the test's process, that remembers what it was asked."""
+"""An MCP server over streamable HTTP, in the test's process, that records its requests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Web:
 
 
 def _reply(answer: dict[str, object], before: list[dict[str, object]]) -> Reply:
-    """As JSON; as a stream of events when something is said before it."""
+    """The answer as JSON, or as a stream if notices precede it."""
     messages = [json.dumps({"jsonrpc": "2.0", **one}) for one in (*before, answer)]
     if not before:
         headers = {"content-type": "application/json", "mcp-session-id": "s1"}

@@ -1,4 +1,4 @@
-"""A policy in Cedar: how a question is put, and that nothing but a clean permit allows."""
+"""A policy in Cedar: its request, and that only a permit without errors allows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_forbid_that_cannot_be_evaluated_denies() -> None:
     assert "owner" in ruling.reason
 
 
-def test_teams_of_users_and_more_of_tools_may_be_given() -> None:
+def test_further_entities_may_be_given() -> None:
     entities: list[Entity] = [
         {
             "uid": {"type": "User", "id": "alice"},
@@ -90,7 +90,9 @@ def test_a_text_that_is_no_cedar_is_refused(tmp_path: Path) -> None:
     assert CedarPolicy.from_file(file).decide(whom(), READ).effect == "allow"
 
 
-async def test_a_file_may_name_them_and_they_hold_beside_the_rules(tmp_path: Path) -> None:
+async def test_a_configuration_may_name_policies_that_apply_besides_the_rules(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "tools.cedar").write_text(
         'permit(principal, action, resource in Group::"group:fs");'
     )

@@ -40,7 +40,7 @@ CATALOG = catalog()
 
 
 class Fixed:
-    """An engine that says what it is told to, tool by tool."""
+    """An engine with a fixed ruling for each tool."""
 
     def __init__(self, said: Mapping[str, Effect | None]) -> None:
         self.said = said
@@ -72,7 +72,7 @@ def callable_(desk: PolicyEngine, who: tuple[Subject, ...]) -> set[str]:
 
 
 @given(policies, engines, chains)
-def test_what_is_listed_is_what_may_be_called(
+def test_the_list_and_the_calls_agree(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """For every policy and lineage: a tool is offered exactly when its call is not denied."""
@@ -90,7 +90,7 @@ def test_what_is_listed_is_what_may_be_called(
 def test_a_child_never_gains_a_tool(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
-    """A run may call what it may alone, as far as each of those above it may call it too."""
+    """A run may call a tool if it may alone, and if each run above it may."""
     desk = PolicyEngine(CATALOG, policy, engine)
     alone = [callable_(desk, (subject,)) for subject in who]
     assert callable_(desk, who) == {tool.name for tool in TOOLS}.intersection(*alone)
@@ -120,7 +120,7 @@ def test_an_answer_that_is_no_ruling_denies(said: object) -> None:
     assert desk.allowed_names((whom(),)) == ()
 
 
-def test_a_ruling_is_asked_for_once_until_the_rules_are_others() -> None:
+def test_a_ruling_is_cached_until_the_rules_change() -> None:
     engine = Fixed({})
     desk = PolicyEngine(CATALOG, Rules(), [engine])
     for _ in range(3):
@@ -141,13 +141,13 @@ def test_a_list_follows_the_tools_of_its_agent() -> None:
     assert [spec.name for spec in left] == ["read_file"]
 
 
-def test_who_is_above_is_named_in_the_ruling() -> None:
+def test_the_ruling_names_the_agent_above() -> None:
     desk = PolicyEngine(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
     ruling = desk.ruling((whom(), whom("coder")), CATALOG.get("coder", "shell"))
     assert ruling.rule == "agents.lead.policy: deny shell (of lead, which it works for)"
 
 
-def test_calls_get_the_names_of_the_tools_they_mean() -> None:
+def test_aliases_in_calls_are_resolved() -> None:
     desk = PolicyEngine(CATALOG)
     calls = (Call("1", "functions.Bash"), Call("2", "deploy"), Call("3", "rm"))
     assert [call.name for call in desk.called("lead", calls)] == ["shell", "deploy", "rm"]
@@ -156,7 +156,7 @@ def test_calls_get_the_names_of_the_tools_they_mean() -> None:
     assert desk.called("lead", same) is same
 
 
-def test_all_wrong_names_of_a_configuration_are_told_at_once() -> None:
+def test_all_unknown_names_of_a_configuration_are_reported_at_once() -> None:
     some = (
         rule("shel"),
         rule("group:own"),
@@ -181,7 +181,7 @@ def test_all_wrong_names_of_a_configuration_are_told_at_once() -> None:
 SHELL, READ = fact("shell"), fact("read_file")
 
 
-def test_each_session_and_each_tool_counts_for_itself() -> None:
+def test_sessions_and_tools_are_counted_separately() -> None:
     some = CallRates()
     assert some.take("a", "shell", 1, 0.0) == 0
     assert some.take("a", "shell", 1, 600.0) == HOUR - 600
@@ -196,7 +196,7 @@ def test_a_call_that_is_tried_again_is_counted_once() -> None:
     assert some.take("a", "shell", 2, HOUR, "3") == 0.0
 
 
-def test_a_session_that_is_at_rest_takes_no_memory() -> None:
+def test_an_idle_session_takes_no_memory() -> None:
     some = CallRates()
     for number in range(20):
         some.take(f"s{number}", "shell", 5, 0.0)

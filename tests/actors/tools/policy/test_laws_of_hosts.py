@@ -1,4 +1,4 @@
-"""The laws of policy in a whole host: what is offered, what runs, and what children may do."""
+"""The laws of policy in a whole host: offered tools, calls, and the tools of children."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Says:
 
 @attrs.define
 class House:
-    """Two agents on scripts, the one below the other; ``ran``: whose tools have run."""
+    """Two scripted agents, the one below the other; ``ran``: the agents whose tools have run."""
 
     lead: motet.Agent
     below: motet.Agent
@@ -109,7 +109,7 @@ async def live(
     role: Role,
     engine: Says | None,
 ) -> list[ToolMessage]:
-    """The results of the calls of the lead; whoever has to be asked is not there."""
+    """The results of the calls of the lead; there is no person to ask."""
     config = HostConfig(
         policy=tuple(some),
         tools=ToolsConfig(profile=profile),

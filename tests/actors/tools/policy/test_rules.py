@@ -49,8 +49,8 @@ GIT = Tool(name="mcp__git__status", description="", parameters={}, run=shell.run
 
 
 @given(st.text("ab*.[", max_size=6), st.text("ab*.[", max_size=6))
-def test_a_pattern_knows_one_sign_only(text: str, other: str) -> None:
-    """What has no star stands for itself alone; a star is any text, and nothing else is special."""
+def test_a_star_is_the_only_wildcard(text: str, other: str) -> None:
+    """A text without a star matches itself only; a star is any text; nothing else is special."""
     assert fits(text, (text,))
     assert fits(f"{text}{other}", (f"{text}*",))
     if "*" not in text:
@@ -58,8 +58,8 @@ def test_a_pattern_knows_one_sign_only(text: str, other: str) -> None:
 
 
 @given(st.text("ab_", max_size=4), st.text("ab_", min_size=1, max_size=4), st.text("ab_"))
-def test_what_a_template_adds_is_taken_off(before: str, name: str, after: str) -> None:
-    """``stripped`` undoes what a proxy with this template does to a name."""
+def test_the_text_of_a_template_is_removed(before: str, name: str, after: str) -> None:
+    """``stripped`` removes the text that a proxy with this template adds to a name."""
     assert stripped(f"{before}{{tool_name}}{after}", f"{before}{name}{after}") == name
 
 
@@ -150,7 +150,7 @@ in_two_orders = st.lists(rules, max_size=5).flatmap(
 def test_no_order_of_rules_lets_a_denied_tool_through(
     policy: Rules, some: tuple[list[PolicyRule], list[PolicyRule]], subject: Subject
 ) -> None:
-    """What a rule denies alone is denied among all others; no effect depends on their order."""
+    """A tool that one rule denies is denied among all others; no effect depends on their order."""
     one, other = (attrs.evolve(policy, rules=configured(order)) for order in some)
     assert effects(one, subject) == effects(other, subject)
     for single in some[0]:
@@ -180,10 +180,10 @@ def test_a_deny_of_the_agent_never_adds_a_tool(policy: Rules, name: str, subject
 
 
 @given(policies, own_rules, subjects)
-def test_what_an_agent_says_only_takes_away(
+def test_the_rules_of_an_agent_only_restrict(
     policy: Rules, mine: ToolRules, subject: Subject
 ) -> None:
-    """The lists of an agent never bring back what the host's rules and profile leave out."""
+    """The lists of an agent never add a tool that the host's rules and profile deny."""
     free = attrs.evolve(policy, agents={})
     bound = attrs.evolve(policy, agents={subject.agent: ToolRules(None, *_lists(mine))})
     assert allowed(bound, subject) <= allowed(free, subject)
@@ -191,7 +191,7 @@ def test_what_an_agent_says_only_takes_away(
 
 @given(policies, subjects)
 def test_every_ruling_names_its_rule(policy: Rules, subject: Subject) -> None:
-    """No ruling is without the rule that made it, and that rule exists."""
+    """Every ruling has the name of a rule that exists."""
     places = {one.where for one in policy.rules} | {f"agents.{subject.agent}.policy"}
     for each in TOOLS:
         found = policy.decide(subject, each).rule
@@ -223,7 +223,7 @@ def test_ask_is_stronger_than_allow_and_weaker_than_deny() -> None:
     assert policy.decide(whom(), fact("write_file")).effect == "deny"
 
 
-def test_a_list_of_what_is_allowed_leaves_the_rest_out() -> None:
+def test_an_allow_list_denies_all_other_tools() -> None:
     policy = of(rule("group:fs", "allow"), lead=ToolRules(allow=("read_file", "shell")))
     assert allowed(policy, whom()) == {"read_file", "get_tool_result"}
     left_out = policy.decide(whom(), fact("shell"))
@@ -263,17 +263,17 @@ def test_a_profile_is_a_closed_list() -> None:
     assert len(allowed(own, whom())) == len(TOOLS)
 
 
-def test_what_reads_results_stays_until_it_is_denied() -> None:
+def test_tools_that_read_results_stay_until_they_are_denied() -> None:
     assert "get_tool_result" in allowed(of(rule("shell", "allow"), profile="minimal"), whom())
     assert "get_tool_result" not in allowed(of(rule("group:results")), whom())
 
 
-def test_an_alias_is_denied_and_allowed_as_the_tool_it_stands_for() -> None:
+def test_an_alias_is_denied_and_allowed_like_its_tool() -> None:
     assert of(rule("bash")).decide(whom(), fact("shell")).effect == "deny"
     assert allowed(of(rule("bash", "allow")), whom()) == {"shell", "get_tool_result"}
 
 
-def test_the_strictest_ruling_counts_and_the_first_of_equals_is_told() -> None:
+def test_the_strictest_ruling_counts_and_the_first_of_equals_is_reported() -> None:
     ask, deny, too = Ruling("ask", "a"), Ruling("deny", "b"), Ruling("deny", "c")
     assert strictest([Ruling("allow", "x"), ask]) is ask
     assert strictest([ask, deny, too]) is deny
@@ -288,6 +288,6 @@ def test_the_strictest_ruling_counts_and_the_first_of_equals_is_told() -> None:
         {"tool": "shell", "effect": "deny", "users": "alice"},
     ],
 )
-def test_a_rule_of_code_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_rule_in_code_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be"):
         PolicyRule(**wrong)  # type: ignore[arg-type]  # what a program may do all the same
