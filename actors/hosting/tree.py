@@ -43,6 +43,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.recovery import Recoverer, Recovery
 from motet.actors.sessions.resumption import start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
+from motet.actors.sessions.session import SessionActors
 from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.idempotency import SqliteConversations, SqliteIdempotency
 from motet.actors.storage.location import Location
@@ -96,6 +97,7 @@ class Parts:
     gate: ApprovalGate
     services: Services
     router: ActorRef[RouterMessage]
+    session_actors: SessionActors
     resolver: Resolver
     journal: EventJournal
     intake: Intake
@@ -233,19 +235,33 @@ async def start_actors(
         system, stores, readers, generations, table, hooks, workspace, stand_ins
     )
     services, resolver, suspended_runs = workers.services, workers.resolver, workers.suspended_runs
-    router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
+    session_actors, stalled = SessionActors(), config.watchdog.stalled
+    router = await system.start(lambda: Router(services, session_actors, stalled), name="router")
     room_table = RoomTable()
     rooms = await system.start(lambda: Rooms(room_table), name="rooms")
     intake = Intake(
-        table, stores.sessions, router, lambda: generations.registry, resolver, services
+        table,
+        stores.sessions,
+        router,
+        lambda: generations.registry,
+        resolver,
+        services,
+        session_actors,
     )
     workers.children.connect(intake)
     recovery = Recovery(
-        config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
+        config.recovery,
+        readers,
+        stores.transact,
+        stores.sessions,
+        table,
+        resolver,
+        services,
+        session_actors,
     )
     interrupted = await _recover(recovery, stores.traces)
     await system.start(lambda: Recoverer(recovery), name="recovery")
-    await start_resumer(system, suspended_runs)
+    await start_resumer(system, suspended_runs, session_actors)
     room_parts = RoomParts(
         table=room_table,
         actor=rooms,
@@ -273,6 +289,7 @@ async def start_actors(
         gate=workers.gate,
         services=services,
         router=router,
+        session_actors=session_actors,
         resolver=resolver,
         journal=workers.journal,
         intake=intake,

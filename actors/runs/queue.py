@@ -19,8 +19,7 @@ from motet.actors.runs import queue_rules as rules_of
 from motet.actors.runs.queue_rules import Way
 from motet.actors.runs.run import Run
 from motet.protocols.queueing import QueueConfig
-from motet.protocols.sessions import Ack, FinishRun, QueueFull, SessionBusy, SessionMessage
-from motet.runtime import ActorRef
+from motet.protocols.sessions import Ack, FinishRun, QueueFull, SessionBusy
 
 INTERRUPTED = "interrupted by a newer input"
 SUPERSEDED = "a newer input has taken its place"
@@ -45,7 +44,6 @@ class SessionQueue:
         ended: how many of its runs have ended, for those that run at the same time.
         tokens: of its last request, in a window of ``window``; None: unknown.
         touched: when it was used last.
-        actor: the session's actor, as the router has begun it last.
     """
 
     session: str
@@ -61,7 +59,6 @@ class SessionQueue:
     tokens: int | None = None
     window: int = 0
     touched: float = 0.0
-    actor: ActorRef[SessionMessage] | None = attrs.field(default=None, repr=False)
     _lock: trio.Lock | None = attrs.field(default=None, init=False, repr=False)
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -30,8 +30,6 @@ from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.runs.queue_rules import Way
-    from motet.protocols.sessions import SessionMessage
-    from motet.runtime import ActorRef
 
 
 # What a stop has asked for, and what has come of it.
@@ -109,9 +107,6 @@ class SuspendedRun:
         )
 
 
-if TYPE_CHECKING:
-    Opener: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
-
 QUEUE = QueueConfig()
 QUEUE_CAPACITY = QUEUE.capacity
 
@@ -120,7 +115,7 @@ class RunTable:
     """All live runs of one host, and by session those that are suspended.
 
     What is queued behind a suspended run waits for its end; sessions that are ``held`` wait for the
-    agents of what is in their queues. ``opener`` is set while sessions have somebody to begin them.
+    agents of what is in their queues.
     """
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
@@ -131,7 +126,6 @@ class RunTable:
         self.held: set[str] = set()
         self.draining = trio.Event()
         self.pending_inputs = PendingInputs()
-        self.opener: Opener | None = None
         self._admitted = 0
 
     def reconfigure(self, rules: QueueConfig) -> None:
@@ -174,24 +168,6 @@ class RunTable:
         """The run that goes on in a session, of several the author's newest, or the newest."""
         queue = self.queues.get(session)
         return queue.newest(author) if queue is not None else None
-
-    def actor(self, session: str) -> ActorRef[SessionMessage] | None:
-        """The session's actor if it is known and alive."""
-        queue = self.queues.get(session)
-        found = queue.actor if queue is not None else None
-        return found if found is not None and found.is_alive else None
-
-    def opened(self, session: str) -> ActorRef[SessionMessage] | None:
-        """The session's actor, which begins now if it does not live; it takes mail at once.
-
-        None while its router is not there or the one before is ending: who sees to that opens it
-        if something waits. If it cannot start, what it was sent is settled with the reason, and
-        what waits is dropped.
-        """
-        found = self.actor(session)
-        if found is None and self.opener is not None:
-            found = self.opener(session)
-        return found
 
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored.

@@ -23,7 +23,7 @@ from motet.actors.runs.run import Input, PendingInput, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
-from motet.actors.sessions.session import wake
+from motet.actors.sessions.session import SessionActors
 from motet.actors.transcript import input_guard as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
@@ -66,6 +66,7 @@ class Intake:
     _registry: Callable[[], AgentRegistry]
     _resolver: Resolver
     _services: Services
+    _actors: SessionActors
 
     async def new_run(
         self,
@@ -224,7 +225,7 @@ class Intake:
         queue = table.queue(run.session)
         table.advance(queue)
         ack = queue.ack(run, way, table.runs)
-        if not wake(table, run.session) and not self._router.is_alive:
+        if not self._actors.wake(run.session) and not self._router.is_alive:
             table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._router.path, "no session is run any more")
         return ack

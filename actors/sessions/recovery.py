@@ -27,7 +27,7 @@ from motet.actors.sessions.recovery_plan import (
     rows_of,
     unrepeatable,
 )
-from motet.actors.sessions.session import wake
+from motet.actors.sessions.session import SessionActors
 from motet.actors.storage import recovery as stored
 from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.readers import Readers
@@ -80,6 +80,7 @@ class Recovery:
     table: RunTable
     resolver: Resolver
     services: Services
+    actors: SessionActors
     clock: Callable[[], float] = wall_time
     resumed: tuple[RunInfo, ...] = ()
     opened: trio.Event = attrs.field(factory=trio.Event)
@@ -266,7 +267,7 @@ class Recovery:
             if fit:
                 nursery.start_soon(self._settle, session, [one.run for one in fit])
             self.table.held.discard(session)
-            wake(self.table, session)
+            self.actors.wake(session)
 
     async def _fit(self, session: str) -> list[_Resumable]:
         fit: list[_Resumable] = []

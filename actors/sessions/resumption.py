@@ -11,7 +11,7 @@ from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import SuspendedRun
-from motet.actors.sessions.session import wake
+from motet.actors.sessions.session import SessionActors
 from motet.protocols.approvals import (
     ExpireApproval,
     GetApproval,
@@ -48,9 +48,13 @@ class Resumer(Actor[PendingCount]):
     """
 
     def __init__(
-        self, suspended_runs: SuspendedRuns, clock: Callable[[], float] = wall_time
+        self,
+        suspended_runs: SuspendedRuns,
+        actors: SessionActors,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._runs = suspended_runs
+        self._actors = actors
         self._pending = suspended_runs.pending_approvals
         self._store = suspended_runs.approvals
         self._clock = clock
@@ -166,7 +170,7 @@ class Resumer(Actor[PendingCount]):
             table.finish(run, run.ends_as("dropped", "it is not suspended any more"))
         else:
             table.queue(run.session).starting.append(run)
-        wake(table, run.session)
+        self._actors.wake(run.session)
 
     def _suspend_again(self, run: Run, suspended: SuspendedRun) -> None:
         table = self._runs.table
@@ -174,8 +178,10 @@ class Resumer(Actor[PendingCount]):
         table.suspend(suspended)
 
 
-async def start_resumer(system: System, suspended_runs: SuspendedRuns) -> None:
+async def start_resumer(
+    system: System, suspended_runs: SuspendedRuns, actors: SessionActors
+) -> None:
     """After recovery: suspended runs may be resumed from now on."""
     for info in await suspended_runs.approvals.ask(WithdrawLeft()):
         await suspended_runs.publish(info)
-    await system.start(lambda: Resumer(suspended_runs), name="approvals-keeper")
+    await system.start(lambda: Resumer(suspended_runs, actors), name="approvals-keeper")

@@ -9,7 +9,7 @@ import trio
 
 from motet.actors.runs.services import Services
 from motet.actors.runs.watchdog import watch
-from motet.actors.sessions.session import Session, drop
+from motet.actors.sessions.session import Session, SessionActors, drop
 from motet.protocols.messages import Message, Request
 from motet.protocols.sessions import SessionMessage
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
@@ -52,8 +52,9 @@ class Router(Actor[RouterMessage]):
     supervision = Supervision(strategy="one_for_one", intensity=100, period=5.0)
     cleanup_budget = 15.0
 
-    def __init__(self, services: Services, stalled: float = 0.0) -> None:
+    def __init__(self, services: Services, actors: SessionActors, stalled: float = 0.0) -> None:
         self.services = services
+        self.actors = actors
         self.stalled = stalled
         self._crowded = trio.Event()
 
@@ -64,7 +65,7 @@ class Router(Actor[RouterMessage]):
             self.start_soon(
                 watch, services.table, self.stalled, services.events.emit, services.events.log
             )
-        self.services.table.opener = self._opened
+        self.actors.begin(self._opened)
         # After a crash: the queues are still there, and perhaps no other input will ever come.
         for key, queue in tuple(self.services.table.queues.items()):
             if queue.has_work:
@@ -72,7 +73,7 @@ class Router(Actor[RouterMessage]):
 
     async def on_stop(self) -> None:
         table = self.services.table
-        table.opener = None
+        self.actors.close()
         if self.ref.is_alive:
             return  # it restarts: the next router has the same queues
         for queue in tuple(table.queues.values()):
@@ -107,7 +108,7 @@ class Router(Actor[RouterMessage]):
             self.start_soon(drop, run, self.services)
 
     def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
-        """The session's actor for ``RunTable.opened``; None: it is ending, or the router is."""
+        """The session's actor for :class:`SessionActors`; None: it is ending, or the router is."""
         try:
             return self._open(key)
         except ActorDead:  # the router is ending
@@ -122,7 +123,8 @@ class Router(Actor[RouterMessage]):
         elif not session.is_alive:
             return None
         table = self.services.table
-        table.queue(key).actor = session
+        table.queue(key)  # from now on a sweep finds the session
+        self.actors.add(key, session)
         if len(table.queues) > MOST:
             self._crowded.set()
         return session
@@ -140,6 +142,7 @@ class Router(Actor[RouterMessage]):
             table = self.services.table
             for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
                 del table.queues[key]
+                self.actors.remove(key)
                 # Not awaited: one after the other, they would end more slowly than new ones start.
                 self.stop_child_soon(actor_name(key))
 

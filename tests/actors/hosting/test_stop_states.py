@@ -166,7 +166,7 @@ async def _held_while_its_sender_types(cast: Cast) -> None:
 async def _with_a_stuck_session(cast: Cast) -> None:
     await cast.go(call(("hang", {})))
     await wait_all_tasks_blocked()
-    actor = parts_of(cast.host).table.actor("s")
+    actor = parts_of(cast.host).session_actors.find("s")
     assert actor is not None
     actor.suspend()
     cast.nursery.start_soon(cast.later, actor.resume)

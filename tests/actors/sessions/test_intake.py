@@ -110,7 +110,7 @@ async def test_the_next_actor_starts_the_inputs_of_a_retired_session(
 ) -> None:
     async with motet.open_host(agents=[agent("one", "two")]) as host:
         await answer(host, (await submit(host)).run_id)
-        actor = parts_of(host).table.actor("s")
+        actor = parts_of(host).session_actors.find("s")
         assert actor is not None
         actor.suspend()
         ack = await submit(host)

@@ -85,7 +85,7 @@ def test_an_input_to_a_session_that_is_passivated_is_answered_after_that() -> No
 
 
 def opened(host: Host, session: str = "s") -> ActorRef[SessionMessage] | None:
-    return host._parts.table.opened(session)  # pyright: ignore[reportPrivateUsage]
+    return host._parts.session_actors.open(session)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
