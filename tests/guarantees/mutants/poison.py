@@ -73,7 +73,7 @@ def _say_nothing() -> list[Patch]:
     def append_none(records: Sequence[tuple[EventRecord, str]]) -> Transact:
         return Transact(())
 
-    return [(recovering, "append", append_none)]
+    return [(recovering, "append_events", append_none)]
 
 
 def _forget_who_is_aside() -> list[Patch]:
