@@ -1,4 +1,4 @@
-"""Agents as data: how one is set up beyond its instructions, and where stored ones come from."""
+"""Agents as data: the profile of an agent, its team, and the store of agents."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from motet.protocols.messages import Request
 from motet.protocols.policy import ToolRules
 
 AgentType: TypeAlias = Literal["plain", "open", "predefined"]
-"""``plain``: its instructions and nothing else; ``open``: files of its own for every user;
-``predefined``: files of the agent for all users, and a profile of each user beside them."""
+"""``plain``: instructions only; ``open``: every user has files of their own; ``predefined``: all
+users share the files of the agent, and each has a profile besides."""
 PromptMode: TypeAlias = Literal["full", "minimal"]
 """``minimal``: for sub-agents and scheduled runs."""
 WorkspaceMode: TypeAlias = Literal["shared", "per_user"]
 AgentStatus: TypeAlias = Literal["active", "inactive"]
 
 WINDOW = 200_000
-"""Tokens of a context window, where nothing else is said (seed 002)."""
+"""The default context window in tokens (seed 002)."""
 
 
 D_contra = TypeVar("D_contra", contravariant=True)
@@ -27,7 +27,7 @@ Out_co = TypeVar("Out_co", covariant=True)
 
 
 class AgentLike(Generic[D_contra, Out_co]):
-    """An agent as tools see it: it takes ``deps`` of the one type and gives outputs of the other.
+    """An agent as tools see it: it takes ``deps`` of the one type and returns the other.
 
     A base class and not a Protocol: no attribute of an agent has these types, so that a checker
     could not find them by structure.
@@ -40,12 +40,12 @@ AnyAgentLike: TypeAlias = AgentLike[Any, Any]
 
 
 class Sharing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who shares one folder although the workspace is per user.
+    """The users who share one folder although the workspace is per user.
 
     Attributes:
-        dm: everybody who talks with the agent directly.
-        group: every group chat.
-        users: these, such as ``telegram:386246614`` or ``group:telegram:-100``.
+        dm: all users who talk with the agent directly.
+        group: all group chats.
+        users: these users, such as ``telegram:386246614`` or ``group:telegram:-100``.
     """
 
     dm: bool = False
@@ -64,9 +64,9 @@ class Team(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The team of an agent, as it sees it.
 
     Attributes:
-        workspace: the folder that the team has in common, inside of the host's workspace; a lead
-            works in it, a member in its own. Empty: none.
-        shared: whether all its chats share that folder; else each has one below it.
+        workspace: the shared folder of the team inside the host's workspace. A lead works in it, a
+            member in its own. Empty: none.
+        shared: whether all chats use that folder; else each has one below it.
     """
 
     name: str
@@ -77,14 +77,13 @@ class Team(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How an agent is set up beyond its instructions. The default is a plain agent.
+    """The files, the workspace and the prompt of an agent. The default is a plain agent.
 
     Attributes:
         prompt_mode: of its main runs.
-        bootstrap: whether files are seeded for each user; None: unless it is plain, when it has
-            ``files``.
-        files: folder of its bootstrap files, and of the templates for those of its users.
-        workspace: whether its tools see one folder for all users, or one for each.
+        bootstrap: whether each user is given files; None: if it has ``files`` and is not plain.
+        files: folder of its bootstrap files and of the templates for those of its users.
+        workspace: one folder for all users, or one for each.
         sharing: exceptions from ``per_user``.
         window: tokens of its model's context window; 0 or less: 200,000.
         skills: folders of skills that come before those in ``files`` and of the host; None: only
@@ -107,31 +106,31 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def acts_as(self) -> AgentType:
-        """A plain agent that was given the bootstrap of users is an open one."""
+        """The effective type: a plain agent with ``bootstrap`` is an open one."""
         return "open" if self.type == "plain" and self.bootstrap else self.type
 
     @property
     def seeds(self) -> bool:
-        """Whether its users get files of their own: never unless somebody asked for it."""
+        """Whether its users get files of their own. By default they do not."""
         if self.bootstrap is not None:
             return self.bootstrap
         return self.type != "plain" and self.files is not None
 
 
 PLAIN = AgentProfile()
-"""An agent that is its instructions and nothing else."""
+"""An agent of instructions only."""
 
 
 class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent as a store keeps it.
+    """A stored agent.
 
     Attributes:
-        provider: name of a model provider; one that is not registered, or none: the first one.
+        provider: name of a model provider; unknown or empty: the first one.
         model: the provider's name of the model, or ``provider:model``, or ``demo``.
         tools: names of built-in tools and groups.
-        iterations: model requests in one run; 0 or less: as ``limits`` say.
+        iterations: model requests in one run; 0 or less: those of ``limits``.
         limits: None: those of the host.
-        policy: which of its tools it may call; rules of the host come on top.
+        policy: the tools that it may call; rules of the host apply as well.
     """
 
     name: str
@@ -153,7 +152,7 @@ class GetAgent(Request[AgentRecord | None], frozen=True, tag="agents.get"):
 
 
 class ListAgents(Request[tuple[AgentRecord, ...]], frozen=True, tag="agents.list"):
-    """All of them, by name."""
+    """All agents, by name."""
 
 
 class PutAgent(Request[None], frozen=True, tag="agents.put"):
@@ -163,18 +162,18 @@ class PutAgent(Request[None], frozen=True, tag="agents.put"):
 
 
 class RemoveAgent(Request[bool], frozen=True, tag="agents.remove"):
-    """Forget an agent; its sessions stay. False: there was none."""
+    """Delete an agent; its sessions stay. False: there was none."""
 
     name: str
 
 
 class AgentSource(Protocol):
-    """Where stored agents are: SQLite, or another database. Every method may raise and wait."""
+    """A store of agents: SQLite, or another database. Every method may raise and wait."""
 
     async def get(self, name: str) -> AgentRecord | None: ...
 
     async def records(self) -> tuple[AgentRecord, ...]:
-        """All of them, by name."""
+        """All agents, by name."""
         ...
 
     async def put(self, record: AgentRecord) -> None: ...

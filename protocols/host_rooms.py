@@ -1,6 +1,7 @@
-"""What a gateway, a command line or a bridge needs from the rooms of a host.
+"""The rooms of a host, for a gateway, a command line or a bridge.
 
-Invariant: to whoever may not see a room it does not exist (G16): all calls raise ``NotFound``.
+Invariant: a room does not exist for a principal who may not see it (G16): all calls raise
+``NotFound``.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from motet.protocols.sessions import LOCAL, Principal
 
 
 class RoomInfo(msgspec.Struct, frozen=True):
-    """A room and where its round stands.
+    """A room and the state of its round.
 
     Attributes:
-        owner: whose it is; empty: the host's.
-        people: users who may see it too; ``*``: all.
-        idle: it waits for a person: the round is over, and no other is to be opened.
-        speaking: who has the floor.
-        turns: agents' turns that the round has used; ``left``: that it may still have.
-        reason: why the last round ended.
-        mode: what becomes of what people say while agents speak.
-        plan: what it is, from the next round on; None: the host's configuration or its program
-            says so.
+        owner: empty: the room is the host's.
+        people: users who may see it besides the owner; ``*``: all.
+        idle: it waits for a person: the round is over, and no message is left to open another.
+        speaking: the members that have the floor.
+        turns: agents' turns that the round has used; ``left``: those that it has left.
+        reason: the reason why the last round ended.
+        mode: the handling of messages that people send while agents speak.
+        plan: its definition from the next round on; None: it is defined by the host's
+            configuration or its program.
     """
 
     name: str
@@ -45,7 +46,7 @@ class HostRooms(Protocol):
     """The rooms of a running host, for a principal."""
 
     async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
-        """Those that the principal may see, by name."""
+        """The rooms that the principal may see, by name."""
         ...
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo: ...
@@ -58,22 +59,23 @@ class HostRooms(Protocol):
         people: tuple[str, ...] = (),
         principal: Principal = LOCAL,
     ) -> RoomInfo:
-        """Make a room, the principal's; its name is ``name`` and something that nobody has."""
+        """Make a room of the principal's. A unique suffix is added to ``name``."""
         ...
 
     async def change(
         self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
-        """Change a room of the principal's: who may see it at once, the rest from the next round.
+        """Change a room of the principal's: its audience at once, the rest from the next round on.
 
-        Raises ``ConfigError`` for what cannot be, and for another room than one that a person made.
+        Raises ``ConfigError`` for an impossible change, and for the definition of a room that no
+        person has made.
         """
         ...
 
     async def post(
         self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
     ) -> Said:
-        """Say something as the principal. Raises as ``OpenRoom.post``."""
+        """Post a message as the principal. Raises as ``OpenRoom.post``."""
         ...
 
     async def history(
@@ -88,5 +90,5 @@ class HostRooms(Protocol):
         ...
 
     def open_to(self, room: str, principal: Principal) -> bool:
-        """Whether the principal may see an open room; of one that is not open, nothing is known."""
+        """Whether the principal may see a room; true for one that is not open."""
         ...

@@ -1,4 +1,4 @@
-"""A room as a file describes it."""
+"""The configuration of a room in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLICY = re.compile(rf"mentions|round_robin|handoff|{SELECTOR}\S+")
 
 
 def listed(value: tuple[str, ...] | str) -> tuple[str, ...]:
-    """One text, or several."""
+    """One text or several, as a tuple."""
     return (value,) if isinstance(value, str) else value
 
 

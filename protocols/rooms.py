@@ -1,6 +1,7 @@
-"""Rooms: what people and agents say in one, and how far its round of agents' turns has come.
+"""Rooms: their messages, the state of their round, and the requests to their store.
 
-A person's message opens a round; agents' messages never do. Source: API specification, section 6.
+A person's message opens a round of agents' turns; agents' messages never do. Source: API
+specification, section 6.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from motet.protocols.queueing import MODES, QueueMode
 Kind: TypeAlias = Literal["person", "agent"]
 Speak: TypeAlias = Literal["chosen", "mentioned"]
 RoomMode: TypeAlias = QueueMode
-"""What becomes of what people say while agents speak.
+"""The handling of messages that people send while agents speak.
 
-``collect``: it opens the next round after the turns that go on, with all that came meanwhile;
-``followup``: when the round is over, each message in a round of its own; ``steer``: it enters the
-turns that go on, and opens a round if it comes too late, or calls somebody else; ``interrupt``: it
-ends the turns and opens the next round; ``reject``: it is refused.
+``collect``: all of them open the next round after the turns under way; ``followup``: each one opens
+a round of its own when this one is over; ``steer``: a message enters the turns under way, and opens
+a round if it comes too late or calls somebody else; ``interrupt``: it ends the turns and opens the
+next round; ``reject``: it is refused.
 """
 ROOM_MODES: tuple[RoomMode, ...] = MODES
 
@@ -46,11 +47,11 @@ class MemberInfo(msgspec.Struct, frozen=True):
 
 
 class RoomMessage(msgspec.Struct, frozen=True):
-    """What somebody said.
+    """A message of a person or an agent.
 
     Attributes:
         seq: its number in the room, from 1.
-        round: the round it opened or belongs to.
+        round: the round that it opens or belongs to.
         at: Unix seconds.
     """
 
@@ -63,25 +64,25 @@ class RoomMessage(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Somebody who is to speak; ``depth`` counts the calls from agent to agent that led there."""
+    """A member that is to speak. ``depth`` counts the calls from agent to agent that led there."""
 
     name: str
     depth: int = 0
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """Where a room's round stands. Stored with every message, so that no restart refills it.
+    """The state of a room's round. Stored with every message, so that no restart resets it.
 
     Attributes:
         round: number of the round; 0 before the first.
         going: whether agents may still speak in it.
         turns: agents' turns that it has used, those under way included.
-        speaking: who has the floor.
-        due: who speaks next, in this order.
+        speaking: the members that have the floor.
+        due: the next speakers, in order.
         depth: of the call that gave the last speakers the floor.
-        passes: turns in a row in which nothing was said.
-        last: who had the floor last, for taking turns.
-        reason: why the last round ended.
+        passes: turns in a row without a message.
+        last: the last member that got the floor, for taking turns.
+        reason: the reason why the last round ended.
     """
 
     round: int = 0
@@ -96,11 +97,11 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 class RoomView(msgspec.Struct, frozen=True):
-    """What a room looks like to whoever decides about it: pure data.
+    """A room as policies and conditions see it: pure data.
 
     Attributes:
         messages: those that an agent is shown, oldest first.
-        round: the messages of this round, its opening ones included.
+        round: the messages of this round, with those that opened it.
         elapsed: seconds since the round was opened.
     """
 
@@ -114,17 +115,17 @@ class RoomView(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> Sequence[str]:
-        """Those who may be chosen without being called."""
+        """The members that may be chosen without being called."""
         return [member.name for member in self.members if member.speak == "chosen"]
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A turn that is not over though its task is: its run waits for a person, or has ended unheard.
+    """A suspended turn: its run waits for a person, or its result is not in the room yet.
 
     Attributes:
-        round: that it belongs to.
+        round: the round of the turn.
         since: Unix seconds.
-        counted: of its usage, what its round has counted.
+        counted: the part of its usage that its round has counted.
     """
 
     run_id: str
@@ -134,16 +135,16 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class RoomState(msgspec.Struct, frozen=True):
-    """What a room needs to go on after a restart.
+    """The stored state of a room, with which it goes on after a restart.
 
     Attributes:
-        heard: number of the last person's message that a round was opened for.
-        opened: when that was, in Unix seconds.
-        seen: for each member, the last message that there was when it was told of what agents say.
-        told: the same of what people say; where a member is not in it, ``seen`` counts for both.
-        usage: what this round has used.
+        heard: the messages of people up to this number open no round any more.
+        opened: when the round was opened, in Unix seconds.
+        seen: for each member, the last message in the room when it was shown those of agents.
+        told: the same for those of people; a member that is not in it has ``seen`` for both.
+        usage: of this round.
         given: when the floor was given last, in Unix seconds.
-        waiting: turns that are to be heard yet, by the names of their members.
+        waiting: suspended turns, by the names of their members.
     """
 
     floor: Floor = Floor()
@@ -183,13 +184,13 @@ class RoomPlan(msgspec.Struct, frozen=True):
     """A room as a person asks for it, of agents that the host knows by name.
 
     Attributes:
-        called: those of its members that speak only when they are called.
+        called: members that speak only when they are called.
         until: a text that ends the round when an agent says it.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
-        concurrency: how many speak at once.
+        concurrency: agents that speak at once.
         history: messages that an agent is shown at most.
-        limits: what all turns of one round may spend together.
+        limits: for all turns of one round together.
     """
 
     members: Members
@@ -205,7 +206,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
 
 
 class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be different in a room; the rest stays. ``people`` as in :class:`RoomRecord`."""
+    """A change of a room; unset fields stay. ``people`` as in :class:`RoomRecord`."""
 
     people: tuple[str, ...] | UnsetType = UNSET
     members: Members | UnsetType = UNSET
@@ -225,7 +226,7 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plans(self) -> bool:
-        """Whether anything but its people is to be different."""
+        """Whether it changes anything but the people."""
         return bool(self._changed)
 
     @property
@@ -235,12 +236,12 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoomRecord(msgspec.Struct, frozen=True):
-    """A room as it is stored; ``messages`` are its last ones, oldest first.
+    """A stored room; ``messages``: its last ones, oldest first.
 
     Attributes:
-        owner: whose it is; empty: the host's.
-        people: users who may see it and speak in it beside its owner.
-        plan: what it is, if a person has made it.
+        owner: empty: the room is the host's.
+        people: users who may see it and speak in it besides its owner.
+        plan: its definition, if a person has made it.
     """
 
     name: str
@@ -252,7 +253,7 @@ class RoomRecord(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message is on disk. ``duplicate``: it was before, under the same key."""
+    """A message is on disk. ``duplicate``: it was stored before, under the same key."""
 
     seq: int
     duplicate: bool = False
@@ -272,7 +273,7 @@ class ListRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.list"):
 
 
 class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
-    """Put a room on record, if there is none of its name."""
+    """Store a room, if there is none of its name."""
 
     name: str
     owner: str
@@ -281,7 +282,7 @@ class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
 
 
 class SetRoom(Request[None], frozen=True, tag="rooms.set"):
-    """Who may see a room beside its owner, and what it is; None: as before."""
+    """Change the audience and the definition of a room; None: as before."""
 
     name: str
     people: tuple[str, ...] | None = None
@@ -294,10 +295,10 @@ class KeepState(Request[None], frozen=True, tag="rooms.keep"):
 
 
 class Say(Request[Said], frozen=True, tag="rooms.say"):
-    """Store a message, and with it where the room stands, in one transaction.
+    """Store a message and the state of the room in one transaction.
 
-    ``key``: makes a resend of a person harmless. Raises ``KeyConflict`` when it was used for
-    something else.
+    ``key``: the idempotency key of a person. Raises ``KeyConflict`` if it was used for another
+    message.
     """
 
     name: str
@@ -307,7 +308,7 @@ class Say(Request[Said], frozen=True, tag="rooms.say"):
 
 
 class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):
-    """What a key was used for, if a person has used it for this text. Raises ``KeyConflict``."""
+    """The message that a person has stored under a key. Raises ``KeyConflict`` for another text."""
 
     name: str
     author: str

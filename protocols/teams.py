@@ -1,7 +1,7 @@
-"""Teams: their configuration, and what their task board is told and asked.
+"""Teams: their configuration, and the requests to their task board.
 
-A board belongs to a team and one of its users: nobody else's task can be named (G16). A claim lasts
-as long as the run that made it, so that what was stopped, or cut off by a crash, is open again.
+A board belongs to a team and one of its users: no request can name a task of another (G16). A claim
+lasts as long as the run that made it: after a stop or a crash of that run the task is open again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TeamWorkspace: TypeAlias = Literal["isolated", "shared"]
 TaskState: TypeAlias = Literal["open", "claimed", "done", "failed", "cancelled"]
 
 BOARD_TASKS = 500
-"""On one board, those included that are done."""
+"""Tasks of one board, with those that are done."""
 
 
 def _known(_: object, attribute: attrs.Attribute[TeamWorkspace], value: str) -> None:
@@ -48,11 +48,11 @@ class TeamConfig:
 
 
 class TaskRefused(MotetError):
-    """What was asked of a task cannot be: somebody else has it, it waits for others, it is over."""
+    """A request that a task does not allow: another run has it, it waits for others, it is over."""
 
 
 class Board(msgspec.Struct, frozen=True):
-    """Whose board."""
+    """The board of a team and a user."""
 
     team: str
     user: str
