@@ -403,7 +403,7 @@ def _add_agent(
 ) -> None:
     generations.registry.add(agent)
     suspended_runs.agent_added(agent.name)
-    recovery.agents_changed.set()
+    recovery.agent_added()
 
 
 async def _start_hooks(

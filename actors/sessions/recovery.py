@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Transact = Commit
-
 
 @attrs.frozen(eq=False)
 class _Resumable:
@@ -69,13 +67,12 @@ class Recovery:
     Attributes:
         resumed: all runs that resume, oldest first, also those that have not begun to.
         opened: set when the block of the host begins.
-        agents_changed: set when an agent has become known.
         waits: why sessions are held, by their keys.
     """
 
     config: RecoveryConfig
     readers: Readers
-    transact: Transact
+    commit: Commit
     store: ActorRef[SessionStoreMessage]
     table: RunTable
     resolver: Resolver
@@ -84,8 +81,8 @@ class Recovery:
     clock: Callable[[], float] = wall_time
     resumed: tuple[RunInfo, ...] = ()
     opened: trio.Event = attrs.field(factory=trio.Event)
-    agents_changed: trio.Event = attrs.field(factory=trio.Event)
     waits: dict[str, str] = attrs.field(factory=dict[str, str])
+    _agents_changed: trio.Event = attrs.field(factory=trio.Event)
     _resumable: dict[str, list[_Resumable]] = attrs.field(factory=dict[str, list[_Resumable]])
 
     # At the start, before the first input
@@ -98,10 +95,10 @@ class Recovery:
         found = await self._read_left()
         reasons: dict[str, str] = {}
         kept: list[_Resumable] = []
-        aside = await self._quarantine(found)
+        quarantined = await self._quarantine(found)
         for left in found:
             given, why = left.given, refusal(left, self.config, self.clock())
-            if left.info.session in aside:
+            if left.info.session in quarantined:
                 why = f"taking up its session has ended {left.tries} hosts in a row"
             if why or given is None:
                 reasons[left.info.run_id] = why
@@ -137,15 +134,15 @@ class Recovery:
         if info.status == "queued" or stored.is_lost(row):
             return stored.unfinished_run(info, row)
         read = self.readers.read
-        heard = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
+        published = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
         left = stored.unfinished_run(
             info,
             row,
             await read(stored.STEPS, (info.run_id,)),
-            heard,
+            published,
             await read(stored.TRACE, (info.run_id,)),
         )
-        return with_missing_events(left, heard)
+        return with_missing_events(left, published)
 
     async def _quarantine(self, found: list[UnfinishedRun]) -> set[str]:
         """Quarantine the sessions that have ended too many hosts in a row; their keys."""
@@ -159,13 +156,15 @@ class Recovery:
         }
         if tries:
             now = self.clock()
-            aside = [Statement(stored.QUARANTINE, (key, now)) for key in tries]
+            statements = [Statement(stored.QUARANTINE, (key, now)) for key in tries]
             # In one transaction: no later host would publish it.
-            told = [
+            records = [
                 EventRecord(f"session:{key}", SessionQuarantined(count), now)
                 for key, count in tries.items()
             ]
-            await self.transact((*aside, *append_events(list(map(storable, told))).statements))
+            await self.commit(
+                (*statements, *append_events(list(map(storable, records))).statements)
+            )
         for session, count in tries.items():
             log.error("a session is quarantined", session=session, tries=count)
         return set(tries)
@@ -222,17 +221,21 @@ class Recovery:
         async with trio.open_nursery() as nursery:
             with trio.move_on_at(deadline):
                 while self._resumable:
-                    self.agents_changed = trio.Event()
+                    self._agents_changed = trio.Event()
                     known = [key for key in tuple(self._resumable) if await self._find_agents(key)]
                     await self._start(known, nursery)
                     if self._resumable:
-                        await self.agents_changed.wait()
+                        await self._agents_changed.wait()
             late = tuple(self._resumable)
             for session in late:
                 why = f"the host ended during this run: {self.waits.get(session, '')}"
                 for one in self._resumable[session]:
                     await self._interrupt(one, why)
             await self._start(late, nursery)
+
+    def agent_added(self) -> None:
+        """Check again which sessions can start."""
+        self._agents_changed.set()
 
     async def _find_agents(self, session: str) -> bool:
         """Whether all agents of a session are known; ``waits`` says which one is missing."""
@@ -290,7 +293,7 @@ class Recovery:
         """Store the tries. A full disk must not keep accepted inputs from being answered."""
         try:
             if statements:
-                await self.transact(tuple(statements))
+                await self.commit(tuple(statements))
         except Exception as error:
             log.error("sessions are taken up uncounted", why=str(error))
 
@@ -329,12 +332,12 @@ class Recovery:
         async with trio.open_nursery() as nursery:
             for run in runs:
                 nursery.start_soon(_first, run, nursery.cancel_scope)
-        await self.settled(Statement(stored.SETTLED, (session,)))
+        await self.forget_tries(Statement(stored.SETTLED, (session,)))
 
-    async def settled(self, statement: Statement | None = None) -> None:
+    async def forget_tries(self, statement: Statement | None = None) -> None:
         """Forget the tries of a session; None: all tries, since this host ends in order."""
         try:
-            await self.transact((statement or Statement(stored.ALL_SETTLED),))
+            await self.commit((statement or Statement(stored.ALL_SETTLED),))
         except Exception as error:
             log.warning("a resumption stays counted as a try", why=str(error))
 
@@ -346,9 +349,9 @@ class Recovery:
         return tuple(one for one in found if owner in (None, one.owner))
 
     async def release(self, session: str) -> bool:
-        """False: it is not quarantined."""
+        """End the quarantine of a session; False: it is not quarantined."""
         try:
-            await self.transact((Statement(stored.RELEASE, (session,), expect=1),))
+            await self.commit((Statement(stored.RELEASE, (session,), expect=1),))
         except ExpectationFailed:
             return False
         return True
@@ -377,4 +380,4 @@ class Recoverer(Actor[HeldSessions]):
         return dict(self._recovery.waits)
 
     async def on_stop(self) -> None:
-        await self._recovery.settled()
+        await self._recovery.forget_tries()

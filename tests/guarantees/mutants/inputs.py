@@ -56,7 +56,7 @@ def _forget_keys() -> list[Patch]:
     plan = Recovery.plan
 
     async def look_and_forget(recovery: Recovery) -> RecoverRuns:
-        await recovery.transact((Statement("DELETE FROM idempotency"),))
+        await recovery.commit((Statement("DELETE FROM idempotency"),))
         return await plan(recovery)
 
     return [(Recovery, "plan", look_and_forget)]

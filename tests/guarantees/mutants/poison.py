@@ -27,7 +27,7 @@ def _count_anew() -> list[Patch]:
     plan = Recovery.plan
 
     async def look_afresh(recovery: Recovery) -> RecoverRuns:
-        await recovery.settled()
+        await recovery.forget_tries()
         return await plan(recovery)
 
     return [(Recovery, "plan", look_afresh)]
@@ -39,7 +39,7 @@ def _count_in_memory() -> list[Patch]:
     async def count(recovery: Recovery, statements: list[Statement]) -> None:
         others = tuple(one for one in statements if one.sql is not rows.TRY)
         if others:
-            await recovery.transact(others)
+            await recovery.commit(others)
 
     return [(Recovery, "_count_tries", count)]
 
