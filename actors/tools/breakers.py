@@ -146,20 +146,19 @@ class Breaker(msgspec.Struct, frozen=True):
 
 Key: TypeAlias = tuple[str, str]
 Ending: TypeAlias = Literal["succeeded", "failed", "abandoned"]
+"""The verdict of a call on its tool; ``abandoned``: none."""
 
 
-class Attempt(msgspec.Struct):
+class Attempt(msgspec.Struct, frozen=True):
     """One call under its breaker, until :meth:`Breakers.end`.
 
     Attributes:
         epoch: the one that admitted it; None: it must not run, for the reason in ``refusal``.
-        ending: its verdict on the tool.
     """
 
     key: Key
     epoch: int | None
     refusal: str = ""
-    ending: Ending = "abandoned"
 
 
 class Breakers:
@@ -197,14 +196,14 @@ class Breakers:
             if owner == agent and not breaker.offers(now)
         }
 
-    def end(self, attempt: Attempt) -> str:
+    def end(self, attempt: Attempt, ending: Ending) -> str:
         """Count the attempt; returns a warning if this failure has opened the breaker, else ""."""
         key, epoch = attempt.key, attempt.epoch
         before = self._breakers.get(key)
-        if epoch is None or (before is None and attempt.ending != "failed"):
+        if epoch is None or (before is None and ending != "failed"):
             return ""  # a fresh breaker does not change
         before, now = before or self._fresh, trio.current_time()
-        match attempt.ending:
+        match ending:
             case "succeeded":
                 after = before.succeeded(epoch)
             case "failed":

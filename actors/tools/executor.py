@@ -23,7 +23,7 @@ from motet.actors.errors.log import logger
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.tools.arguments import ArgumentError
-from motet.actors.tools.breakers import Attempt, Breakers
+from motet.actors.tools.breakers import Attempt, Breakers, Ending
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
@@ -134,7 +134,7 @@ class _Work(msgspec.Struct):
         started: on Trio's clock.
         args: valid arguments, once they are parsed; a gate may replace them.
         limit: bytes of its result that fit in the transcript.
-        attempt: its place under the tool's breaker, once it has one.
+        attempt: its place under the tool's breaker, once it has one; ``ending``: its verdict there.
         asked: those who want a person to approve it.
         later: it waits for a person, and runs when its run is resumed.
     """
@@ -147,6 +147,7 @@ class _Work(msgspec.Struct):
     args: JsonObject = {}
     limit: int = INLINE_LIMIT
     attempt: Attempt | None = None
+    ending: Ending = "abandoned"
     asked: list[Asking] = []
     later: bool = False
 
@@ -265,7 +266,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             )
         finally:
             # One settle point: whatever became of the call, its place at the breaker is given back.
-            opened = "" if work.attempt is None else self._breakers.end(work.attempt)
+            opened = "" if work.attempt is None else self._breakers.end(work.attempt, work.ending)
         if opened:
             self._degraded(work, "tools", opened)
         return end
@@ -356,9 +357,8 @@ class ToolExecutor(Actor[ExecuteCall]):
         return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool) -> _End:
-        """Run the tool, and tell its breaker how that went; a mistake of the model says nothing."""
-        attempt, call = work.attempt, (work.request.run_id, work.request.call.id)
-        assert attempt is not None
+        """Run the tool. A mistake of the model is no verdict on the tool for its breaker."""
+        call = work.request.run_id, work.request.call.id
         try:
             with trio.CancelScope(relative_deadline=tool.timeout) as scope:
                 # Time a child run spends waiting for approval does not count against this time-out:
@@ -368,7 +368,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                     value = await tool.run(work.context, work.args)
                 finally:
                     del self._call_scopes[call]
-                attempt.ending = "succeeded"
+                work.ending = "succeeded"
                 return _End(value, "done")
         except (Exception, SystemExit) as raised:
             error = only_error(raised)
@@ -377,11 +377,11 @@ class ToolExecutor(Actor[ExecuteCall]):
             if isinstance(error, ToolDenied):
                 return _denied(str(error))
             if not isinstance(error, NeedsApproval):
-                attempt.ending = "failed"
+                work.ending = "failed"
                 return await self._failed(work.request, error)
             needs = error
         else:
-            attempt.ending = "failed"
+            work.ending = "failed"
             late = TimeoutError(f"no result within {tool.timeout:g} s; it was stopped")
             return await self._failed(work.request, late, kind="timeout")
         # The tool has done nothing yet and asks for a person: back to that stage, once.

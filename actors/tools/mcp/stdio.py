@@ -123,6 +123,11 @@ class End:
             self.reason, self.hopeless = reason, hopeless
             self.happened.set()
 
+    def exited(self, code: int) -> None:
+        """Add the exit code of the process, which is known only after the end."""
+        if code:
+            self.reason += f" (exit code {code})"
+
 
 @attrs.define(eq=False)
 class Listing:
@@ -330,8 +335,7 @@ async def _exited(child: Child, end: End) -> None:
         nursery.start_soon(_discard, child.stdout)  # or it might block on a full pipe
         code = await child.wait()
         nursery.cancel_scope.cancel()
-    if code:
-        end.reason += f" (exit code {code})"
+    end.exited(code)
 
 
 async def _discard(stream: trio.abc.ReceiveStream) -> None:
