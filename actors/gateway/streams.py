@@ -52,8 +52,8 @@ class Subscription:
         principal: the user who has to own the stream.
         last: number of the last event that was passed on.
         head: the highest number that is known to exist.
-        begun: the answer to the subscribe request is queued, so that events may follow.
-        verified: the host has said that the stream is the principal's.
+        begun: :meth:`answered` was called, so that events may follow.
+        verified: :meth:`verify` was called.
     """
 
     stream: str
@@ -99,6 +99,14 @@ class Subscription:
             if end > self.head:
                 self.head = end
         return True
+
+    def verify(self) -> None:
+        """The host has said that the stream is the principal's."""
+        self.verified = True
+
+    def answered(self) -> None:
+        """The answer to the subscribe request is queued."""
+        self.begun = True
 
     def begin(self, after: int, head: int) -> None:
         """Go on after number ``after`` of a stream whose highest is ``head``."""
@@ -186,11 +194,11 @@ class Streams:
         """
         subscription = self._open(stream, principal or self._principal)
         try:
-            subscription.verified = await self._may_read(subscription)
+            await self._verify(subscription)
             head = await self._api.events.head(stream)
             if not subscription.verified and (head.head > 0 or stream.startswith(ROOM_STREAM)):
                 # It may have been created between the two answers.
-                subscription.verified = await self._may_read(subscription)
+                await self._verify(subscription)
                 if not subscription.verified:
                     raise NotFound(f"no stream {stream!r}")
         except BaseException:
@@ -264,6 +272,10 @@ class Streams:
             del self._subscriptions[subscription.stream]
             self._outbox.withdraw(subscription.stream)
 
+    async def _verify(self, subscription: Subscription) -> None:
+        if await self._may_read(subscription):
+            subscription.verify()
+
     async def _may_read(self, subscription: Subscription) -> bool:
         if _is_host_stream(subscription.stream, subscription.principal):
             return True
@@ -276,7 +288,7 @@ class Streams:
         return True
 
     def _start(self, subscription: Subscription) -> None:
-        subscription.begun = True
+        subscription.answered()
         if subscription.phase != "held":
             return
         if not subscription.verified:
@@ -344,7 +356,7 @@ class Streams:
     async def _advance(self, subscription: Subscription) -> bool:
         """Fetch and write one page; false: the subscription is live or has ended."""
         if not subscription.verified:
-            subscription.verified = await self._may_read(subscription)
+            await self._verify(subscription)
             if not subscription.verified:
                 self._close(subscription)
                 return False

@@ -452,3 +452,13 @@ async def test_a_fault_in_a_connection_closes_it_with_1011(
         assert await client.close_code() == wire.CLOSE_INTERNAL
     assert context.counts.total["failed"] == 1
     assert "deep trouble" in caplog.text
+
+
+async def test_clients_are_told_at_once_and_stay_connected() -> None:
+    host = FakeHost()
+    context = context_of(host)
+    async with connected(context) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(context.announce_shutdown)
+        host.shuts_down.set()
+        assert (await client.event()).event == "shutdown"
+        assert (await client.ask("ping")).ok
