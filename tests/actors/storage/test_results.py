@@ -1,15 +1,27 @@
-"""The result store on a real SQLite file."""
+"""The result store: its actor, its LRU index, and the packing of contents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from motet.actors.storage.location import Location
-from motet.actors.storage.results import ResultDamaged, ResultsFull, ResultTooLarge
-from motet.protocols.results import DropResults, PinResult, ReadResult, ResultInfo
+from motet.actors.storage.results import (
+    Entry,
+    LruIndex,
+    ResultDamaged,
+    ResultsFull,
+    ResultTooLarge,
+    pack,
+    unpack,
+)
+from motet.protocols.results import DropResults, PinResult, ReadResult, ResultInfo, checksum
 from motet.protocols.storage import StorageError
 from tests.actors.tools.builders import Clock, noise, open_results
 
@@ -133,3 +145,126 @@ async def test_a_smaller_store_keeps_the_newest(location: Location) -> None:
             clock.now += 1
     async with open_results(location, clock, max_bytes=600) as opened:
         assert await opened.ids_on_disk() == {infos[1].id, infos[2].id}
+
+
+# The order in which results make room for others.
+
+LIFE = 100.0
+
+
+def filled(*entries: str, max_bytes: int = 900) -> LruIndex:
+    """A ledger with 300 bytes under each name; a name with ``!`` is pinned."""
+    ledger = LruIndex(max_bytes, LIFE)
+    for name in entries:
+        ledger.add(Entry(name.rstrip("!"), "s", 300, 0.0, name.endswith("!")))
+    return ledger
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    ledger = filled("a", "b", "c")
+    assert ledger.room_for(300, 1) == ["a"]
+    ledger.use("a", 1)
+    assert ledger.room_for(300, 2) == ["b"]
+    assert ledger.room_for(301, 2) == ["b", "c"]
+
+
+def test_pinned_ones_stay_and_when_all_are_nothing_fits() -> None:
+    assert filled("a!", "b", "c").room_for(300, 1) == ["b"]
+    with pytest.raises(ResultsFull):
+        filled("a!", "b!", "c!").room_for(300, 1)
+    with pytest.raises(ResultTooLarge):
+        filled(max_bytes=100).room_for(300, 1)
+
+
+def test_a_result_ends_with_its_life_and_a_use_prolongs_it() -> None:
+    ledger = filled("a", "b!")
+    assert ledger.find("a", "s", LIFE - 1)
+    ledger.use("a", LIFE - 1)
+    assert ledger.find("a", "s", LIFE + 1)
+    assert ledger.find("b", "s", LIFE) is None
+    assert ledger.room_for(0, LIFE) == ["b"]
+
+
+def test_a_foreign_session_finds_nothing() -> None:
+    assert filled("a").find("a", "other", 1) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "use", "pin", "unpin", "tick"]), st.integers(0, 9)),
+        max_size=60,
+    )
+)
+def test_it_agrees_with_a_list_in_order_of_use(ops: list[tuple[str, int]]) -> None:
+    """Law: bounded; least recently used first; pinned ones only when expired; none needlessly."""
+    ledger, model, now = LruIndex(1_000, 10), list[Entry](), 0.0
+    for number, (op, n) in enumerate(ops):
+        match op:
+            case "tick":
+                now += n
+            case "put":
+                size = n * 60
+                try:
+                    going = ledger.room_for(size, now)
+                except ResultsFull:
+                    alive = [e for e in model if now - e.used < 10 and e.pinned]
+                    assert sum(e.held for e in alive) + size > 1_000
+                    continue
+                kept = [e for e in model if now - e.used < 10]
+                while sum(e.held for e in kept) + size > 1_000:
+                    kept.remove(next(e for e in kept if not e.pinned))
+                assert set(going) == {e.id for e in model} - {e.id for e in kept}
+                ledger.remove(going)
+                entry = Entry(str(number), "s", size, now)
+                ledger.add(entry)
+                model = [*kept, entry]
+            case _ if model:
+                old = model[n % len(model)]
+                if op == "use":
+                    ledger.use(old.id, now)
+                    model.remove(old)
+                    model.append(Entry(old.id, "s", old.held, now, old.pinned))
+                else:
+                    ledger.pin(old.id, op == "pin")
+                    new = Entry(old.id, "s", old.held, old.used, op == "pin")
+                    model[model.index(old)] = new
+            case _:
+                pass
+        assert ledger.held == sum(e.held for e in model) <= 1_000
+        assert len(ledger) == len(model)
+
+
+# Packed results come back, or are refused.
+
+
+def test_large_content_is_compressed_where_that_is_smaller() -> None:
+    text = pack(b"abcdefghijklmnop" * 1000, compress_from=100)
+    assert (text.packing, text.size) == ("zlib", 16_000)
+    assert text.held < 1_000
+    assert text.sha256 == "3a82018c96f7a64c1f59e99ea57c8bdbbe7f8025551f642d7c316dcfc229c4f9"
+    assert pack(b"abcdefghijklmnop" * 1000).packing == "text"
+    assert pack(noise(10_000), compress_from=100).packing == "base64"
+
+
+@given(st.binary(max_size=300), st.sampled_from([0, 100]))
+def test_packing_loses_nothing(content: bytes, compress_from: int) -> None:
+    """Law: unpack(pack(x)) == x, and ``held`` is the size of what is kept."""
+    packed = pack(content, compress_from)
+    assert unpack(packed) == content
+    assert packed.held == len(packed.data.encode())
+    assert packed.sha256 == checksum(content)
+
+
+@given(st.binary(min_size=1, max_size=300), st.data())
+def test_any_changed_character_is_noticed(content: bytes, data: st.DataObject) -> None:
+    """Law: a packed content that was changed is refused, compressed or not."""
+    packed = pack(content, data.draw(st.sampled_from([0, 10_000])))
+    at = data.draw(st.integers(0, len(packed.data) - 1))
+    other = data.draw(st.sampled_from("Az0é"))
+    damaged = packed.data[:at] + other + packed.data[at + 1 :]
+    if damaged == packed.data:
+        return
+    with suppress(ResultDamaged):
+        assert unpack(replace(packed, data=damaged)) == content  # bits that base64 ignores
+    with pytest.raises(ResultDamaged):
+        unpack(replace(packed, sha256="0" * 64))

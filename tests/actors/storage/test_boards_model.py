@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from motet.protocols.errors import NotFound
 from motet.protocols.teams import ListTasks, TaskRefused, TaskState
-from tests.actors.storage.test_board import ALICE, Stage, stage
+from tests.actors.storage.test_boards import ALICE, Stage, stage
 
 Verb: TypeAlias = Literal["create", "claim", "any", "end", "done", "failed", "open", "cancelled"]
 VERBS: tuple[Verb, ...] = (

@@ -30,7 +30,7 @@ from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.protocols.storage import ConstraintFailed, DiskFull, Rows, Transaction
 from motet.runtime import open_system
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
-from tests.actors.storage.test_errors_store import model
+from tests.actors.storage.test_error_store import model
 
 NOW = 1_732_230_214.0
 
