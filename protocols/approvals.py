@@ -302,13 +302,13 @@ class Resumption(msgspec.Struct, frozen=True):
 
     Attributes:
         results: of its calls, as far as they have one.
-        announced, told: ids of calls whose ``tool.call``, and ``tool.result``, is published.
+        announced, reported: ids of calls whose ``tool.call``, and ``tool.result``, is published.
     """
 
     suspended: SuspendedState
     results: tuple[ToolMessage, ...] = ()
     announced: frozenset[str] = frozenset()
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):

@@ -24,7 +24,7 @@ CallState: TypeAlias = Literal["new", "announced", "waiting", "begun", "suspende
 CallEvent: TypeAlias = Literal[
     "announce",  # its tool.call was published
     "ask",  # a person has to decide; also for a tool that asks after it has begun (NeedsApproval)
-    "answer",  # the person has decided, or nobody has in time
+    "answer",  # the person has decided, or the time for it is over
     "begin",  # the tool begins: last of all, when it is its turn
     "refuse",  # something keeps it from beginning, or its approval could not be used
     "suspend",  # the run has waited long enough
@@ -62,9 +62,9 @@ TRANSITIONS: Final[dict[CallState, dict[CallEvent, CallState]]] = {
 # done        keeps its result               keeps its result        keeps its result
 
 OPEN: Final[frozenset[CallState]] = frozenset({"announced", "waiting", "begun", "suspended"})
-"""A tool.call is published, and its tool.result is not (G7, G8)."""
+"""States with a published tool.call and no tool.result (G7, G8)."""
 PENDING: Final[frozenset[CallState]] = frozenset({"waiting", "suspended"})
-"""A person's answer can make the run go on."""
+"""States in which a person's answer lets the run continue."""
 
 
 def next_state(state: CallState, event: CallEvent, call_id: str) -> CallState:
@@ -97,7 +97,7 @@ class CallStates:
         self._states: dict[str, CallState] = {
             call.id: resumed_state(
                 announced=left is not None and call.id in left.announced,
-                reported=left is not None and call.id in left.told,
+                reported=left is not None and call.id in left.reported,
                 has_result=call.id in results,
             )
             for call in calls

@@ -51,7 +51,7 @@ class CallApprovals:
 
     @property
     def waits(self) -> bool:
-        """Whether a person's answer can make the run go on."""
+        """Whether a person's answer lets the run continue."""
         return self.states.has_any(*PENDING)
 
     @property

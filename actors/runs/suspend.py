@@ -91,12 +91,12 @@ class Suspension:
         if step is None or step.approvals.capture is None or self.state == "failed":
             return False
         if run.lineage.children is not None and run.lineage.children.open:
-            return False  # its children would end with it, and nobody would tell it their results
+            return False  # its children would end with it, and their results would be lost
         return self._may_go_on and step.approvals.waits
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether only time or the end of the host has cut it off: nobody who wants its end."""
+        """Whether only time or the end of the host has cut it off: no stop, caller or limit."""
         return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
 
     async def suspend(self, step: ToolStep | None) -> bool:
@@ -226,7 +226,7 @@ class SuspendedRuns:
     # Answers
 
     async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
-        """Store an answer, publish it, and have its run go on. Shield it."""
+        """Store an answer, publish it, and resume its run. Shield it."""
         self.answering.add(request.id)
         try:
             settled = await self.approvals.ask(request)

@@ -211,10 +211,10 @@ class ChildRuns:
         with trio.move_on_after(PUBLISH_BUDGET, shield=True):
             await self._events.emit(parent, ended)
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
-        told = AfterChild(
+        event = AfterChild(
             *base, result.agent, result.run_id, result.status, result.text, result.usage
         )
-        self._hooks.notify(told)
+        self._hooks.notify(event)
 
 
 def _listed(agents: Iterable[tuple[str, str]]) -> str:

@@ -1,8 +1,8 @@
 """Compacts a session in the background: summarises old history after a run, off the critical path.
 
-Invariants: nothing here raises but a cancellation, and nobody waits for it who waits for a reply;
-a session is summarised by one at a time; a model that fails leaves a summary made of the rows; a
-summary that comes too late, after a reset or another one, is not stored.
+Invariants: nothing here raises but a cancellation, and no reply waits for it; a session makes one
+summary at a time; if the model fails, the summary is made of the rows; a summary that comes too
+late, after a reset or another summary, is not stored.
 """
 
 from __future__ import annotations

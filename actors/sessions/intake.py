@@ -197,7 +197,7 @@ class Intake:
             await self._end(run)
 
     async def _end(self, run: Run) -> None:
-        if run.admission and not run.ended.is_set():  # it was admitted, and goes on
+        if run.admission and not run.ended.is_set():  # it was admitted, and has not ended
             # Waits while being cancelled, without limit: bounded waiting would break G1.
             with trio.CancelScope(shield=True):
                 stop = self._table.cancel_run(run, "its caller has gone")

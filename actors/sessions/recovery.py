@@ -295,7 +295,7 @@ class Recovery:
             if statements:
                 await self.commit(tuple(statements))
         except Exception as error:
-            log.error("sessions are taken up uncounted", why=str(error))
+            log.error("sessions resume with their tries uncounted", why=str(error))
 
     def _unrepeatable(self, one: _Resumable) -> str:
         agent, catalog = one.run.agent.name, self.services.toolkits.current.catalog
@@ -323,7 +323,7 @@ class Recovery:
                 await self.services.events.publisher.settle()
                 await self.events.end(run.session, run.id, RunInterrupted(why))
         except Exception as error:
-            log.error("an input is not on record as interrupted", run=run.id, why=str(error))
+            log.error("an input is not stored as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))
         return ended
 

@@ -188,14 +188,14 @@ class RecoveryEvents:
     async def of_unfinished(self, kept: Iterable[UnfinishedRun]) -> None:
         """For runs that resume, now or after an answer; ``kept`` have their missing events."""
         try:
-            going = list(kept)
-            await self._inputs([left.info for left in going])
-            for left in (*going, *await self._suspended()):
+            resumed = list(kept)
+            await self._inputs([left.info for left in resumed])
+            for left in (*resumed, *await self._suspended()):
                 for event in left.unpublished:
                     await self.publish(left.info.session, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
         except Exception as error:
-            log.error("what the last host did is not told again", exc_info=error)
+            log.error("events of the last host are not published again", exc_info=error)
 
     async def end(self, session: str, run_id: str, end: ev.AnyEvent) -> None:
         """Publish the end of a run, and its missing events before it. Its journal is settled."""
@@ -203,7 +203,7 @@ class RecoveryEvents:
             for row in await self.readers.read(RUN, (run_id,)):
                 await self._run(run_info(row))
         except Exception as error:
-            log.error("what a run did is not told again", run=run_id, exc_info=error)
+            log.error("events of a run are not published again", run=run_id, exc_info=error)
         await self.publish(session, end, run_id)
 
     async def _inputs(self, infos: Sequence[RunInfo]) -> None:
@@ -227,9 +227,9 @@ class RecoveryEvents:
 
     async def _left(self, info: RunInfo) -> UnfinishedRun:
         steps = await self.readers.read(STEPS, (info.run_id,))
-        told = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
+        found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
         rows = tuple(decode_message(body) for _, body in steps)
-        return with_missing_events(UnfinishedRun(info, None, 0.0, rows=rows), told)
+        return with_missing_events(UnfinishedRun(info, None, 0.0, rows=rows), found)
 
     async def _approvals(self, found: Iterable[Row]) -> None:
         for approval, asked, answered in found:

@@ -96,7 +96,7 @@ def resumption(
     usage = left.info.usage
     turn = TurnState(len(said), calls, usage, usage, usage.cost or 0.0)
     batch = said[-1].calls if step is not None else ()
-    announced, told = _published(left, before, batch)
+    announced, reported = _published(left, before, batch)
     return Resumption(
         SuspendedState(
             rows=before,
@@ -113,7 +113,7 @@ def resumption(
         ),
         tuple(row for row in results if isinstance(row, ToolMessage)),
         announced,
-        told,
+        reported,
     )
 
 
@@ -133,10 +133,10 @@ def _published(
     earlier = Counter(
         call.id for row in before[:-1] if isinstance(row, AssistantMessage) for call in row.calls
     )
-    told = Counter(left.published)
+    published = Counter(left.published)
 
     def of(event: str) -> frozenset[str]:
-        return frozenset(one.id for one in batch if told[(event, one.id)] > earlier[one.id])
+        return frozenset(one.id for one in batch if published[(event, one.id)] > earlier[one.id])
 
     return of("tool.call"), of("tool.result")
 

@@ -208,11 +208,11 @@ def _end_after(run: Run) -> SessionEnd:
 async def drop(run: Run, services: Services) -> None:
     """Record that a stored input will not be answered, and end its run."""
     reason = run.stop_reason or "stopped before it started"
-    told: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
-    end = FinishRun(run.id, "dropped", (), detail=reason, event=told)
+    event: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
+    end = FinishRun(run.id, "dropped", (), detail=reason, event=event)
     if run.carried.resumption is not None:  # it had begun in an earlier host
-        told = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
-        end = _end_of_begun(run, run.carried.resumption, reason, told)
+        event = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
+        end = _end_of_begun(run, run.carried.resumption, reason, event)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
             await services.store.ask(end)
@@ -220,7 +220,7 @@ async def drop(run: Run, services: Services) -> None:
             await services.events.warn(
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
-        await services.events.emit(run, told)
+        await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 
 

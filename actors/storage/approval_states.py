@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeAlias
 from motet.protocols.approvals import ApprovalInfo
 
 # pending    it waits for a person
-# allowed    a person was for it, and its call has not begun
+# allowed    a person has allowed it, and its call has not begun
 # used       its call has begun; stored as allowed, with the time of its use
-# denied     a person was against it
-# expired    nobody has answered in time
+# denied     a person has denied it
+# expired    not answered in time
 # withdrawn  its run has ended, or its call has other arguments now
 ApprovalLife: TypeAlias = Literal["pending", "allowed", "used", "denied", "expired", "withdrawn"]
 

@@ -126,7 +126,7 @@ def test_the_states_of_a_resumed_step_come_from_what_is_stored() -> None:
         SuspendedState((), 0, 5, "operator", Limits(), TurnState()),
         results=tuple(ToolMessage(name, "act", "ok") for name in ("done", "untold")),
         announced=frozenset({"announced", "lost", "done"}),
-        told=frozenset({"lost", "done"}),
+        reported=frozenset({"lost", "done"}),
     )
     states = CallStates(calls, left)
     assert {call.id: states[call.id] for call in calls} == {

@@ -155,7 +155,7 @@ def test_published_calls_are_not_published_again() -> None:
         INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), published=told
     )
     going = resumption(one, OPERATOR, rows_of(one, LIMITS), LIMITS)
-    assert (set(going.announced), set(going.told)) == ({"c0_0", "c0_1"}, {"c0_0"})
+    assert (set(going.announced), set(going.reported)) == ({"c0_0", "c0_1"}, {"c0_0"})
     assert going.suspended.messages == 1
 
 
