@@ -102,6 +102,10 @@ class Workspace:
     problems: tuple[str, ...] = ()
 
 
+def _bare(workspaces: Workspaces) -> Workspace:
+    return Workspace(workspaces.root)
+
+
 @attrs.frozen
 class Workspaces:
     """The folders of agents and users below the workspace of one host.
@@ -112,11 +116,7 @@ class Workspaces:
     root: Path
     write: bootstrap.Write = bootstrap.create
     skills: SkillCatalog = attrs.field(factory=SkillCatalog)
-    bare: Workspace = attrs.field(init=False)
-
-    @bare.default
-    def _bare(self) -> Workspace:
-        return Workspace(self.root)
+    bare: Workspace = attrs.field(default=attrs.Factory(_bare, takes_self=True), init=False)
 
     async def prepare(
         self, agent: str, profile: AgentProfile, *, user: str, session: str

@@ -265,6 +265,8 @@ class RoomActor(Actor[RoomMessages]):
                 pass
         finally:
             self._driving = False
+            # While its speakers wait for an approval a room is not idle, though it makes no moves:
+            # a stop has to wait for their runs, and the round goes on when they have ended.
             if not self._state.held:
                 self._control.idle.set()
 

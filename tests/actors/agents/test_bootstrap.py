@@ -1,4 +1,4 @@
-"""Bootstrap files: which an agent has, where they are, and when a first conversation is over."""
+"""Bootstrap files: the rules of each type of agent, and the end of the first conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of one person only, as context and by tools, and never at any cost."""
+"""Memory: as context and by tools, for its owner only; its failures cost a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a declared type to what a model is told, and from its text to a value of the type."""
+"""Structured output: the schema of a declared type, and the parser of answers."""
 
 from __future__ import annotations
 

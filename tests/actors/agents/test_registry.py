@@ -1,4 +1,4 @@
-"""Names of agents: the program's own first, stored ones loaded once, kept for a while."""
+"""Agents by name: those of the program first, stored ones loaded once and cached."""
 
 from __future__ import annotations
 

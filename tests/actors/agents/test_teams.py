@@ -1,4 +1,4 @@
-"""Teams: who is in one, where it works, what its agents may do, and what nobody else sees."""
+"""Teams: members, folders, the task board, and their isolation from other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member whose call waits for a person: nobody's words wait for that, and its own are said."""
+"""Turns that wait for an approval: other messages do not wait, and the answer is not lost."""
 
 from __future__ import annotations
 
