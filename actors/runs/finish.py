@@ -28,11 +28,27 @@ from motet.protocols.tools import CallResult
 
 
 @attrs.frozen
+class Failure:
+    """The error by which a run has failed; ``error_id``: of the stored error."""
+
+    error: AgentError
+    error_id: str | None
+
+    @property
+    def kind(self) -> str:
+        return type(self.error).__name__
+
+    @property
+    def labels(self) -> tuple[str, str | None]:
+        """For the trace."""
+        return self.kind, self.error_id
+
+
+@attrs.frozen
 class Outcome:
     """The end of a run, once its turn has ended and its rows are complete.
 
     Attributes:
-        failure: by which it has failed, if it has; ``error_id``: of the stored error.
         results: of all its calls.
         approvals: that it waits for, if it was suspended.
         structured: whether its agent declares a type for its output; ``value``: the output.
@@ -43,16 +59,10 @@ class Outcome:
     rows: tuple[ChatMessage, ...]
     usage: Usage
     results: Sequence[CallResult] = ()
-    failure: AgentError | None = None
-    error_id: str | None = None
+    failure: Failure | None = None
     approvals: tuple[str, ...] = ()
     structured: bool = False
     value: object = None
-
-    @property
-    def failed_as(self) -> str:
-        """The class of the failure; empty when there was none."""
-        return type(self.failure).__name__ if self.failure is not None else ""
 
     def terminal(self) -> events.Terminal:
         """The one terminal event."""
@@ -67,8 +77,8 @@ class Outcome:
                 tool, by = finish.escalation.tool, escalation_id(self.run.id)
                 return events.RunEscalated(usage, finish.detail, tool, by)
             case "failed":
-                kind = self.failed_as or "Internal"
-                return events.RunFailed(usage, kind, finish.detail, self.error_id)
+                kind, error_id = self.failure.labels if self.failure else ("Internal", None)
+                return events.RunFailed(usage, kind, finish.detail, error_id)
             case _:
                 return events.RunCancelled(usage, finish.detail)
 
@@ -84,7 +94,7 @@ class Outcome:
             usage=self.usage,
             limit=finish.detail if finish.status == "limited" else "",
             detail=finish.detail,
-            error=self.failure,
+            error=self.failure.error if self.failure else None,
             errors=tuple([result for result in self.results if result.outcome == "failed"]),
             rows=self.rows,
             approvals=self.approvals,

@@ -51,7 +51,7 @@ class SteeringInbox:
         self._turn = turn
         self._admitted: dict[str, str] = {}
         self._offered: list[tuple[Run, UserMessage]] = []
-        self._unheard: list[tuple[str, str]] = []
+        self._entered: list[tuple[str, str]] = []
 
     async def admit(self) -> None:
         """Ask the gates of the input about what has come in. No checkpoint where there are none.
@@ -103,7 +103,7 @@ class SteeringInbox:
         for one in taken:
             self._queue.inputs.remove(one)
             one.move("enter")
-            self._unheard.append((one.input.principal.user, self._text(one)))
+            self._entered.append((one.input.principal.user, self._text(one)))
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
                 async with self._queue.storing():
@@ -119,9 +119,9 @@ class SteeringInbox:
                 one.move("take_back")
         self._offered = []
 
-    def heard(self) -> tuple[tuple[str, str], ...]:
+    def entered(self) -> tuple[tuple[str, str], ...]:
         """Author and text of each that has entered, once."""
-        texts, self._unheard = tuple(self._unheard), []
+        texts, self._entered = tuple(self._entered), []
         return texts
 
     @property
@@ -228,6 +228,22 @@ class ChildInbox:
         beside = family.members.values() if family is not None else ()
         children = (*self._earlier, *map(ended, beside))
         rows[:] = with_unreported_children(rows, unreported_children(rows, children))
+
+
+class Inbox:
+    """What comes in for a run while it goes on: texts that steer it, and ends of its children."""
+
+    def __init__(
+        self,
+        run: Run,
+        queue: SessionQueue,
+        services: Services,
+        hooks: RunHooks,
+        turn: Turn,
+        publisher: RunPublisher,
+    ) -> None:
+        self.texts = SteeringInbox(run, queue, services, hooks, turn)
+        self.children = ChildInbox(run, queue, turn, publisher)
 
 
 def ended(child: Child) -> EndedChild:

@@ -9,6 +9,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.prompt import CachedPrompt
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import PromptRun, prompt_input
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
@@ -43,8 +44,7 @@ class ModelStep:
         view: what the run shows it of the conversation.
         recalled: what the memory has found, for the system prompt.
         prepared: the folder and the files of the agent and its user.
-        full_name: of the model, provider first.
-        model: the provider's own name of it.
+        output: of the run; it says what a request asks for.
         around: estimated tokens of the system prompt and the tools.
     """
 
@@ -62,30 +62,36 @@ class ModelStep:
         self.prepared = services.toolkits.current.workspaces.bare
         self._run = run
         self._services = services
-        self._kit = services.toolkits.of(run)
         self._hooks = hooks
         self._turn = turn
         self._publisher = publisher
-        self._output = output
+        self.output = output
         self.around = 0
         self._tokens = 0
         self._trace = services.tracer.of(run.id)
         self._prompt: CachedPrompt | None = None
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
-        self.full_name = self.model = ""
-        self._name_model()
 
     def change_agent(self) -> None:
         """The run's agent is another one: its model, its window, its prompt."""
         agent, self._prompt = self._run.agent, None
-        self._name_model()
         self.view = replace(
             self.view, window=agent.window, turns=agent.history, calibration=UNCALIBRATED
         )
 
-    def _name_model(self) -> None:
-        self.full_name = self._run.model_name
-        self.model = self.full_name.partition(":")[2] or self.full_name
+    @property
+    def full_name(self) -> str:
+        """The name of the model, provider first."""
+        return self._run.model_name
+
+    @property
+    def _model(self) -> str:
+        """The provider's own name of the model."""
+        return self.full_name.partition(":")[2] or self.full_name
+
+    @property
+    def _toolkit(self) -> Toolkit:
+        return self._services.toolkits.of(self._run)
 
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
@@ -147,7 +153,7 @@ class ModelStep:
         """Its calls by the names of the tools that it means, with ids that the conversation has
         not had; some servers count them anew.
         """
-        calls = self._kit.policy.called(self._run.agent.name, response.calls)
+        calls = self._toolkit.policy.called(self._run.agent.name, response.calls)
         if calls is not response.calls:
             response = replace(response, calls=calls)
         used = {
@@ -173,7 +179,9 @@ class ModelStep:
                 if isinstance(part, told):
                     self._publisher.part(part)
 
-            provider = await self._services.models.provider(self.full_name, self._kit.generation)
+            provider = await self._services.models.provider(
+                self.full_name, self._toolkit.generation
+            )
             response = await provider.stream_to(Generate(request), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
@@ -187,26 +195,26 @@ class ModelStep:
         """
         if self._hooks.guard_answers:
             return (Retrying,)
-        if self._output.withheld:
+        if self.output.withheld:
             return (Retrying, ThinkingPart)
         return (Retrying, ThinkingPart, TextPart)
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, PreparedRows]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
-        closing = "" if decision.offer_tools else self._output.closing
+        closing = "" if decision.offer_tools else self.output.closing
         hint = "\n".join(filter(None, [decision.hint, *missing, closing]))
-        tools, form = self._output.asking(tools)
+        tools, form = self.output.asking(tools)
         system = self._system(tools)
         sent = self.view.prepare(self._turn.rows, self.around)
         self._tokens = sent.tokens
         self.view = replace(self.view, scan=sent.scan)
         messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
-        return ModelRequest(self.model, messages, system, tools, output=form), sent
+        return ModelRequest(self._model, messages, system, tools, output=form), sent
 
     def _system(self, tools: tuple[ToolSpec, ...]) -> str:
         """The system prompt, made anew only when other tools are offered."""
         if self._prompt is None or self._prompt.tools is not tools:
-            run, agent, toolkit = self._run, self._run.agent, self._kit
+            run, agent, toolkit = self._run, self._run.agent, self._toolkit
             occasion = PromptRun(
                 agent=agent.name,
                 instructions=agent.instructions,
@@ -231,7 +239,7 @@ class ModelStep:
         """The tools the model may call, and a line for each that is taken out for a while."""
         name = self._run.agent.name
         out = self._services.breakers.taken_out(name)
-        toolkit = self._kit
+        toolkit = self._toolkit
         specs = toolkit.policy.offered(self._run.subjects, toolkit.catalog.specs(name))
         specs = toolkit.mcp.shown(name, specs, self._run.found, self.view.history)
         if self._turn.budget.too_deep():
@@ -266,7 +274,7 @@ class ModelStep:
         with trio.move_on_after(SUMMARY_DEADLINE):
             ask = self._services.models.asking(self.full_name, self._trace, "summary", self._turn)
             try:
-                return await ask(plan.request(self.model))
+                return await ask(plan.request(self._model))
             except (Llm, OverBudget) as error:
                 why = str(error)
         message = f"the conversation is summarised without a model: {why}"

@@ -17,9 +17,9 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.tracker import Failures, failures_before
 from motet.actors.runs.budget import OverBudget
-from motet.actors.runs.finish import Outcome, learn, store
+from motet.actors.runs.finish import Failure, Outcome, learn, store
 from motet.actors.runs.hooks import RunHooks
-from motet.actors.runs.inbox import ChildInbox, SteeringInbox
+from motet.actors.runs.inbox import Inbox
 from motet.actors.runs.model_step import ModelStep
 from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
@@ -61,13 +61,12 @@ class Runner:
         self.run = run
         self.queue = queue
         self.services = services
-        self.toolkit = services.toolkits.of(run)
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
             budget=run.lineage.budget or fresh_budget(run),
-            loops=LoopDetector(self.toolkit.catalog.kinds(run.agent.name)),
+            loops=LoopDetector(services.toolkits.of(run).catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
@@ -79,29 +78,20 @@ class Runner:
         )
         run.lineage.budget = self.turn.budget
         self.publisher = RunPublisher(run, services.events)
-        self.output = RunOutput(run, services, self.turn)
-        self.model_step = ModelStep(
-            run, services, self.hooks, self.turn, self.publisher, self.output
-        )
-        self.child_inbox = ChildInbox(run, queue, self.turn, self.publisher)
-        self.inbox = SteeringInbox(run, queue, services, self.hooks, self.turn)
+        output = RunOutput(run, services, self.turn)
+        self.model_step = ModelStep(run, services, self.hooks, self.turn, self.publisher, output)
+        self.inbox = Inbox(run, queue, services, self.hooks, self.turn, self.publisher)
         self.suspension = Suspension(run, services, self.turn, self.publisher, self.trace)
-        self.failure: AgentError | None = None
-        self.error_id: str | None = None
-        self.batch: ToolStep | None = None
-        self._next: Decision | None = None
-        self._ended_beside = 0
+        self.failure: Failure | None = None
+        self.tool_step: ToolStep | None = None
+        self._resumed: Decision | None = None
+        self._runs_seen = 0
         if (left := run.carried.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
-            self._next = resume_turn(self.turn, self.publisher, self.trace, left)
-            if isinstance(self._next, RunCalls):
-                self.batch = self._new_batch(self._next, left)
+            self._resumed = resume_turn(self.turn, self.publisher, self.trace, left)
+            if isinstance(self._resumed, RunCalls):
+                self.tool_step = self._new_tool_step(self._resumed, left)
             run.carried.resumption = None
-
-    @property
-    def history(self) -> tuple[ChatMessage, ...]:
-        """The stored rows before this run, as far as they have no summary."""
-        return self.model_step.view.history
 
     async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""
@@ -111,7 +101,7 @@ class Runner:
         except AgentError as error:
             finish = self._failed(error)
         except Exception as error:
-            finish = self._failed(await self._internal(error))
+            finish = await self._broken(error)
         finally:
             # Cancelled from outside, there is no finish. The end awaits all the same, shielded.
             result = await self._end(finish)
@@ -121,9 +111,9 @@ class Runner:
         """End the run in one of three ways: it is suspended, left to the next host, or over."""
         if self.run.lineage.children is not None:
             with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
-                await self.child_inbox.end()
+                await self.inbox.children.end()
         finish = finish or self._stop()
-        if finish.status == "waiting" and not await self.suspension.suspend(self.batch):
+        if finish.status == "waiting" and not await self.suspension.suspend(self.tool_step):
             # Either it could not be stored, or a stop came meanwhile: it is over after all.
             finish = self._stop()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
@@ -135,14 +125,13 @@ class Runner:
         if self.hooks.watch_end and not self.suspension.done:
             # Those who watch have a budget of their own, so that they cost no transcript.
             with trio.CancelScope(shield=True):
-                if outcome.failure is not None:
-                    await self.hooks.failed(outcome.failed_as, finish.detail, outcome.error_id)
+                if (failure := self.failure) is not None:
+                    await self.hooks.failed(failure.kind, finish.detail, failure.error_id)
                 await self.hooks.end(finish.status, finish.output, finish.detail, outcome.usage)
-        self.trace.finish(
-            finish.status, finish.output, error=outcome.failed_as, error_id=outcome.error_id
-        )
+        error, error_id = ("", None) if self.failure is None else self.failure.labels
+        self.trace.finish(finish.status, finish.output, error=error, error_id=error_id)
         result = outcome.result()
-        self.inbox.release()
+        self.inbox.texts.release()
         # From here on nothing waits: who is woken by the end finds the run suspended already.
         self.services.table.finish(self.run, result)
         self.suspension.publish()
@@ -151,9 +140,9 @@ class Runner:
     async def _conclude(self, finish: Finish) -> None:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
         run, turn, suspension = self.run, self.turn, self.suspension
-        if self.batch is not None:
-            await self.batch.report_cut()
-        self.child_inbox.conclude()
+        if self.tool_step is not None:
+            await self.tool_step.report_cut()
+        self.inbox.children.conclude()
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
@@ -174,10 +163,9 @@ class Runner:
             usage=self.turn.spent,
             results=self.turn.results,
             failure=self.failure,
-            error_id=self.error_id,
             approvals=self.suspension.approvals,
-            structured=self.output.declared,
-            value=self.output.value(finish),
+            structured=self.model_step.output.declared,
+            value=self.model_step.output.value(finish),
         )
 
     async def _bounded(self) -> Finish:
@@ -194,7 +182,7 @@ class Runner:
 
     def _stop(self) -> Finish:
         """End the turn at once, and say in its last row who or what has ended it."""
-        if self.suspension.is_due(self.batch):
+        if self.suspension.is_due(self.tool_step):
             return Finish("waiting")
         if self.run.is_for_next_host and self.turn.state != "ended":
             return Finish("interrupted", detail=self._why)
@@ -209,10 +197,10 @@ class Runner:
     async def _drive(self) -> Finish:
         if (wall := self.run.limits.wall) is not None:
             self.run.scope.deadline = self.turn.budget.started + wall
-        decision = self._next or await self._begin()
-        if self._next is not None:
+        decision = self._resumed or await self._begin()
+        if self._resumed is not None:
             await self._load()
-            await self.child_inbox.take_up(self.services.store)
+            await self.inbox.children.take_up(self.services.store)
             await self._tell_start(again=True)
         await self._prepare()
         self.model_step.recalled = await recall(self.services, self.run)
@@ -226,7 +214,7 @@ class Runner:
                     decision = await self._think(decision)
                 case RunCalls():
                     results = await self._act(decision)
-                    if self.batch is not None:
+                    if self.tool_step is not None:
                         return Finish("waiting")
                     decision = await self._observe(results)
                     if self.run.next_agent is not None and isinstance(decision, CallModel):
@@ -263,7 +251,7 @@ class Runner:
         await self._journal_withheld()
         await self._load()
         if self.first:
-            await self.hooks.start(resumed=bool(self.history))
+            await self.hooks.start(resumed=bool(self.model_step.view.history))
         admitted = await self.hooks.input(run.input.text)
         text = admitted if isinstance(admitted, str) else run.input.text
         decision = self.turn.begin(text)
@@ -271,7 +259,7 @@ class Runner:
         await self.publisher.say("user", run.input.principal.user, text)
         if isinstance(admitted, str):
             return decision
-        return await self._take(await self.output.passed(admitted))
+        return await self._take(await self.model_step.output.passed(admitted))
 
     async def _prepare(self) -> None:
         """The folder of the tools, and what the prompt tells of the agent's files."""
@@ -284,7 +272,7 @@ class Runner:
         self.model_step.prepared, run.workspace = prepared, prepared.folder
         for problem in prepared.problems:
             await self.services.events.warn(run, "bootstrap", problem, grave=False)
-        for problem in await self.toolkit.mcp.prepare(run.agent.name):
+        for problem in await self.services.toolkits.of(run).mcp.prepare(run.agent.name):
             await self.services.events.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
@@ -297,7 +285,7 @@ class Runner:
 
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
-        self._ended_beside = self.queue.ended
+        self._runs_seen = self.queue.ended
         async with self.queue.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
             rows = found.rows + self._late if self.queue.unsaved else found.rows
@@ -316,7 +304,7 @@ class Runner:
         """
         view, needs_review = self.model_step.view, False
         rows, summary = view.history, view.summary
-        if not (summary or self._next or view.scan.extended_to(rows).any_failed):
+        if not (summary or self._resumed or view.scan.extended_to(rows).any_failed):
             return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
         if summary or "escalated" in notes:
@@ -325,27 +313,27 @@ class Runner:
         if summary and needs_review:
             rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
         failures = failures_before(rows, self.run.limits, needs_review=needs_review)
-        return failures if self._next is None else counted(failures, self.turn.rows)
+        return failures if self._resumed is None else counted(failures, self.turn.rows)
 
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
         await self.publisher.emit(events.Activity("waiting_model", decision.iteration))
-        if self.queue.ended != self._ended_beside:
+        if self.queue.ended != self._runs_seen:
             await self._load()  # what a run beside this one has said comes before this turn
         try:
             response = await self.model_step.answer(decision)
         except OverBudget as over:
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
-        settled = await self.output.settled(response)
+        settled = await self.model_step.output.settled(response)
         if not isinstance(settled, ModelResponse):
             return await self._entered(settled)
         response = settled
         if self.run.lineage.children is not None:
-            await self.child_inbox.before_end(response, self.inbox)
+            await self.inbox.children.before_end(response, self.inbox.texts)
         if not response.calls:
-            await self.inbox.admit()
-            self.inbox.offer()
+            await self.inbox.texts.admit()
+            self.inbox.texts.offer()
         if not self.turn.is_last(response):
             return await self._take(response, whole=False)
         draft = self.turn.draft
@@ -353,14 +341,14 @@ class Runner:
         passed = await self.hooks.output(whole)
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
-        return await self._take(await self.output.passed(passed))
+        return await self._take(await self.model_step.output.passed(passed))
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Go on with an answer; one that was cut off is said when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
-        self.inbox.offer()
+        self.inbox.texts.offer()
         decision = self.turn.answered(response, whole=whole)
-        await self.inbox.record()
+        await self.inbox.texts.record()
         self.publisher.before = draft = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
         if heard and not draft:
@@ -369,10 +357,10 @@ class Runner:
 
     async def _observe(self, results: list[CallResult]) -> Decision:
         """Go on with the results of calls, and with what has come in meanwhile."""
-        self.child_inbox.take()
-        self.inbox.offer()
+        self.inbox.children.take()
+        self.inbox.texts.offer()
         decision = self.turn.observed(results, wall_time())
-        await self.inbox.record()
+        await self.inbox.texts.record()
         return await self._entered(decision)
 
     async def _entered(self, decision: Decision) -> Decision:
@@ -382,7 +370,7 @@ class Runner:
         if isinstance(last, UserMessage) and last.note == "injected":
             for step in range(len(rows) - 2, len(rows)):
                 await self.services.journal.note(self.run.id, step, rows[step])
-        for author, text in self.inbox.heard():
+        for author, text in self.inbox.texts.entered():
             await self.publisher.say("user", author, text)
         return decision
 
@@ -398,8 +386,8 @@ class Runner:
         except Exception as error:
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.events.warn(run, "transcript", message)
-        self.turn.loops.kinds = self.toolkit.catalog.kinds(agent.name)
-        self.output.change_agent()
+        self.turn.loops.kinds = self.services.toolkits.of(run).catalog.kinds(agent.name)
+        self.model_step.output.change_agent()
         self.model_step.change_agent()
         await self._prepare()
         self.model_step.recalled = await recall(self.services, run)
@@ -417,7 +405,7 @@ class Runner:
                 await self.services.journal.note(self.run.id, step, self.turn.rows[step])
         return decision
 
-    def _new_batch(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
+    def _new_tool_step(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
         step, capture = len(self.turn.rows) - 1, self.suspension.capture
         return ToolStep(self.run, self.services, decision.calls, step, capture, left)
 
@@ -426,31 +414,32 @@ class Runner:
         await self.publisher.emit(events.Activity("tool", self.turn.iteration))
         intent = self.turn.rows[-1]
         assert isinstance(intent, AssistantMessage)
-        self.batch = self.batch or self._new_batch(decision)
-        results = await self.batch.execute(intent)
-        if self.batch.states.has_any("suspended"):
+        self.tool_step = self.tool_step or self._new_tool_step(decision)
+        results = await self.tool_step.execute(intent)
+        if self.tool_step.states.has_any("suspended"):
             return []
-        await self.inbox.admit()
-        self.batch = None
+        await self.inbox.texts.admit()
+        self.tool_step = None
         return list(results)
 
     def _known(self) -> list[CallResult]:
-        return self.batch.results if self.batch else []
+        return self.tool_step.results if self.tool_step else []
 
-    def _failed(self, error: AgentError) -> Finish:
-        self.failure, self.error_id = error, self.error_id or self.output.error_id
+    def _failed(self, error: AgentError, error_id: str | None = None) -> Finish:
+        self.failure = Failure(error, error_id or self.model_step.output.error_id)
         return self.turn.fail(redact_text(str(error)), self.publisher.partial, self._known())
 
-    async def _internal(self, error: Exception) -> Internal:
+    async def _broken(self, error: Exception) -> Finish:
         """A bug: the whole of it goes to the log and the error channel, its id to the user."""
-        self.services.events.log.error("internal error in a run", run=self.run.id, exc_info=error)
         run = self.run
+        self.services.events.log.error("internal error in a run", run=run.id, exc_info=error)
+        error_id: str | None = None
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
             report = await self.services.errors.report(
                 session=run.session, run_id=run.id, tool="runtime", error=error
             )
-            self.error_id = report.error_id
-        where = f" [Error ID: {self.error_id}]" if self.error_id else ""
+            error_id = report.error_id
+        where = f" [Error ID: {error_id}]" if error_id else ""
         internal = Internal(f"internal error: {type(error).__name__}{where}")
         internal.__cause__ = error
-        return internal
+        return self._failed(internal, error_id)
