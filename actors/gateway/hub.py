@@ -112,6 +112,8 @@ class _Channel:
         except Exception:
             logger.exception("an event of stream %r cannot be encoded", record.stream)
             return
+        # Not at once: the bus publishes one event at a time, and one write for all of a step costs
+        # a client far less than one for each.
         if not self._waiting:
             trio.lowlevel.current_trio_token().run_sync_soon(self._flush)
         self._waiting.append(event)

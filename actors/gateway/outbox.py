@@ -119,6 +119,7 @@ class Outbox:
             return True
         if ephemeral and self._merge(record):
             return True
+        # The upper half is for durable events: ephemeral ones are repeated by a later whole.
         full = self._fullness()
         if full >= (0.5 if ephemeral else 1.0):
             self.dropped += ephemeral

@@ -99,19 +99,15 @@ class Requests:
         lane = lane_of(frame)
         if lane is not None:
             self._busy.discard(lane)
-        return self._next()
-
-    def _next(self) -> list[RequestFrame]:
+        # No request overtakes an earlier one of its lane: within this loop requests only begin, so
+        # that the reason for which the earlier one waits holds for the later one, too.
         started: list[RequestFrame] = []
         kept: deque[RequestFrame] = deque()
-        held: set[tuple[str, str] | None] = set()
         for frame in self._waiting:
-            lane = lane_of(frame)
-            if self._may_run(frame) and (lane is None or lane not in held):
+            if self._may_run(frame):
                 self._begin(frame)
                 started.append(frame)
             else:
-                held.add(lane)
                 kept.append(frame)
         self._waiting = kept
         return started

@@ -241,7 +241,7 @@ class Streams:
             if again and subscription.phase == "held":
                 self._replays.append(subscription)
 
-    # -- the parts ------------------------------------------------------------------------------
+    # -- opening and closing --------------------------------------------------------------------
 
     def _open(self, stream: str, principal: Principal) -> Subscription:
         prefixes = (SESSION_STREAM, ROOM_STREAM)
@@ -292,12 +292,15 @@ class Streams:
         if subscription.phase != "held":
             return
         if not subscription.verified:
+            # A session that does not exist yet has no owner: its first event has it checked.
             if subscription.head > 0:
                 self._schedule(subscription)
             return
         self._splice(subscription)
         if subscription.phase == "held":
             self._schedule(subscription)
+
+    # -- live events ----------------------------------------------------------------------------
 
     def _arrived_in_room(self, subscription: Subscription, batch: Batch) -> None:
         name = subscription.stream.removeprefix(ROOM_STREAM)
@@ -307,20 +310,20 @@ class Streams:
             self._close(subscription)  # the room's owner has removed the user
 
     def _arrived(self, subscription: Subscription, batch: Batch) -> None:
+        # The usual case: a client that keeps up gets the whole batch in one write, and all clients
+        # of the stream the same bytes.
         if subscription.take_all(batch.start, batch.end):
             if not self._send_now(batch.bytes()):
                 self._queue(subscription, batch.events)
             return
         for event in batch.events:
-            self._take(subscription, event)
-
-    def _take(self, subscription: Subscription, event: Published) -> None:
-        if subscription.take(event):
-            self._offer(subscription, event)
-        elif subscription.phase == "held" and subscription.begun:
-            self._schedule(subscription)
-        elif subscription.phase == "lost":
-            self._outbox.extend_gap(subscription.stream, subscription.head)
+            if subscription.take(event):
+                self._offer(subscription, event)
+            elif subscription.phase == "held" and subscription.begun:
+                # Events before it are missing, or the owner of a new session is to be checked.
+                self._schedule(subscription)
+            elif subscription.phase == "lost":
+                self._outbox.extend_gap(subscription.stream, subscription.head)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
         if not self._send_now(event.bytes()):
@@ -341,6 +344,8 @@ class Streams:
         self._hub.count_gap()
         self._outbox.gap(subscription.stream, start, max(start, subscription.head), wall_time())
         self._wake()
+
+    # -- past events ----------------------------------------------------------------------------
 
     def _splice(self, subscription: Subscription) -> None:
         for event in subscription.splice():
@@ -374,6 +379,7 @@ class Streams:
             return False
         self._splice(subscription)
         if subscription.phase == "held" and not page:
+            # The event was announced and is not in the journal yet: its commit is under way.
             await trio.sleep(_JOURNAL_LAG)
         return True
 
@@ -389,6 +395,7 @@ class Streams:
                 break
             events.append(event)
         if not events:
+            # The journal does not have the next number any more: the client has to start anew.
             self._lose(subscription, subscription.last + 1)
             return
         done = trio.Event()

@@ -70,6 +70,8 @@ class Writer:
         while True:
             entries = self.outbox.take()
             if entries or socket.owes:
+                # Cancelled, `sending` stays true: the frame may be cut off in its middle, and then
+                # not even a close frame can follow.
                 with trio.fail_after(self._timeout):
                     self.sending = True
                     await socket.send(b"".join([entry.bytes() for entry in entries]))

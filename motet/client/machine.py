@@ -273,6 +273,7 @@ class Machine:
         was_held = following.state == "held"
         record = following.take()
         if was_held and following.state != "held":
+            # Not before it is half empty: a slow reader would subscribe again for each event.
             self._ask(following)
         return record
 

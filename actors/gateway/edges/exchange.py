@@ -86,7 +86,12 @@ def identify(context: Context, head: Head, peer: str, needed: Role) -> Identity:
 
 @attrs.define(eq=False)
 class Exchange:
-    """``tail``: the rest of the path after the edge's; ``begun``: an event stream was begun."""
+    """A request and its answer.
+
+    Attributes:
+        tail: the rest of the path, after the edge's.
+        begun: the answer is a stream of events, and has begun.
+    """
 
     context: Context
     http: HttpConnection
@@ -262,6 +267,8 @@ class Exchange:
             closed = True
             scope.cancel()
 
+        # A failure is caught inside of the nursery, which would wrap it in a group, and would hide
+        # it behind the cancellation when the client goes at the same time.
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(watch_client, nursery.cancel_scope)
