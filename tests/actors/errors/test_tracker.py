@@ -244,7 +244,7 @@ def test_kinds_of_the_executor_are_used_and_others_are_read_from_the_words() -> 
 def context(*messages: str) -> ErrorContext:
     made = ErrorContext()
     for message in messages:
-        made = made.failed(error(message))
+        made = made.failed(error("t", message))
     return made
 
 
@@ -268,13 +268,13 @@ def test_a_limit_of_none_shows_only_their_number() -> None:
 
 
 def test_a_success_resolves_its_own_tools_errors() -> None:
-    both = ErrorContext().failed(error("x", "a")).failed(error("y", "b"), "err_1")
-    assert render(both.succeeded("a")) == error_block(error("y", "b"), "err_1")
+    both = ErrorContext().failed(error("a", "x")).failed(error("b", "y"), "err_1")
+    assert render(both.succeeded("a")) == error_block(error("b", "y"), "err_1")
 
 
 def test_equal_errors_are_resolved_one_by_one() -> None:
     twice = context("same", "same")
-    assert render(without(twice, {twice.open[0].number})) == error_block(error("same"))
+    assert render(without(twice, {twice.open[0].number})) == error_block(error("t", "same"))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("ab")), max_size=30), st.integers(-2, 6))
@@ -287,7 +287,7 @@ def test_what_is_shown_and_what_is_hidden_are_all_open_errors(
         if ok:
             state, expected = state.succeeded(tool), [t for t in expected if t != tool]
         else:
-            state, expected = state.failed(error("m", tool)), [*expected, tool]
+            state, expected = state.failed(error(tool, "m")), [*expected, tool]
             assert state.last not in numbers
             numbers.add(state.last)
     assert [e.error.tool_name for e in state.open] == expected
