@@ -78,26 +78,6 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     )
 
 
-def configured(
-    config: HostConfig | str | Path, agents: Sequence[AnyAgent]
-) -> tuple[HostConfig, tuple[AnyAgent, ...]]:
-    """What a host is opened with: a configuration, read if it is a file, and the agents.
-
-    Those of the program come first and take the place of configured ones of their names.
-    Raises ``ConfigError``.
-    """
-    file = None if isinstance(config, HostConfig) else Path(config).absolute()
-    loaded = config if isinstance(config, HostConfig) else load_config(config)
-    known = {agent.name for agent in agents}
-    rest = {name: spec for name, spec in loaded.agents.items() if name not in known}
-    if not rest:
-        return loaded, tuple(agents)
-    source, root = (file.name, file.parent) if file else ("the configuration", Path.cwd())
-    described = attrs.evolve(loaded, agents=rest)
-    built = build_agents(described, source=source, root=root, known=agents)
-    return loaded, (*agents, *built)
-
-
 def _beside(server: McpServer, root: Path) -> McpServer:
     """A server program runs in the directory of the file, unless the file says another."""
     return attrs.evolve(server, cwd=str(root / (server.cwd or ""))) if server.command else server
