@@ -1,8 +1,11 @@
-"""Models behind Anthropic's messages API."""
+"""Models of Anthropic's messages API.
+
+The API has two roles, which must alternate: adjacent rows of one role become one message. So all
+results of a batch of calls are in one user message, as the API requires.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -16,27 +19,23 @@ from motet.actors.models.catalog import ANTHROPIC_KEY, ANTHROPIC_URL
 from motet.actors.models.dialects import (
     ANTHROPIC,
     arguments_object,
-    cut,
+    last_events,
     translated,
     wire_model,
 )
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.errors import MissingExtra
 from motet.protocols.models import (
     CallArguments,
     CallStart,
-    Finished,
     ModelEvent,
-    ModelFailure,
     ModelRequest,
     OutputSchema,
     StopReason,
     TextPart,
     ThinkingPart,
     Usage,
-    UsageReport,
 )
 from motet.protocols.tools import ToolSpec
 
@@ -52,14 +51,6 @@ if TYPE_CHECKING:
         ToolUseBlockParam,
     )
 
-
-# The messages format of Anthropic: pure.
-#
-# It has two roles only, and they alternate: rows of one role that follow each other become one
-# message. So the results of a batch stand together in one user message, as the API demands.
-
-
-if TYPE_CHECKING:
     BlockParam: TypeAlias = TextBlockParam | ToolUseBlockParam | ToolResultBlockParam
 
 Role: TypeAlias = Literal["user", "assistant"]
@@ -77,7 +68,7 @@ EMPTY = "(empty)"
 
 
 def wire_messages(messages: Sequence[ChatMessage]) -> list[MessageParam]:
-    """The rows as alternating messages; a row without content leaves no trace."""
+    """The rows as alternating messages; empty rows are dropped."""
     ids = WireIds()
     blocks = [pair for message in messages for pair in wire_blocks(message, ids)]
     return [
@@ -89,7 +80,7 @@ def wire_messages(messages: Sequence[ChatMessage]) -> list[MessageParam]:
 def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, BlockParam]]:
     match message:
         case UserMessage():
-            # A text of blanks alone is refused, and without it two answers would meet.
+            # The API refuses a blank text; without any, two assistant messages would be adjacent.
             text = user_text(message)
             yield "user", {"type": "text", "text": text if text.strip() else EMPTY}
         case AssistantMessage(text, calls):
@@ -119,9 +110,9 @@ def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, Bloc
 
 @attrs.define
 class WireIds:
-    """Call ids as this API takes them: letters, digits, ``_``, ``-``, none twice in a request.
+    """Call ids for this API: letters, digits, ``_``, ``-``, and unique in a request.
 
-    Another provider's calls may stand in the transcript, and some number them anew each time.
+    The transcript may hold another provider's calls, and some reuse the same ids in each answer.
     """
 
     _used: set[str] = attrs.field(factory=set[str], init=False)
@@ -151,7 +142,7 @@ def wire_tool(tool: ToolSpec) -> ToolParam:
 
 
 def wire_output(output: OutputSchema) -> OutputConfigParam:
-    """The form of an answer, in their dialect if it can be said there."""
+    """The schema of an answer, in Anthropic's dialect if it has a translation."""
     schema = translated(output.schema, ANTHROPIC) or output.schema
     return {"format": {"type": "json_schema", "schema": schema}}
 
@@ -184,7 +175,7 @@ class Delta(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """One event of the stream: the parts of all its types that are read."""
+    """One event of the stream: the fields that are read, of all its types."""
 
     type: str = ""
     index: int = 0
@@ -196,7 +187,7 @@ class Chunk(msgspec.Struct):
 
 @attrs.define
 class AnthropicReader:
-    """Events of the API to ours. Unknown types of events, blocks and deltas are passed over."""
+    """Translates the API's events. Unknown types of events, blocks and deltas are ignored."""
 
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     _usage: ChunkUsage = attrs.field(factory=ChunkUsage, init=False)
@@ -224,9 +215,7 @@ class AnthropicReader:
         return ()
 
     def close(self) -> Iterable[ModelEvent]:
-        if self._reason is None:
-            raise cut()
-        return (UsageReport(usage_of(self._usage)), Finished(self._reason))
+        return last_events(self._reason, usage_of(self._usage))
 
     def _start(self, block_index: int, block: Block) -> Iterator[ModelEvent]:
         if block.type == "tool_use":
@@ -246,7 +235,7 @@ class AnthropicReader:
             yield CallArguments(self._calls[block_index], delta.partial_json)
 
     def _count(self, usage: ChunkUsage | None) -> None:
-        """Take over the figures that are given: each of them is a total so far."""
+        """Update the figures that are present: each of them is a running total."""
         for name in ChunkUsage.__struct_fields__:
             figure = getattr(usage, name, None)
             if figure is not None:
@@ -254,7 +243,7 @@ class AnthropicReader:
 
 
 def usage_of(usage: ChunkUsage) -> Usage:
-    """Input counts all of the prompt: what was read from the cache, written to it, or neither."""
+    """Input tokens are the whole prompt: read from the cache, written to it, and uncached."""
     cached = usage.cache_read_input_tokens or 0
     written = usage.cache_creation_input_tokens or 0
     return Usage(
@@ -275,9 +264,10 @@ OLD = (
     "claude-opus-4-0",
     "claude-opus-4-2",
 )
-"""Models that have no JSON Schema for their answers; two of them carry a date of 2025."""
+"""Models without JSON Schema output. ``-4-0`` and ``-4-2`` match an alias and a date of 2025."""
 
 
+@attrs.define(eq=False, repr=False)
 class AnthropicModel(Adapter["AsyncAnthropic"]):
     """A messages model.
 
@@ -287,35 +277,24 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
         api_key: the key; the variable ``ANTHROPIC_API_KEY`` otherwise. Not needed with a base
             URL.
         deadlines: how long the model may be silent.
-        max_tokens: bound of an answer whose request names none; the API wants one.
+        max_tokens: limit for requests without one, since the API requires a limit.
         cache: let the provider cache the prompt, so that a long run pays for it once.
-        native_output: whether the server holds answers to a JSON Schema. None: Anthropic's own
-            does, but for old models; of another nobody knows.
+        native_output: the server enforces JSON Schemas. None: true for Anthropic's own server
+            except for old models, false for other servers.
 
     Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
     """
 
     provider: ClassVar = "anthropic"
     server_variable: ClassVar = ANTHROPIC_URL
+    key_variables: ClassVar = (ANTHROPIC_KEY,)
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-        max_tokens: int = MAX_TOKENS,
-        cache: bool = True,
-        native_output: bool | None = None,
-    ):
-        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
-        self._max_tokens = max_tokens
-        self._cache = cache
-        self._native_output = native_output
+    _max_tokens: int = attrs.field(default=MAX_TOKENS, kw_only=True)
+    _cache: bool = attrs.field(default=True, kw_only=True)
+    _native_output: bool | None = attrs.field(default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
-        """With tools and without; see :class:`motet.protocols.models.NativeOutput`."""
+        """With and without tools; see :class:`motet.protocols.models.NativeOutput`."""
         native = self._native_output
         if native is None:
             native = self.base_url is None and not self._model.startswith(OLD)
@@ -325,16 +304,12 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
         return AnthropicReader()
 
     def _make_client(self) -> AsyncAnthropic:
-        try:
-            from anthropic import AsyncAnthropic, Timeout
-        except ModuleNotFoundError as error:
-            raise MissingExtra("anthropic", f"the model {self.name!r}") from error
-        base_url = self.base_url
-        key = self._api_key or os.environ.get(ANTHROPIC_KEY) or ("none" if base_url else None)
-        if key is None:
-            raise ModelFailure(f"no API key: set the variable {ANTHROPIC_KEY}", kind="auth")
+        from anthropic import AsyncAnthropic, Timeout
+
         timeout = Timeout(None, connect=CONNECT_TIMEOUT)
-        return AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
+        return AsyncAnthropic(
+            api_key=self._key(), base_url=self.base_url, max_retries=0, timeout=timeout
+        )
 
     async def _create(self, request: ModelRequest) -> AsyncStream[RawMessageStreamEvent]:
         client = await self._client.get()
@@ -348,7 +323,7 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
             tools=[wire_tool(tool) for tool in request.tools] or omit,
             cache_control={"type": "ephemeral"} if self._cache else omit,
             output_config=omit if request.output is None else wire_output(request.output),
-            # The SDK has no name for it any more: newer models refuse it, older ones take it.
+            # The SDK dropped this parameter: newer models refuse it, older ones accept it.
             extra_body=None
             if request.temperature is None
             else {"temperature": request.temperature},

@@ -1,9 +1,9 @@
-"""The file of a recorded model: requests as far as they matter, and what came back. Pure.
+"""The file format of a recorded model: normalised requests and their answers. Pure.
 
-A cassette is made of JSON lines: a header, then one entry for each request, in the order of their
-answers. A request is recognised by a fingerprint of what the model was asked, without what differs
-from run to run (dates, times, ids of runs and calls, temporary paths). Secrets and personal data
-are taken out before anything is written, so that a cassette may be put under version control.
+A cassette is a file of JSON lines: a header, then one entry for each request, in the order of their
+answers. A request is found by its fingerprint: a hash without the text that varies from run to run
+(dates, times, ids of runs and calls, temporary paths). Secrets and personal data are redacted
+before anything is written, so that a cassette can be committed.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ VARYING: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"\b\d{2}:\d{2}:\d{2}(?:\.\d+)?\b"), "<time>"),
     (re.compile(r"(?<![\w/])/(?:tmp|var/folders|private/var|dev/shm)/[^\s'\"`,;:)]*"), "<path>"),
 )
-"""What differs from run to run, and what stands for it."""
+"""Text that varies from run to run, and its replacements."""
 
 
 class Header(msgspec.Struct, frozen=True, tag="cassette", tag_field="line"):
-    """The first line. ``model``: the full name of the model that was recorded, ``base_url``: the
-    server it was at, if that was not the provider's own."""
+    """The first line. ``model``: the full name of the recorded model; ``base_url``: its server, if
+    that was not the provider's own."""
 
     model: str
     version: int = VERSION
@@ -58,7 +58,7 @@ class Header(msgspec.Struct, frozen=True, tag="cassette", tag_field="line"):
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a request asks, without what varies. ``tools``: a digest of each, by name."""
+    """A request without the text that varies. ``tools``: a digest of each, by name."""
 
     system: str = ""
     messages: tuple[ChatMessage, ...] = ()
@@ -74,7 +74,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         lines = [f"system: {line}" for line in self.system.splitlines()]
         lines += [f"tool {name} {digest}" for name, digest in self.tools.items()]
         lines += [f"output {self.output}"] if self.output else []
-        return lines + [line for row in self.messages for line in _shown(row)]
+        return lines + [line for row in self.messages for line in _row_lines(row)]
 
 
 class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,23 +100,23 @@ _line = msgspec.json.Decoder[Header | Entry](Header | Entry)
 
 
 def asked_of(request: ModelRequest, ignore: Sequence[re.Pattern[str]] = ()) -> Asked:
-    """What the request asks. ``ignore``: more of what varies."""
-    steady = Steady(ignore)
+    """The normalised request. ``ignore``: more text that varies."""
+    normal = Normalizer(ignore)
     tools = {
-        tool.name: _digest(steady.text(msgspec.json.encode(tool, order="sorted").decode()).encode())
+        tool.name: _digest(normal.text(msgspec.json.encode(tool, order="sorted").decode()).encode())
         for tool in sorted(request.tools, key=lambda tool: tool.name)
     }
     output = request.output
     return Asked(
-        steady.text(request.system),
-        tuple(steady.row(row) for row in request.messages),
+        normal.text(request.system),
+        tuple(normal.row(row) for row in request.messages),
         tools,
         _digest(msgspec.json.encode(output, order="sorted")) if output else "",
     )
 
 
-class Steady:
-    """Takes out of one request what varies; calls are known by their order."""
+class Normalizer:
+    """Normalises one request: replaces text that varies, and numbers calls by their order."""
 
     def __init__(self, ignore: Sequence[re.Pattern[str]] = ()) -> None:
         self._rules = [*((pattern, "<ignored>") for pattern in ignore), *VARYING]
@@ -146,9 +146,9 @@ class Steady:
 
 
 def merged(events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-    """The events, where parts of one text that follow each other are one: and without secrets.
+    """The events with adjacent parts of a text joined, then redacted.
 
-    A secret may be cut into parts, and parts alone would not show it.
+    Joined first, since a secret may be split over several parts, none of which would match.
     """
     last: ModelEvent | None = None
     for event in events:
@@ -193,7 +193,7 @@ def encoded(line: Header | Entry) -> bytes:
 
 
 def decoded(data: bytes, file: str) -> tuple[Header, list[Entry]]:
-    """A cassette. Raises ``ConfigError`` for what is none, or of another version."""
+    """Read a cassette. Raises ``ConfigError`` for another format or version."""
     if not data:
         raise ConfigError(f"{file} is empty: record it anew")
     lines: list[Header | Entry] = []
@@ -214,24 +214,24 @@ def decoded(data: bytes, file: str) -> tuple[Header, list[Entry]]:
 
 
 def nearest(asked: Asked, entries: Iterable[Entry]) -> Entry | None:
-    """The entry whose request is most like this one."""
+    """The entry with the most similar request."""
     lines = asked.lines()
 
-    def likeness(entry: Entry) -> float:
+    def similarity(entry: Entry) -> float:
         return SequenceMatcher(None, lines, entry.asked.lines(), autojunk=False).ratio()
 
-    return max(entries, key=likeness, default=None)
+    return max(entries, key=similarity, default=None)
 
 
 def difference(recorded: Asked, asked: Asked) -> str:
-    """How a request differs from a recorded one, as a unified diff."""
+    """A unified diff of a recorded request and this one."""
     lines = unified_diff(
         recorded.lines(), asked.lines(), "recorded", "asked", n=CONTEXT, lineterm=""
     )
     return "\n".join(lines)
 
 
-def _shown(row: ChatMessage) -> list[str]:
+def _row_lines(row: ChatMessage) -> list[str]:
     match row:
         case UserMessage(text):
             return [f"user: {line}" for line in text.splitlines() or [""]]

@@ -1,4 +1,10 @@
-"""Models by name: ``openai:gpt-5.2``, ``anthropic:claude-sonnet-4-5``, ``demo``."""
+"""Models by name (``openai:gpt-5.2``, ``demo``), their providers, and the prices of answers.
+
+Prices are those of the package ``genai-prices``, an extra (``motet[prices]``), since it needs
+packages that only SDKs need otherwise. Its list comes with the package: nothing is downloaded and
+nothing runs in the background. Without the package, and for every model, server or figure that is
+not in the list, the price is unknown: never zero.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +22,22 @@ from motet.protocols.config import ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError, UnknownName, listing
 from motet.protocols.models import Model, Usage
 
-# The environment variables that say how providers of models are reached.
-
-
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_URL = "OPENAI_BASE_URL"
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 ANTHROPIC_URL = "ANTHROPIC_BASE_URL"
 GOOGLE_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-"""The first one that is set is taken."""
+"""The first one that is set is used."""
 GOOGLE_URL = "GOOGLE_GEMINI_BASE_URL"
 OLLAMA_KEY = "OLLAMA_API_KEY"
 OLLAMA_URL = "OLLAMA_HOST"
 
-
-# The providers of models by name, and how a configuration says that each is reached.
-
-
 MakeModel: TypeAlias = Callable[[str], Model]
-"""From a provider's own name of a model to the model."""
+"""Makes a model from the provider's own name of it."""
 
 
 class Adapter(Protocol):
-    """What every class of models takes."""
+    """The part of its constructor that every adapter has."""
 
     def __call__(
         self, name: str, *, base_url: str | None = ..., api_key: str | None = ...
@@ -50,11 +49,11 @@ class Provider:
     """One provider.
 
     Attributes:
-        home: module and name of its class of models, which is loaded with its first model.
-        package: what has to be installed for it.
-        keys: the variables that may hold its key.
-        url: the variable that names another server of it.
-        keyless: it is of use without a key.
+        home: module and name of its adapter, which is loaded with its first model.
+        package: the package that it needs.
+        keys: the environment variables that may hold its key.
+        url: the environment variable that names another server.
+        keyless: it can be used without a key.
     """
 
     home: str
@@ -66,7 +65,7 @@ class Provider:
     def adapter(
         self, name: str, *, base_url: str | None = None, api_key: str | None = None
     ) -> Model:
-        """A model of it, by its own name for that."""
+        """A model, by the provider's own name of it."""
         module, _, adapter = self.home.partition(":")
         make: Adapter = getattr(import_module(f"motet.actors.models.{module}"), adapter)
         return make(name, base_url=base_url, api_key=api_key)
@@ -83,7 +82,7 @@ PROVIDERS: Mapping[str, MakeModel] = {name: known.adapter for name, known in KNO
 
 
 def providers_of(config: ModelsConfig) -> dict[str, MakeModel]:
-    """The providers, reached as the configuration says."""
+    """The providers, with the servers and keys of a configuration."""
     return {
         name: partial(
             known.adapter, base_url=config_of(config, name).base_url, api_key=key_of(config, name)
@@ -93,19 +92,19 @@ def providers_of(config: ModelsConfig) -> dict[str, MakeModel]:
 
 
 def key_of(config: ModelsConfig, name: str) -> str | None:
-    """The key from the configured variable; None leaves the choice to the provider's own."""
+    """The key in the configured variable; None: the adapter reads the provider's own variables."""
     variable = config_of(config, name).api_key_env
     return os.environ.get(variable) if variable else None
 
 
 def keys_of(config: ModelsConfig) -> list[str | None]:
-    """The values of all keys that requests may be sent with: nobody may be shown them."""
+    """The values of all keys that requests may use, to be redacted from all output."""
     own = [value for name, value in os.environ.items() if name.endswith("_API_KEY")]
     return [*(key_of(config, name) for name in KNOWN), *own]
 
 
 def config_of(config: ModelsConfig, name: str) -> ProviderConfig:
-    """What is configured of a known provider."""
+    """The configuration of a known provider."""
     chosen = getattr(config, name)
     assert isinstance(chosen, ProviderConfig), name
     return chosen
@@ -143,7 +142,7 @@ def resolve(name: str, providers: Mapping[str, MakeModel] = PROVIDERS) -> Model:
 
 
 def advice(name: str) -> str:
-    """How to write a name that has no provider."""
+    """Suggest the full name for a name without a provider."""
     if name in PROVIDERS:
         return f"write {name}:<model>"
     if name.startswith("claude"):
@@ -159,12 +158,12 @@ class ModelCatalog:
     """A host's models, one per name, so that all its agents share a model's connections."""
 
     def __init__(self, providers: Mapping[str, MakeModel] | None = None):
-        """``providers`` are added to the known ones, or replace them by name."""
+        """``providers`` extend the known ones, or replace them by name."""
         self._providers = {**PROVIDERS, **(providers or {})}
         self._models: dict[str, Model] = {}
 
     def get(self, model: str | Model) -> Model:
-        """The model of that name; a model is given back as it is and stays its owner's."""
+        """The model of that name. A model is returned as it is, and its owner must close it."""
         if not isinstance(model, str):
             return model
         if model not in self._models:
@@ -172,29 +171,22 @@ class ModelCatalog:
         return self._models[model]
 
     async def aclose(self) -> None:
-        """Close the connections of the models made here. Each has its own deadline for it."""
+        """Close the connections of the models made here, each within its own deadline."""
         models, self._models = self._models, {}
         for model in models.values():
             if isinstance(model, Closable):
                 await model.aclose()
 
 
-# What a model's answer costs, from the price list of the package ``genai-prices``.
-#
-# The list comes with the package: nothing is downloaded and nothing runs in the background. It is
-# an extra (``motet[prices]``), since it needs packages that only SDKs need otherwise. Without it,
-# and for every model, server or figure that it does not know, the price is unknown: never zero.
-
-
 Calculate: TypeAlias = Callable[[str, Usage, str | None], float | None]
 
 PROVIDER_IDS = {"bedrock": "aws", "gemini": "google", "moonshot": "moonshotai", "xai": "x-ai"}
-"""Providers that the list knows by another name than people write before the colon."""
+"""Providers whose name in the price list differs from the prefix of the model's name."""
 
 
 @runtime_checkable
 class Billed(Protocol):
-    """A model that says where it is billed. ``base_url`` None: at the provider of its name."""
+    """A model that names its server. ``base_url`` None: the provider's own."""
 
     @property
     def name(self) -> str: ...
@@ -204,18 +196,18 @@ class Billed(Protocol):
 
 
 def price(model_name: str, usage: Usage, base_url: str | None = None) -> float | None:
-    """US dollars for what one answer of ``provider:model`` used; None when that is unknown.
+    """US dollars for one answer of ``provider:model``; None when the price is unknown.
 
-    ``base_url``: the server that was asked in place of the provider's own; a local one has no
-    price. The first use loads the list, which takes a tenth of a second.
+    ``base_url``: the server in place of the provider's own; a local one has no price. The first
+    call loads the list, which takes 0.1 s.
     """
     return _calculation()(model_name, usage, base_url)
 
 
 async def priced(usage: Usage, model: Billed) -> Usage:
-    """With the cost that the provider gave, else the list's. Loads the list in a thread.
+    """Add the cost of the list, unless the provider gave one. Loads the list in a thread.
 
-    Cancelled while that goes on: waits for it, then is cancelled.
+    A cancellation takes effect when the list is loaded.
     """
     if not usage.unpriced:
         return usage

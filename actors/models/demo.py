@@ -1,4 +1,9 @@
-"""The demo model: tries out motet without a key, a network or a language model."""
+"""The demo model: a few fixed rules, to try motet without a key, a network or a language model.
+
+An answer is a pure function of the transcript and the offered tools. A request is a line of plain
+words. ``and then`` joins its steps, ``and`` the parts of one step, which run in parallel. The
+progress is read from the transcript: each row with calls since the request is one finished step.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +37,6 @@ from motet.protocols.models import (
 )
 from motet.protocols.tools import ToolSpec
 
-# What the demo model answers: a pure function of the transcript and the tools on offer.
-#
-# A request is a line of plain words. Its steps are joined by ``and then``, the parts of a step
-# that run in parallel by ``and``. How far it has come is read from the transcript: every row
-# with calls since the request is one step that has been taken.
-
-
 INTRODUCTION = """\
 I am motet's demo model: no language model, but a few fixed rules that need no key and no \
 network. I turn simple requests into real tool calls. Try:
@@ -56,7 +54,7 @@ Parts joined by "and" run in parallel, by "and then" one after the other."""
 ERROR_ID = re.compile(r"\berr_\d{8}_\d{6}_[0-9a-f]{6}\b")
 STEP = re.compile(r"\s*\band then\b\s*", re.I)
 FINAL = "final_answer"
-"""A tool of that name takes the answer where it has a form."""
+"""The prefix of the tool that takes a structured answer."""
 VERBS = "list|read|write|run|fetch|fail|wait|detail|explain"
 PART = re.compile(rf"\s+and\s+(?=(?:{VERBS})\b)", re.I)
 ADDRESS = re.compile(r"^(?:\s*@\S+[\s,:]+)+")
@@ -80,7 +78,7 @@ ARGUMENT_NAMES = {
     "url": ("url",),
     "id": ("error_id", "id"),
 }
-"""What tools call an argument, the likeliest first."""
+"""The names that tools use for an argument, the likeliest first."""
 
 MISSING_FILE = "no-such-folder/" + "a-name-so-long-that-the-error-has-to-be-shortened-" * 3 + ".txt"
 EXCERPT_LINES = 12
@@ -88,14 +86,14 @@ EXCERPT_CHARS = 600
 
 
 class Use(msgspec.Struct, frozen=True):
-    """A tool to call, with arguments by our own names for them."""
+    """A tool to call; the arguments have the names of ``ARGUMENT_NAMES``."""
 
     tool: str
     arguments: dict[str, str]
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something to say instead of a call."""
+    """A text in place of a call."""
 
     text: str
 
@@ -110,7 +108,7 @@ Action: TypeAlias = Use | Remark | Pause
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One answer: what to say, then how long to wait, then what to call."""
+    """One answer: a text, then a wait, then calls."""
 
     text: str = ""
     wait: float = 0.0
@@ -118,7 +116,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Plan:
-    """The answer to a transcript. Only tools of ``tools`` are called."""
+    """The answer to a transcript. It calls only tools of ``tools``."""
     asked = [(at, row) for at, row in enumerate(messages) if is_request(row)]
     if not asked:
         return Plan(INTRODUCTION)
@@ -143,7 +141,7 @@ def answer(
     numbered: int,
     offered: dict[str, ToolSpec],
 ) -> Plan:
-    """The next step that has calls, else the report of all of them."""
+    """The next step with calls, or else the report of all steps."""
     waiting = [step for step in steps if uses(step)][taken:]
     if waiting:
         calls = [call_of(use, offered, numbered + i) for i, use in enumerate(uses(waiting[0]), 1)]
@@ -159,12 +157,12 @@ def uses(step: Sequence[Action]) -> list[Use]:
 
 
 def is_request(row: ChatMessage) -> TypeGuard[UserMessage]:
-    """Whether a person said it: what the host itself puts in stands in square brackets."""
+    """True for a person's message; the host's own notices are in square brackets."""
     return isinstance(row, UserMessage) and not NOTICE.fullmatch(row.text)
 
 
 def spoken(text: str) -> str:
-    """What was said last in a room, without who said it, and whom it is addressed to."""
+    """The last message of a room, without its sender and its addressees."""
     return ADDRESS.sub("", SPEAKER.split(text)[-1]).strip()
 
 
@@ -180,7 +178,7 @@ def step_of(
 
 
 def actions_of(text: str, messages: Sequence[ChatMessage]) -> list[Action]:
-    """What one part of a request asks for, whatever tools there are."""
+    """The actions of one part of a request, regardless of the offered tools."""
     for verb, pattern in PATTERNS.items():
         if found := pattern.fullmatch(text):
             return meant(verb, found.groupdict(), messages)
@@ -220,7 +218,7 @@ def detail(messages: Sequence[ChatMessage]) -> list[Action]:
 
 
 def available(action: Action, offered: dict[str, ToolSpec]) -> list[Action]:
-    """The action if it can be done with the tools on offer, else the best that can."""
+    """The action if its tool is offered, else the best substitute."""
     if not isinstance(action, Use) or action.tool in offered:
         return [action]
     command = action.arguments.get("command", "")
@@ -239,7 +237,7 @@ def call_of(use: Use, offered: dict[str, ToolSpec], number: int) -> Call:
 
 
 def argument_name(spec: ToolSpec, name: str) -> str:
-    """What the tool calls that argument, by its schema."""
+    """The tool's own name of an argument, by its schema."""
     known = json_object(spec.parameters.get("properties"))
     candidates = ARGUMENT_NAMES[name]
     return next((candidate for candidate in candidates if candidate in known), candidates[0])
@@ -255,7 +253,7 @@ def report(result: ToolMessage) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text, and how much of it is left out."""
+    """The beginning of a text, and the number of omitted characters."""
     lines = text.strip().splitlines()
     shown = "\n".join(lines[:EXCERPT_LINES])[:EXCERPT_CHARS].rstrip()
     left_out = len(text.strip()) - len(shown)
@@ -263,7 +261,7 @@ def excerpt(text: str) -> str:
 
 
 def spoken_list(items: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``; an item that comes several times is counted."""
+    """``a``, ``a and b``, ``a, b and c``; repeated items are counted."""
     counts = {item: items.count(item) for item in items}
     named = [item if n == 1 else f"{item} ({n} times)" for item, n in counts.items()]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
@@ -274,10 +272,10 @@ PAUSE_BETWEEN_DOTS = 1.0
 
 
 class DemoModel:
-    """Answers by rule and calls real tools; see :mod:`motet.actors.models.demo`.
+    """Answers by rules and calls real tools.
 
-    Deterministic: equal requests give equal events. ``pace``: seconds between two words.
-    Cancelling it ends it at the next word.
+    Deterministic: equal requests give equal events. ``pace``: seconds between two words, which are
+    also the points where a cancellation takes effect.
     """
 
     def __init__(self, *, pace: float = 0.01):
@@ -297,7 +295,7 @@ class DemoModel:
 
 
 class _Paced:
-    """Events, each after its pause."""
+    """A stream of events, each after its pause."""
 
     def __init__(self, timed: Iterator[tuple[float, ModelEvent]]):
         self._timed = timed
@@ -326,7 +324,7 @@ def timed_events(request: ModelRequest, pace: float) -> Iterator[tuple[float, Mo
 
 
 def dots(seconds: float) -> Iterator[tuple[float, ModelEvent]]:
-    """One dot a second for as long as it is to wait."""
+    """One dot per second of the wait."""
     whole, rest = divmod(seconds, PAUSE_BETWEEN_DOTS)
     for _ in range(int(whole)):
         yield PAUSE_BETWEEN_DOTS, TextPart(".")

@@ -1,8 +1,9 @@
-"""JSON Schemas as providers take them for answers: each enforces a part of the language. Pure.
+"""Wire formats of providers: helpers that all share, and their dialects of JSON Schema. Pure.
 
-What a provider does not know is left out of the schema and told in the description of its place,
-for the model to follow; the run checks the answer against all of the schema in any case. A schema
-that would mean something else then, such as an object of any names, is not put into a dialect.
+Each provider enforces a part of JSON Schema. A keyword outside of that part moves into the
+description, for the model to follow; the run checks the answer against the whole schema anyway. A
+schema that would mean something else without the keyword, such as an object with arbitrary names,
+is not translated at all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import attrs
 import msgspec
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.models import ModelEvent, ModelFailure
+from motet.protocols.models import (
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    StopReason,
+    Usage,
+    UsageReport,
+)
 
 _TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _DROPPED = frozenset({"default", "examples", "discriminator", "title"})
@@ -29,13 +37,13 @@ _STRUCTURE = frozenset(
 
 @attrs.frozen
 class Dialect:
-    """What a provider takes.
+    """The part of JSON Schema that a provider accepts.
 
     Attributes:
-        keywords: those it enforces beside the structure.
-        all_required: it has no optional properties; one that may be null is required instead.
-        references: whether it knows them, and so schemas that refer to themselves.
-        depth: of objects in objects.
+        keywords: enforced in addition to the structure.
+        all_required: optional properties do not exist; one that may be null is required instead.
+        references: ``$ref`` is allowed, and with it recursive schemas.
+        depth: how deep objects may be nested.
     """
 
     keywords: frozenset[str]
@@ -55,17 +63,17 @@ OPENAI = Dialect(
 ANTHROPIC = Dialect(frozenset({"format"}), depth=32)
 
 
-class _Beyond(Exception):
-    """The schema says what the dialect has no words for."""
+class _Untranslatable(Exception):
+    """The dialect cannot express the schema."""
 
 
 def translated(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
-    """The schema in a dialect; None when that would let other answers through or none at all."""
+    """The schema in a dialect; None when a translation would change the set of valid answers."""
     if "$defs" in schema and not dialect.references:
         return None
     try:
         return _Translation(dialect).node(schema, 0)
-    except _Beyond:
+    except _Untranslatable:
         return None
 
 
@@ -75,7 +83,7 @@ class _Translation:
 
     def node(self, schema: JsonObject, depth: int) -> JsonObject:
         if depth > self.dialect.depth:
-            raise _Beyond
+            raise _Untranslatable
         if isinstance(schema.get("$ref"), str):
             return {"$ref": schema["$ref"]}
         made, notes = self._words(schema)
@@ -96,7 +104,7 @@ class _Translation:
         return made
 
     def _words(self, schema: JsonObject) -> tuple[JsonObject, list[str]]:
-        """The keywords that are kept as they are, and those that become words."""
+        """The keywords to keep, and those to move into the description."""
         made: JsonObject = {}
         notes: list[str] = []
         for word, value in schema.items():
@@ -108,7 +116,7 @@ class _Translation:
             elif isinstance(value, str | int | float):
                 notes.append(f"{word}: {value}")
             else:
-                raise _Beyond
+                raise _Untranslatable
         return made, notes
 
     def _typed(self, schema: JsonObject, depth: int) -> JsonObject:
@@ -119,21 +127,21 @@ class _Translation:
             case "array":
                 items = schema.get("items")
                 if not isinstance(items, dict) or not items:
-                    raise _Beyond
+                    raise _Untranslatable
                 return {"type": kind, "items": self.node(cast(JsonObject, items), depth)}
             case str():
                 return {"type": kind}
             case _:
-                raise _Beyond
+                raise _Untranslatable
 
     def _object(self, schema: JsonObject, depth: int) -> JsonObject:
         properties = cast("dict[str, JsonObject]", schema.get("properties", {}))
         if not properties or schema.get("additionalProperties", False) is not False:
-            raise _Beyond
+            raise _Untranslatable
         required = cast("list[str]", schema.get("required", []))
         if self.dialect.all_required:
             if any(name not in required and not _nullable(properties[name]) for name in properties):
-                raise _Beyond
+                raise _Untranslatable
             required = list(properties)
         made = {name: self.node(part, depth + 1) for name, part in properties.items()}
         return {
@@ -145,11 +153,11 @@ class _Translation:
 
 
 def _values(schema: JsonObject) -> JsonObject:
-    """A choice of values, with their types: some providers want them."""
+    """An ``enum`` with the types of its values, which some providers require."""
     values = [schema["const"]] if "const" in schema else cast("list[object]", schema["enum"])
     kinds = ["null" if value is None else _TYPES.get(type(value), "") for value in values]
     if not all(kinds):
-        raise _Beyond
+        raise _Untranslatable
     unique = list(dict.fromkeys(kinds))
     return {"type": unique[0] if len(unique) == 1 else unique, "enum": values}
 
@@ -161,39 +169,38 @@ def _nullable(schema: JsonObject) -> bool:
     return any(_nullable(one) for one in cast("list[JsonObject]", choices))
 
 
-# What the wire formats of all providers share: pure helpers and the shape of a reader.
-
-
 class Reader(Protocol):
     """Turns one stream's chunks into events; knows nothing of connections."""
 
     @property
     def complete(self) -> bool:
-        """Whether the provider has said how the answer ends."""
+        """The provider has sent the reason for the end of the answer."""
         ...
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
-        """The events in one chunk. Raises ``msgspec.ValidationError`` for what it can't read."""
+        """The events in one chunk. Raises ``msgspec.ValidationError`` for an unreadable one."""
         ...
 
     def close(self) -> Iterable[ModelEvent]:
-        """The events that are known only at the end of the stream, ``Finished`` last.
+        """The last events, known only at the end of the stream; ``Finished`` is the last.
 
         Raises :class:`ModelFailure` ``cut`` when the stream ended too early.
         """
         ...
 
 
-def cut() -> ModelFailure:
-    """The failure of a stream that ended without saying how the answer ends."""
-    return ModelFailure("the stream ended in the middle of the answer", kind="cut")
+def last_events(reason: StopReason | None, usage: Usage | None) -> Iterable[ModelEvent]:
+    """The events that end an answer. Raises :class:`ModelFailure` ``cut`` without a ``reason``."""
+    if reason is None:
+        raise ModelFailure("the stream ended in the middle of the answer", kind="cut")
+    return (Finished(reason),) if usage is None else (UsageReport(usage), Finished(reason))
 
 
 def arguments_object(text: str) -> JsonObject:
-    """The arguments as an object, also when the model wrote something else.
+    """The arguments of a call as an object, even if the model wrote something else.
 
-    A transcript keeps what the model wrote, but servers refuse a whole request for one call
-    whose arguments are no object, and would do so on every later turn.
+    The transcript keeps the model's own text, but a server would refuse every later request for
+    one call whose arguments are not an object.
     """
     try:
         return msgspec.json.decode(text, type=JsonObject)

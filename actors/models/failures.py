@@ -1,10 +1,11 @@
-"""From what an SDK raises to :class:`ModelFailure`: one pure mapping for all providers.
+"""Translates exceptions of SDKs to :class:`ModelFailure`: one pure mapping for all providers.
 
-Most SDKs have one generator and so one shape of exception (``status_code``, ``body``,
-``response.headers``); the others' is like it. They are read by those names, so that no SDK is
-imported for it.
-Words of the provider are trusted before its status, because the same 400 may mean a mistake,
-a full context or an empty account. Only the last of the three is told by its text alone.
+Most SDKs come from one generator and share the shape of their exceptions (``status_code``,
+``body``, ``response.headers``); those of the others are similar. The attributes are read by these
+names, so that no SDK is imported.
+
+The error codes in the body win over the HTTP status, because the same 400 may mean a bad request, a
+full context or an empty account. An empty account may be visible only in the text of the message.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ KIND_OF_WORD = {
     "not_found_error": "bad_request",
     "invalid_request_error": "bad_request",
 }
-"""What the ``code``, ``type`` or ``status`` of an error's body says."""
+"""The kind for the ``code``, ``type`` or ``status`` in an error's body."""
 
 KIND_OF_STATUS = {
     401: "auth",
@@ -81,11 +82,11 @@ QUOTA_WORDS = re.compile(
 )
 
 AUTH_WORDS = re.compile(r"API key (not valid|not found|expired)|invalid API key", re.I)
-"""Google reports a wrong key as a mistake in the request."""
+"""Google reports a wrong key as a bad request."""
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """What an error's body says: its sentence; its code, type and status; the seconds to wait."""
+    """The body of an error: message; code, type and status; seconds to wait."""
 
     message: str = ""
     words: tuple[str, ...] = ()
@@ -98,10 +99,10 @@ def failure_of(
     started: bool = False,
     now: Now = lambda: datetime.fromtimestamp(wall_time(), UTC),
 ) -> ModelFailure | None:
-    """What ``error`` means, or None when it is no failure of a provider but a bug.
+    """The failure for an exception; None when the exception is a bug, not a provider's failure.
 
-    ``started``: the answer had begun, so that a lost connection is a ``cut``. ``now`` is asked
-    only when the provider names a date to retry at.
+    ``started``: the answer had begun, so that a lost connection is a ``cut``. ``now`` is called
+    only when the provider gives a date for the retry.
     """
     if isinstance(error, ModelFailure):
         return error
@@ -112,13 +113,13 @@ def failure_of(
         return lost_connection(error, started=started)
     if names & {"APIError", "APIStatusError"}:
         return refusal(error, now)
-    if "ModelAPIError" in names:  # of pydantic-ai: what the SDK under it raised says the most
+    if "ModelAPIError" in names:  # of pydantic-ai: its cause, the SDK's error, is more precise
         cause = error.__cause__
         known = (
             failure_of(cause, started=started, now=now) if isinstance(cause, Exception) else None
         )
         return known or refusal(error, now)
-    if "UserError" in names:  # of pydantic-ai: a model that cannot do what it is asked for
+    if "UserError" in names:  # of pydantic-ai: the model does not support the request
         return ModelFailure(one_line(str(error)), kind="bad_request")
     unreadable = names & {"UnknownApiResponseError", "UnexpectedModelBehavior"}
     broken = (json.JSONDecodeError, UnicodeDecodeError, msgspec.DecodeError)
@@ -136,10 +137,10 @@ def lost_connection(error: Exception, *, started: bool) -> ModelFailure:
 
 
 def refusal(error: Exception, now: Now) -> ModelFailure:
-    """A failure that the provider reported itself, by status or inside the stream."""
+    """A failure that the provider reported, by status or inside the stream."""
     status = getattr(error, "status_code", getattr(error, "code", None))
     body: object = getattr(error, "body", getattr(error, "details", None))
-    # An error inside a stream carries the 200 that the stream began with.
+    # An error inside a stream has the status 200 of the stream.
     known = status if isinstance(status, int) and status >= 400 else None
     wait = retry_after(headers_of(error), now)
     asked: object = getattr(error, "retry_after", None)
@@ -151,7 +152,7 @@ def refusal(error: Exception, now: Now) -> ModelFailure:
 def refused(
     status: int | None, body: object, said: str = "", wait: float | None = None
 ) -> ModelFailure:
-    """The failure that a status and the body of an error mean; ``said`` is for lack of words."""
+    """The failure for a status and an error's body; ``said`` is used if the body has no message."""
     wording = wording_of(body)
     message = one_line(wording.message or said or "the provider reported an error")
     return ModelFailure(
@@ -163,7 +164,7 @@ def refused(
 
 
 def wording_of(body: object) -> Wording:
-    """The error inside a body: ``{"error": {...}}``, the inner object alone, or plain text."""
+    """Read an error's body: ``{"error": {...}}``, the inner object alone, or plain text."""
     if isinstance(body, str):
         return Wording(body)
     outer = json_object(body)
@@ -178,7 +179,7 @@ def wording_of(body: object) -> Wording:
 
 
 def delay_in(details: object) -> float | None:
-    """The ``retryDelay`` that Google puts among the details of an error, such as ``7.5s``."""
+    """Google's ``retryDelay`` in the details of an error, such as ``7.5s``."""
     # The cast holds since a JSON decoder made the list.
     items = cast("list[object]", details) if isinstance(details, list) else []
     delays = (json_object(item).get("retryDelay") for item in items)
@@ -193,9 +194,9 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 
 
 def kind_of(status: int | None, wording: Wording) -> str:
-    """The kind of a failure by text, then by word, then by status."""
+    """The kind of a failure: by the text, else the error code, else the status."""
     if wording.wait is not None and "RESOURCE_EXHAUSTED" in wording.words:
-        return "rate_limit"  # Google calls the requests of a minute a quota, too
+        return "rate_limit"  # Google calls the limit per minute a quota, too
     if AUTH_WORDS.search(wording.message):
         return "auth"
     said = {KIND_OF_WORD[word] for word in wording.words if word in KIND_OF_WORD}
@@ -206,7 +207,7 @@ def kind_of(status: int | None, wording: Wording) -> str:
         return "context_exhausted"
     for word in wording.words:
         kind = KIND_OF_WORD.get(word)
-        # Some gateways stamp every failure "invalid_request_error", also their 401 and 429.
+        # Some gateways report every failure as "invalid_request_error", also a 401 or 429.
         if kind is not None and not (kind == "bad_request" and status in KIND_OF_STATUS):
             return kind
     return kind_of_status(status)
@@ -219,7 +220,7 @@ def kind_of_status(status: int | None) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: Now) -> float | None:
-    """Seconds the provider asks to wait: ``retry-after-ms``, else seconds or an HTTP date."""
+    """Seconds to wait by the headers: ``retry-after-ms``, else seconds or an HTTP date."""
     milliseconds = number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -246,6 +247,6 @@ def number(text: str | None) -> float | None:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut to a length that fits a message."""
+    """The text on one line, truncated to fit a message."""
     flat = " ".join(text.split())
     return flat if len(flat) <= MESSAGE_LIMIT else flat[: MESSAGE_LIMIT - 1] + "…"

@@ -1,8 +1,11 @@
-"""Models behind the Gemini API of Google."""
+"""Models of Google's Gemini API.
+
+The API has the roles user and model, which must alternate: adjacent rows of one role become one
+content. So all results of a batch of calls are together, as the API requires.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -17,11 +20,11 @@ from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.dialects import (
     Dialect,
     arguments_object,
-    cut,
+    last_events,
     translated,
     wire_model,
 )
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import (
     ANSWERS,
@@ -31,11 +34,9 @@ from motet.protocols.chat import (
     ToolMessage,
     UserMessage,
 )
-from motet.protocols.errors import MissingExtra
 from motet.protocols.models import (
     CallArguments,
     CallStart,
-    Finished,
     ModelEvent,
     ModelFailure,
     ModelRequest,
@@ -44,7 +45,6 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
     Usage,
-    UsageReport,
 )
 from motet.protocols.tools import ToolSpec
 
@@ -57,13 +57,6 @@ if TYPE_CHECKING:
         PartDict,
     )
     from httpx2 import AsyncClient
-
-
-# The format of Gemini: pure.
-#
-# It has the roles user and model, and they alternate: rows of one side that follow each other
-# become one content, so that the results of a batch stand together, as the API demands.
-
 
 Role: TypeAlias = Literal["user", "model"]
 
@@ -81,12 +74,12 @@ GOOGLE = Dialect(
 )
 EMPTY = "(empty)"
 UNSIGNED = b"skip_thought_signature_validator"
-"""What Gemini 3 takes for its own signature, which it wants on the first call of an answer."""
+"""Accepted by Gemini 3 in place of the signature that the first call of an answer must have."""
 MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"}
 
 
 def wire_contents(request: ModelRequest, model: str) -> list[ContentDict]:
-    """The rows as alternating contents; a row without content leaves no trace."""
+    """The rows as alternating contents; empty rows are dropped."""
     signed = wants_signatures(model)
     parts = [pair for message in request.messages for pair in wire_parts(message, signed)]
     return [
@@ -96,7 +89,7 @@ def wire_contents(request: ModelRequest, model: str) -> list[ContentDict]:
 
 
 def wants_signatures(model: str) -> bool:
-    """Whether the model refuses calls in its history that carry no signature of a thought."""
+    """The model refuses calls in its history that have no thought signature."""
     version = re.search(r"gemini-(\d+)", model)
     return version is not None and int(version[1]) >= 3
 
@@ -130,8 +123,8 @@ def wire_tool(tool: ToolSpec) -> FunctionDeclarationDict:
 
 
 def wire_config(request: ModelRequest) -> GenerateContentConfigDict:
-    """All of a request but its rows and its model."""
-    # The SDK would otherwise call functions, and ask for the rest of an answer, by itself.
+    """A request without its rows and its model."""
+    # By default the SDK itself calls functions and requests the rest of a long answer.
     config: GenerateContentConfigDict = {
         "automatic_function_calling": {"disable": True},
         "automatic_continuation": False,
@@ -186,7 +179,7 @@ class ChunkUsage(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """The parts of a chunk that are read; everything may be absent."""
+    """The fields of a chunk that are read; each may be absent."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: Feedback | None = None
@@ -195,7 +188,7 @@ class Chunk(msgspec.Struct):
 
 @attrs.define
 class GoogleReader:
-    """Chunks to events. Calls come whole, and often without an id: the assembler gives them one."""
+    """Translates chunks. Calls come whole, and often without an id: the assembler makes one."""
 
     _calls: int = attrs.field(default=0, init=False)
     _usage: Usage | None = attrs.field(default=None, init=False)
@@ -215,10 +208,7 @@ class GoogleReader:
         return [event for candidate in first for event in self._candidate(candidate)]
 
     def close(self) -> Iterable[ModelEvent]:
-        if self._reason is None:
-            raise cut()
-        usage = () if self._usage is None else (UsageReport(self._usage),)
-        return (*usage, Finished(self._reason))
+        return last_events(self._reason, self._usage)
 
     def _candidate(self, candidate: Candidate) -> Iterator[ModelEvent]:
         if candidate.finish_reason in MALFORMED:
@@ -239,7 +229,7 @@ class GoogleReader:
 
 
 def usage_of(usage: ChunkUsage) -> Usage:
-    """What was thought is paid as output, and what built-in tools brought as input."""
+    """Thinking is billed as output, the results of built-in tools as input."""
     return Usage(
         input_tokens=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
         output_tokens=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
@@ -247,6 +237,7 @@ def usage_of(usage: ChunkUsage) -> Usage:
     )
 
 
+@attrs.define(eq=False, repr=False)
 class GoogleModel(Adapter["_Client"]):
     """A Gemini model.
 
@@ -256,28 +247,19 @@ class GoogleModel(Adapter["_Client"]):
         api_key: the key; the variable ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` otherwise. Not
             needed with a base URL.
         deadlines: how long the model may be silent.
-        api_version: of the API, such as ``v1beta``; None: the SDK's own choice.
+        api_version: version of the API, such as ``v1beta``; None: the SDK's default.
 
     Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
     """
 
     provider: ClassVar = "google"
     server_variable: ClassVar = GOOGLE_URL
+    key_variables: ClassVar = GOOGLE_KEYS
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-        api_version: str | None = None,
-    ):
-        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
-        self._api_version = api_version
+    _api_version: str | None = attrs.field(default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
-        """Not beside tools: older models refuse the two in one request.
+        """Only without tools: older models refuse a schema and tools in one request.
 
         See :class:`motet.protocols.models.NativeOutput`.
         """
@@ -287,21 +269,15 @@ class GoogleModel(Adapter["_Client"]):
         return GoogleReader()
 
     def _make_client(self) -> _Client:
-        try:
-            from google.genai import Client
-            from google.genai.types import HttpOptions
-            from httpx2 import AsyncClient, Timeout
-        except ModuleNotFoundError as error:
-            raise MissingExtra("google", f"the model {self.name!r}") from error
-        base_url = self.base_url
-        named = next(filter(None, map(os.environ.get, GOOGLE_KEYS)), None)
-        key = self._api_key or named or ("none" if base_url else None)
-        if key is None:
-            raise ModelFailure(f"no API key: set the variable {GOOGLE_KEYS[0]}", kind="auth")
-        # The SDK's own choice of a transport wants asyncio; this one runs on Trio.
+        from google.genai import Client
+        from google.genai.types import HttpOptions
+        from httpx2 import AsyncClient, Timeout
+
+        key = self._key()
+        # The SDK's default transport needs asyncio; this one runs on Trio.
         transport = AsyncClient(timeout=Timeout(None, connect=CONNECT_TIMEOUT))
         options = HttpOptions(
-            base_url=base_url, api_version=self._api_version, httpx_async_client=transport
+            base_url=self.base_url, api_version=self._api_version, httpx_async_client=transport
         )
         return _Client(Client(vertexai=False, api_key=key, http_options=options), transport)
 
@@ -309,7 +285,7 @@ class GoogleModel(Adapter["_Client"]):
         client = await self._client.get()
         model = wire_model(request.model, self._model, "google")
         contents, config = [*wire_contents(request, model)], wire_config(request)
-        # Among the types that the SDK takes is one of a package that need not be there.
+        # One of the parameter types of the SDK is from a package that may be missing.
         chunks = await client.sdk.aio.models.generate_content_stream(  # pyright: ignore[reportUnknownMemberType]
             model=model, contents=contents, config=config
         )
@@ -318,7 +294,7 @@ class GoogleModel(Adapter["_Client"]):
 
 @attrs.frozen
 class _Client:
-    """The SDK's client and what it sends with, which it leaves to us to close."""
+    """The SDK's client and its transport, which the client does not close."""
 
     sdk: Client
     transport: AsyncClient
@@ -330,7 +306,7 @@ class _Client:
 
 @attrs.frozen
 class _Stream:
-    """The SDK's generator of chunks. Whoever leaves it has unwound it, which closes the rest."""
+    """The SDK's generator of chunks. :func:`unwind` has ended it and closed its connection."""
 
     chunks: AsyncIterator[object]
 
@@ -343,7 +319,7 @@ class _Stream:
         exc: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        """There is nothing behind the generator."""
+        """Nothing is left to close."""
 
     async def __anext__(self) -> object:
         return await anext(self.chunks)

@@ -1,4 +1,12 @@
-"""Models behind OpenAI's chat completions API, or any server that speaks it."""
+"""Models of the chat completions API: OpenAI, Ollama, and other servers with this API.
+
+The reader accepts the variations of real servers, beyond the reference: deltas of a call without an
+index, ids repeated on every delta, one index for all calls, late names, chunks without choices,
+usage on every chunk or on none.
+
+Ollama is reached through this API, not through its own Python client, which validates the schemas
+of tools with a model of its own and drops references, alternatives and nested objects.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +23,7 @@ from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPEN
 from motet.actors.models.dialects import (
     OPENAI,
     arguments_object,
-    cut,
+    last_events,
     translated,
     wire_model,
 )
@@ -23,20 +31,16 @@ from motet.actors.models.failures import refused
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines, SseStream
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.errors import MissingExtra
 from motet.protocols.models import (
     CallArguments,
     CallStart,
-    Finished,
     ModelEvent,
-    ModelFailure,
     ModelRequest,
     OutputSchema,
     StopReason,
     TextPart,
     ThinkingPart,
     Usage,
-    UsageReport,
 )
 from motet.protocols.tools import ToolSpec
 
@@ -48,14 +52,6 @@ if TYPE_CHECKING:
         ChatCompletionMessageParam,
     )
     from openai.types.shared_params import ResponseFormatJSONSchema
-
-
-# The chat completions format of OpenAI and of the many servers that speak it: pure.
-#
-# The reader takes what real servers send, not only what the reference says: deltas of a call
-# without an index, ids repeated on every delta, one index for all calls, late names, chunks
-# without choices, usage on every chunk or on none.
-
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
@@ -109,7 +105,7 @@ def wire_tool(tool: ToolSpec) -> ChatCompletionFunctionToolParam:
 
 
 def wire_output(output: OutputSchema) -> ResponseFormatJSONSchema:
-    """The form of an answer; enforced to the letter where it can be said in their dialect."""
+    """The schema of an answer; strictly enforced if it has a translation to OpenAI's dialect."""
     strict = translated(output.schema, OPENAI)
     schema = output.schema if strict is None else strict
     return {
@@ -155,7 +151,7 @@ class ChunkUsage(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """The parts of a chunk that are read; everything may be absent."""
+    """The fields of a chunk that are read; each may be absent."""
 
     choices: list[Choice] | None = None
     usage: ChunkUsage | None = None
@@ -163,8 +159,8 @@ class Chunk(msgspec.Struct):
 
 
 @attrs.define
-class _Slot:
-    """One call as far as it is known."""
+class _Call:
+    """The part of one call that has arrived."""
 
     index: int
     id: str = ""
@@ -173,11 +169,11 @@ class _Slot:
 
 @attrs.define
 class OpenAIReader:
-    """Chunks to events. ``Finished`` waits for the end, since usage comes after the reason."""
+    """Translates chunks. ``Finished`` waits for the end, since usage comes after the reason."""
 
-    _slots: dict[int, _Slot] = attrs.field(factory=dict[int, _Slot], init=False)
-    _at: dict[int, _Slot] = attrs.field(factory=dict[int, _Slot], init=False)
-    _last: _Slot | None = attrs.field(default=None, init=False)
+    _calls: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
+    _at: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
+    _last: _Call | None = attrs.field(default=None, init=False)
     _usage: Usage | None = attrs.field(default=None, init=False)
     _reason: StopReason | None = attrs.field(default=None, init=False)
 
@@ -195,10 +191,7 @@ class OpenAIReader:
         return [event for choice in first for event in self._choice(choice)]
 
     def close(self) -> Iterable[ModelEvent]:
-        if self._reason is None:
-            raise cut()
-        usage = () if self._usage is None else (UsageReport(self._usage),)
-        return (*usage, Finished(self._reason))
+        return last_events(self._reason, self._usage)
 
     def _choice(self, choice: Choice) -> Iterator[ModelEvent]:
         if choice.finish_reason:
@@ -209,43 +202,41 @@ class OpenAIReader:
         if text := delta.content or delta.refusal:
             yield TextPart(text)
         for call in delta.tool_calls or ():
-            yield from self._call(call)
+            yield from self._call_delta(call)
 
-    def _call(self, delta: CallDelta) -> Iterator[ModelEvent]:
+    def _call_delta(self, delta: CallDelta) -> Iterator[ModelEvent]:
         function = delta.function or FunctionDelta()
-        slot = self._slot(delta, function.name or "")
-        if (delta.id and not slot.id) or (function.name and not slot.name):
-            slot.id = slot.id or delta.id or ""
-            slot.name = slot.name or function.name or ""
-            yield CallStart(slot.index, slot.id, slot.name)
+        call = self._call_of(delta, function.name or "")
+        if (delta.id and not call.id) or (function.name and not call.name):
+            call.id = call.id or delta.id or ""
+            call.name = call.name or function.name or ""
+            yield CallStart(call.index, call.id, call.name)
         if function.arguments:
-            yield CallArguments(slot.index, function.arguments)
+            yield CallArguments(call.index, function.arguments)
 
-    def _slot(self, delta: CallDelta, name: str) -> _Slot:
-        """The call this delta belongs to: by index, else by id, else the latest one."""
-        slot = self._known(delta)
+    def _call_of(self, delta: CallDelta, name: str) -> _Call:
+        """The call of a delta: by index, else by id, else the latest one."""
+        if delta.index is not None:
+            call = self._at.get(delta.index)
+        elif delta.id:
+            call = next((call for call in self._calls.values() if call.id == delta.id), None)
+        else:
+            call = self._last
         # Some servers give every call index 0; a second id with a name is a second call.
-        another = slot is not None and delta.id and slot.id and delta.id != slot.id and name
-        nameless_start = delta.index is None and not delta.id and name
-        if slot is None or another or nameless_start:
-            slot = self._new_slot(delta.index)
+        another = call is not None and delta.id and call.id and delta.id != call.id and name
+        start_without_id = delta.index is None and not delta.id and name
+        if call is None or another or start_without_id:
+            call = self._new_call(delta.index)
         if delta.index is not None:
-            self._at[delta.index] = slot
-        self._last = slot
-        return slot
+            self._at[delta.index] = call
+        self._last = call
+        return call
 
-    def _known(self, delta: CallDelta) -> _Slot | None:
-        if delta.index is not None:
-            return self._at.get(delta.index)
-        if delta.id:
-            return next((slot for slot in self._slots.values() if slot.id == delta.id), None)
-        return self._last
-
-    def _new_slot(self, wanted: int | None) -> _Slot:
-        free = wanted is not None and wanted not in self._slots
-        index = wanted if wanted is not None and free else max(self._slots, default=-1) + 1
-        slot = self._slots[index] = _Slot(index)
-        return slot
+    def _new_call(self, wanted: int | None) -> _Call:
+        free = wanted is not None and wanted not in self._calls
+        index = wanted if wanted is not None and free else max(self._calls, default=-1) + 1
+        call = self._calls[index] = _Call(index)
+        return call
 
 
 def usage_of(usage: ChunkUsage) -> Usage:
@@ -260,13 +251,12 @@ def usage_of(usage: ChunkUsage) -> Usage:
 
 HOME = "https://api.openai.com/v1"
 OLD = re.compile(r"gpt-3|gpt-4(-|$)|o1-(mini|preview)|davinci|babbage")
-"""Models that have no JSON Schema for their answers."""
+"""Models without JSON Schema output."""
 
 
+@attrs.define(eq=False, repr=False)
 class OpenAIModel(Adapter["AsyncOpenAI"]):
     """A chat completions model.
-
-    ``provider`` and ``key_variable`` are those of the servers that a class is for.
 
     Args:
         name: the provider's name of the model, ``gpt-5.2``.
@@ -274,32 +264,22 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
         api_key: the key; the variable ``OPENAI_API_KEY`` otherwise. Not needed with a base URL,
             since local servers ask for none.
         deadlines: how long the model may be silent.
-        native_output: whether the server holds answers to a JSON Schema, with tools beside it.
-            None: OpenAI's own does; of another nobody knows.
+        native_output: the server enforces JSON Schemas, also together with tools. None: true for
+            OpenAI's own server except for old models, false for other servers.
 
-    A request is made anew for every call of :meth:`request` and never retried here. It raises
-    :class:`MissingExtra` without the package and :class:`ModelFailure` for everything else.
-    Cancelling it, or leaving its block, closes its connection at once.
+    Each call of :meth:`request` sends one request and never retries it. It raises ``MissingExtra``
+    without the package and ``ModelFailure`` for everything else. Cancelling it, or leaving its
+    block, closes its connection at once.
     """
 
     provider: ClassVar = "openai"
-    key_variable: ClassVar = OPENAI_KEY
     server_variable: ClassVar = OPENAI_URL
+    key_variables: ClassVar = (OPENAI_KEY,)
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-        native_output: bool | None = None,
-    ):
-        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
-        self._native_output = native_output
+    _native_output: bool | None = attrs.field(default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
-        """With every schema and any tools; see :class:`motet.protocols.models.NativeOutput`."""
+        """With any schema and any tools; see :class:`motet.protocols.models.NativeOutput`."""
         if self._native_output is None:
             at_openai = urlsplit(self.base_url or HOME).hostname == urlsplit(HOME).hostname
             return at_openai and not OLD.match(self._model)
@@ -309,17 +289,12 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
         return OpenAIReader()
 
     def _make_client(self) -> AsyncOpenAI:
-        try:
-            from openai import AsyncOpenAI, Timeout
-        except ModuleNotFoundError as error:
-            raise MissingExtra(self.provider, f"the model {self.name!r}") from error
-        base_url = self.base_url
-        variable = self.key_variable
-        key = self._api_key or os.environ.get(variable) or ("none" if base_url else None)
-        if key is None:
-            raise ModelFailure(f"no API key: set the variable {variable}", kind="auth")
+        from openai import AsyncOpenAI, Timeout
+
         timeout = Timeout(None, connect=CONNECT_TIMEOUT)
-        return AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
+        return AsyncOpenAI(
+            api_key=self._key(), base_url=self.base_url, max_retries=0, timeout=timeout
+        )
 
     async def _create(self, request: ModelRequest) -> SseStream:
         client = await self._client.get()
@@ -343,15 +318,9 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
         return SseStream(opened.iter_bytes(), opened.close)
 
 
-# Models on this machine, behind the chat completions API of an Ollama server.
-#
-# Its own Python client is not used: it checks the schemas of tools against a model of its own, and
-# loses what that does not have (references, alternatives, objects inside of objects).
-
-
 LOCAL = "http://127.0.0.1:11434"
 LOADING = Deadlines(first_token=300.0)
-"""The first request of a model waits until it is in memory."""
+"""The first request waits until the model is in memory."""
 
 
 class OllamaModel(OpenAIModel):
@@ -364,25 +333,16 @@ class OllamaModel(OpenAIModel):
         api_key: for a server behind a key; the variable ``OLLAMA_API_KEY`` otherwise.
         deadlines: how long the model may be silent; 300 s for the first token by default.
 
-    How much of a conversation the model sees is set at the server (``OLLAMA_CONTEXT_LENGTH``);
-    what is longer it cuts silently, so that the agent's own window must not be larger.
+    The server sets the context size (``OLLAMA_CONTEXT_LENGTH``) and silently cuts a longer
+    conversation, so that the agent's own window must not be larger.
     """
 
     provider: ClassVar = "ollama"
-    key_variable: ClassVar = OLLAMA_KEY
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-    ):
-        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines or LOADING)
+    key_variables: ClassVar = (OLLAMA_KEY,)
+    default_deadlines: ClassVar = LOADING
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
-        """Not beside tools, which the form would keep the model from calling.
+        """Only without tools: the schema would keep the model from calling them.
 
         See :class:`motet.protocols.models.NativeOutput`.
         """
@@ -390,14 +350,14 @@ class OllamaModel(OpenAIModel):
 
     @property
     def base_url(self) -> str:
-        """The server that is asked."""
+        """The address of the server."""
         return server_url(self._base_url or os.environ.get(OLLAMA_URL) or LOCAL)
 
 
 def server_url(host: str) -> str:
-    """The address of the API on a host that is named as Ollama's own programs name it.
+    """The address of the API for a host in the form that Ollama's own programs accept.
 
-    ``0.0.0.0``, an address to listen on, is this machine.
+    ``0.0.0.0``, an address to listen on, becomes this machine.
     """
     scheme, separator, rest = host.rpartition("://")
     address, slash, path = rest.rstrip("/").partition("/")
@@ -405,8 +365,4 @@ def server_url(host: str) -> str:
         bare = ":" not in address or address.endswith("]")
         address = f"{address}:11434" if bare else address
     address = address.replace("0.0.0.0", "127.0.0.1", 1)
-    return (
-        f"{scheme or 'http'}://{address}{slash}{path}"
-        if path
-        else (f"{scheme or 'http'}://{address}/v1")
-    )
+    return f"{scheme or 'http'}://{address}" + (f"{slash}{path}" if path else "/v1")

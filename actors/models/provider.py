@@ -1,7 +1,11 @@
-"""The actor in front of one model: it limits, retries and assembles.
+"""One actor per model, which limits, retries and assembles; and their parent, :class:`Models`.
 
-Whatever a model's adapter raises, an asker sees events of one attempt, ``Retrying`` between
-attempts, and at the end either the one whole :class:`ModelResponse` or :class:`Llm`.
+Protocol of a request: the events of one attempt, ``Retrying`` between attempts, and at the end
+either one complete :class:`ModelResponse` or :class:`Llm`, whatever the adapter raises.
+
+Only a failure that may pass by itself is retried; one that needs a person or another request (a
+wrong key, an empty account, a bad request, a full context) never is. The back-off is exponential
+with full jitter, so that clients that failed together do not come back together.
 """
 
 from __future__ import annotations
@@ -40,11 +44,6 @@ from motet.protocols.models import (
 from motet.runtime import Actor, ActorRef, Replies, handles
 from motet.runtime.backoff import Backoff
 
-# From a model's events to one :class:`ModelResponse`: pure, and forgiving of bad ids.
-#
-# Invariants: calls are in index order whatever order they came in; every call has an id that is
-# not empty and that no other call of the answer has; equal events give an equal response.
-
 
 class _CallParts(msgspec.Struct, eq=False):
     id: str = ""
@@ -53,7 +52,11 @@ class _CallParts(msgspec.Struct, eq=False):
 
 
 class Assembler(msgspec.Struct, eq=False):
-    """Collects the events of one attempt. Feed all of them, then ask for the response."""
+    """Collects the events of one attempt. Feed all of them, then ask for the response.
+
+    Invariants: calls are in index order, in whatever order they came; every call has a non-empty
+    id, unique in the answer; equal events give an equal response.
+    """
 
     _text: list[str] = []
     _thinking: list[str] = []
@@ -86,7 +89,7 @@ class Assembler(msgspec.Struct, eq=False):
         return call
 
     def response(self) -> ModelResponse:
-        """The whole answer; :class:`ModelFailure` ``cut`` when it never finished."""
+        """The complete answer. Raises :class:`ModelFailure` ``cut`` if ``Finished`` never came."""
         if self._reason is None:
             raise ModelFailure("the answer ended before it was complete", kind="cut")
         calls = self._ordered_calls() if self._calls else ()
@@ -95,7 +98,7 @@ class Assembler(msgspec.Struct, eq=False):
             thinking="".join(self._thinking),
             calls=calls,
             usage=self._usage,
-            # Several servers finish an answer that has calls with a plain "stop".
+            # Several servers end an answer that has calls with the reason "stop".
             stop_reason="tool_calls" if calls and self._reason == "stop" else self._reason,
         )
 
@@ -111,7 +114,7 @@ class Assembler(msgspec.Struct, eq=False):
 
 
 def assemble(events: Iterable[ModelEvent]) -> ModelResponse:
-    """The response that these events of one attempt make."""
+    """The response to the events of one attempt."""
     assembler = Assembler()
     for event in events:
         assembler.feed(event)
@@ -121,8 +124,8 @@ def assemble(events: Iterable[ModelEvent]) -> ModelResponse:
 def unique_ids(ids: list[str]) -> list[str]:
     """The ids, made unique: the first holder keeps its own, a later one gets ``_2``, ``_3``...
 
-    An empty id becomes ``call_<place>``, counted from 1. No made-up id takes one that the
-    provider gave to another call.
+    An empty id becomes ``call_<position>``, counted from 1. A generated id never equals one that
+    the provider gave to another call.
     """
     given = set(ids)
     used: set[str] = set()
@@ -140,23 +143,16 @@ def unique_ids(ids: list[str]) -> list[str]:
     return unique
 
 
-# When to try a failed model request again: a pure policy.
-#
-# Retried is what may pass by itself. What a person or another request must put right (a key, an
-# empty account, a mistake in the request, a full context) is never retried. The back-off is
-# exponential with full jitter: clients that failed together do not come back together.
-
-
 PASSING_KINDS = frozenset({"rate_limit", "timeout", "connection", "cut", "overloaded", "server"})
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often and how patiently. Times in seconds.
+    """Number and delays of attempts. Times in seconds.
 
     Attributes:
-        attempts: requests in all, the first included.
-        backoff: the delays that we choose ourselves, with full jitter.
-        patience: the longest wait that a provider may ask for.
+        attempts: all requests, the first included.
+        backoff: the delays when the provider asks for none.
+        patience: the longest delay that a provider may ask for.
     """
 
     attempts: int = 4
@@ -171,7 +167,7 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Do not try again; ``reason`` is empty when the failure says enough."""
+    """Do not try again; ``reason`` is empty when the failure is explanation enough."""
 
     reason: str = ""
 
@@ -184,9 +180,9 @@ DEFAULT = RetryPolicy()
 def decide(
     failure: ModelFailure, attempt: int, chance: float, policy: RetryPolicy = DEFAULT
 ) -> Decision:
-    """What to do after ``attempt`` attempts, the last of which ended with ``failure``.
+    """Retry or give up after ``attempt`` attempts, the last of which ended with ``failure``.
 
-    ``chance`` is a random number of [0, 1). A wait that the provider asks for wins over ours.
+    ``chance`` is a random number of [0, 1). A delay that the provider asks for replaces ours.
     """
     assert attempt >= 1, attempt
     assert 0 <= chance < 1, chance
@@ -205,7 +201,7 @@ def decide(
 
 
 WAITING = 1024
-"""Requests that may wait for their turn at the model, next to those in flight."""
+"""Requests of one model that may be queued or in flight; more wait in the mailbox."""
 
 LLM_KINDS = {
     "overloaded": "unavailable",
@@ -213,7 +209,7 @@ LLM_KINDS = {
     "cut": "connection",
     "quota": "rate_limit",
 }
-"""Kinds of ModelFailure that have another name in Llm; all others keep theirs."""
+"""Kinds of ModelFailure with another name in Llm; all others keep their name."""
 
 ADVICE = {
     "auth": "check the key and what it may use",
@@ -234,16 +230,16 @@ ADVICE = {
 
 
 class Provider(Actor[Generate]):
-    """One model with at most ``concurrency`` requests at it.
+    """One model with at most ``concurrency`` requests in flight.
 
-    A request that waits for its turn, for the model or for a retry can be cancelled; its
-    connection is closed at once. A retry waits outside of its turn.
+    A request can be cancelled while it waits in the queue, for the model or for a retry; its
+    connection is closed at once. The delay before a retry does not occupy a place in flight.
     """
 
     def __init__(self, model: Model, *, concurrency: int = 16, random: Random | None = None):
         self._model = model
         self._billed = model if isinstance(model, Billed) else None
-        self._turns = trio.CapacityLimiter(concurrency)
+        self._in_flight = trio.CapacityLimiter(concurrency)
         self._random = random or Random(any_chance())
 
     @handles(Generate, concurrent=WAITING)
@@ -263,11 +259,11 @@ class Provider(Actor[Generate]):
     async def _attempt(
         self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
     ) -> ModelResponse:
-        """One answer, while it is the request's turn at the model."""
+        """One attempt, with a place among the requests in flight."""
         try:
-            self._turns.acquire_nowait()  # where nobody waits, neither does this
+            self._in_flight.acquire_nowait()  # saves a checkpoint when there is room
         except trio.WouldBlock:
-            await self._turns.acquire()
+            await self._in_flight.acquire()
         try:
             assembler = Assembler()
             async with self._model.request(request) as events:
@@ -282,19 +278,19 @@ class Provider(Actor[Generate]):
                 return response
             usage = await priced(response.usage, self._billed)
         finally:
-            self._turns.release()
+            self._in_flight.release()
         return response if usage is response.usage else replace(response, usage=usage)
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
-        """Seconds until the next attempt. Raises :class:`Llm` when there is to be none."""
+        """Seconds until the next attempt. Raises :class:`Llm` when there is none."""
         decision = decide(failure, attempt, self._random.random())
         if isinstance(decision, GiveUp):
-            raise ended(self._model.name, failure, decision.reason) from failure
+            raise llm_error(self._model.name, failure, decision.reason) from failure
         return decision.delay
 
 
-def ended(model: str, failure: ModelFailure, reason: str) -> Llm:
-    """What an asker is told: which model failed, how, and what to do."""
+def llm_error(model: str, failure: ModelFailure, reason: str) -> Llm:
+    """The error of a request: the model, its failure, and advice."""
     why = f" ({reason})" if reason else ""
     return Llm(
         f"{model} failed: {failure}{why}; {ADVICE.get(failure.kind, 'try again later')}",
@@ -303,16 +299,13 @@ def ended(model: str, failure: ModelFailure, reason: str) -> Llm:
     )
 
 
-# The models of a host: one provider actor per model, started when first asked for.
-
-
 Find: TypeAlias = Callable[[str], Model]
 
 
 class Provide(Request[ActorRef[Generate]], frozen=True, tag="models.provide"):
-    """The actor that speaks to this model. Raises ``UnknownName`` or ``MissingExtra``.
+    """Get the actor of this model. Raises ``UnknownName`` or ``MissingExtra``.
 
-    ``generation``: as which configuration of models says.
+    ``generation``: the configuration of models to use.
     """
 
     model: str
@@ -320,15 +313,16 @@ class Provide(Request[ActorRef[Generate]], frozen=True, tag="models.provide"):
 
 
 class ForgetModels(Request[None], frozen=True, tag="models.forget"):
-    """Stop the actors of a generation that nobody uses any more."""
+    """Stop the actors of a generation that is no longer in use."""
 
     generation: int
 
 
 class Models(Actor[Provide | ForgetModels]):
-    """Parent of the provider actors. A provider that crashes is restarted alone.
+    """Parent of the provider actors, one per model, each started on first use.
 
-    ``later``: how models are found in generations after the first one.
+    A provider that crashes is restarted alone. ``find`` finds the models of the first generation
+    of the configuration, ``later`` those of later ones.
     """
 
     def __init__(self, find: Find, later: Mapping[int, Find] | None = None) -> None:
@@ -342,7 +336,7 @@ class Models(Actor[Provide | ForgetModels]):
         if known is not None and known.is_alive:
             return known
         model = self.later.get(message.generation, self.find)(message.model)
-        await self.stop_child(name)  # one that is ending has its name until it has ended
+        await self.stop_child(name)  # an actor that is stopping still holds its name
         return await self.start_child(lambda: Provider(model), name=name)
 
     @handles(ForgetModels)
@@ -353,7 +347,7 @@ class Models(Actor[Provide | ForgetModels]):
 
 
 def _name(model: str, generation: int) -> str:
-    """The name of the actor of a model; quoted, no model's own name has the sign in it."""
+    """The name of a model's actor. Quoting removes every ``+`` from the model's own name."""
     return quote(model, safe=":") + (f"+{generation}" if generation else "")
 
 

@@ -1,4 +1,7 @@
-"""Every other model: those that pydantic-ai speaks to, asked without its agents."""
+"""Models of all other providers, by the model classes of pydantic-ai without its agents.
+
+Rows become alternating requests and responses; the rest of the wire format is pydantic-ai's.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,14 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.dialects import arguments_object, cut
-from motet.actors.models.sdk import Adapter, Deadlines
+from motet.actors.models.dialects import arguments_object, last_events
+from motet.actors.models.sdk import Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.errors import ConfigError, MissingExtra
+from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
     CallArguments,
     CallStart,
-    Finished,
     ModelEvent,
     ModelFailure,
     ModelRequest,
@@ -28,7 +30,6 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
     Usage,
-    UsageReport,
 )
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as SdkModel
     from pydantic_ai.models import ModelRequestParameters, StreamedResponse
     from pydantic_ai.settings import ModelSettings
-
-
-# The messages and stream events of pydantic-ai: pure.
-#
-# Rows become its requests and responses in turn; what a provider then makes of them is its affair.
-
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
@@ -52,7 +47,7 @@ STOP_REASONS: dict[str, StopReason] = {
 
 
 def wire_messages(request: ModelRequest) -> list[ModelMessage]:
-    """The rows as requests and responses that alternate; the system prompt is the first part."""
+    """The rows as alternating requests and responses; the system prompt is the first part."""
     from pydantic_ai.messages import ModelRequest as Asked
     from pydantic_ai.messages import ModelResponse, SystemPromptPart
 
@@ -109,7 +104,7 @@ def wire_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def wire_settings(request: ModelRequest) -> ModelSettings:
-    """Without retries: they are made where their delays are seen and can be cancelled."""
+    """Settings without retries: the provider actor retries, visibly and cancellably."""
     settings: ModelSettings = {"max_retries": 0}
     if request.max_output_tokens is not None:
         settings["max_tokens"] = request.max_output_tokens
@@ -135,7 +130,7 @@ class Delta(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """The parts of an event that are read."""
+    """The fields of an event that are read."""
 
     event_kind: str = ""
     index: int = 0
@@ -151,7 +146,7 @@ class Counted(msgspec.Struct):
 
 
 class End(msgspec.Struct, frozen=True):
-    """What is known when the events are over. ``reason`` None: the provider gave none."""
+    """Totals at the end of a stream. ``reason`` None: the provider sent none."""
 
     reason: str | None
     usage: Usage
@@ -159,7 +154,7 @@ class End(msgspec.Struct, frozen=True):
 
 @attrs.define
 class PydanticAIReader:
-    """Events to ours. Calls are counted by themselves: texts have places among the parts, too."""
+    """Translates events. Calls get indices of their own: the parts' indices count texts, too."""
 
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     _end: End | None = attrs.field(default=None, init=False)
@@ -181,9 +176,9 @@ class PydanticAIReader:
 
     def close(self) -> Iterable[ModelEvent]:
         if self._end is None or self._end.reason is None:
-            raise cut()
-        used = (UsageReport(self._end.usage),) if self._end.usage.total_tokens else ()
-        return (*used, Finished(STOP_REASONS.get(self._end.reason, "other")))
+            return last_events(None, None)
+        usage = self._end.usage if self._end.usage.total_tokens else None
+        return last_events(STOP_REASONS.get(self._end.reason, "other"), usage)
 
     def _start(self, place: int, part: Part) -> Iterator[ModelEvent]:
         if part.part_kind == "tool-call":
@@ -205,14 +200,14 @@ class PydanticAIReader:
             yield ThinkingPart(text) if thought else TextPart(text)
 
     def _arguments(self, place: int, args: object) -> Iterator[ModelEvent]:
-        """More of a call's arguments: the text of some JSON, or a whole object."""
+        """More of a call's arguments: a piece of JSON text, or a whole object."""
         if args and place in self._calls:
             text = args if isinstance(args, str) else msgspec.json.encode(args).decode()
             yield CallArguments(self._calls[place], text)
 
 
 def usage_of(counted: object) -> Usage:
-    """Input counts all of the prompt, as it does with pydantic-ai."""
+    """Input tokens are the whole prompt, as in pydantic-ai."""
     read = msgspec.convert(counted, Counted, from_attributes=True)
     return Usage(
         input_tokens=read.input_tokens,
@@ -225,45 +220,37 @@ def usage_of(counted: object) -> Usage:
 PROVIDER = "pydantic_ai"
 
 
+@attrs.define(eq=False, repr=False)
 class PydanticAIModel(Adapter["_Client"]):
     """A model of any provider that pydantic-ai knows: ``groq:llama-3.3-70b-versatile``.
 
     Args:
-        name: the provider's name at pydantic-ai, a colon, and its name of the model.
-        base_url: another server of that provider's API; as pydantic-ai says otherwise.
+        name: the provider's name at pydantic-ai, a colon, and the provider's name of the model.
+        base_url: another server of that provider's API; pydantic-ai's default otherwise.
         api_key: the key; the provider's own variable otherwise.
         deadlines: how long the model may be silent.
 
     Raises ``ConfigError`` for a name without a colon. Failures and cancellation are those of
     :class:`motet.actors.models.openai.OpenAIModel`; ``ConfigError`` names a package that the
-    provider needs. Bedrock waits in threads that a cancellation leaves behind.
+    provider needs. Bedrock waits in threads that keep running after a cancellation.
     """
 
     provider: ClassVar = PROVIDER
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-    ):
-        provider, colon, model = name.partition(":")
-        if not (provider and colon and model):
-            raise ConfigError(f"write {PROVIDER}:<provider>:<model>, not {PROVIDER}:{name}")
-        self._provider = provider
-        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
+    _provider: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._provider, colon, model = self._model.partition(":")
+        if not (self._provider and colon and model):
+            raise ConfigError(f"write {PROVIDER}:<provider>:<model>, not {PROVIDER}:{self._model}")
+        super().__attrs_post_init__()
 
     def _reader(self) -> PydanticAIReader:
         return PydanticAIReader()
 
     def _make_client(self) -> _Client:
-        try:
-            from pydantic_ai.models import infer_model
-            from pydantic_ai.providers import Provider, infer_provider_class
-        except ModuleNotFoundError as error:
-            raise MissingExtra(PROVIDER, f"the model {self.name!r}") from error
+        from pydantic_ai.models import infer_model
+        from pydantic_ai.providers import Provider, infer_provider_class
 
         def provider(name: str) -> Provider[object]:
             given = {"base_url": self._base_url, "api_key": self._api_key}
@@ -291,7 +278,7 @@ class PydanticAIModel(Adapter["_Client"]):
 
 
 def made(make: Callable[[], SdkModel]) -> SdkModel:
-    """A model of pydantic-ai. What it says of a wrong name or key is said as we say it."""
+    """A model of pydantic-ai; its errors for a wrong name or key become our own."""
     from pydantic_ai.exceptions import UserError
 
     try:
@@ -305,13 +292,13 @@ def made(make: Callable[[], SdkModel]) -> SdkModel:
 
 @attrs.define
 class _Client:
-    """The models of pydantic-ai that were asked, each with its connections."""
+    """The models of pydantic-ai in use, each with its connections."""
 
     _make: Callable[[str], SdkModel]
     _models: dict[str, SdkModel] = attrs.field(factory=dict[str, "SdkModel"], init=False)
 
     async def model(self, name: str) -> SdkModel:
-        """Made on first use in a thread: it may have to import an SDK."""
+        """The model of that name. The first use makes it in a thread: it may import an SDK."""
         if name not in self._models:
             made = await trio.to_thread.run_sync(self._make, name)
             self._models.setdefault(name, made)
@@ -319,13 +306,13 @@ class _Client:
 
     async def close(self) -> None:
         for model in self._models.values():
-            async with model:  # who enters a model owns its connections, and closes them
+            async with model:  # leaving the block closes the connections
                 pass
 
 
 @attrs.define
 class _Stream:
-    """The events of one response, and at their end what is known of it as a whole."""
+    """The events of one response, then its :class:`End`."""
 
     _asked: AbstractAsyncContextManager[StreamedResponse]
     _response: StreamedResponse
@@ -353,10 +340,10 @@ class _Stream:
 
 
 def reason_of(response: StreamedResponse) -> str | None:
-    """Why it ended; None when the provider did not say so, and the stream was cut.
+    """The reason for the end of a response; None when the provider sent none: it was cut.
 
-    For some providers pydantic-ai takes a missing reason for a "stop"; their own word for it is
-    missing then, too.
+    For some providers pydantic-ai turns a missing reason into "stop"; then the provider's details
+    have no reason either.
     """
     details, reason = response.provider_details, response.finish_reason
     if details is not None and "finish_reason" not in details and reason == "stop":

@@ -1,6 +1,7 @@
-"""A model that plays a recording of another, and makes one when it is told to.
+"""A model that plays a recording of another model, and makes recordings.
 
-Playing needs no key, no network and no SDK.
+Playing needs no key, no network and no SDK. The file format is in
+:mod:`motet.actors.models.cassette`.
 """
 
 from __future__ import annotations
@@ -37,11 +38,9 @@ from motet.protocols.models import (
     OutputSchema,
 )
 
-# Events that are known beforehand, as a stream of a model.
-
 
 class Played:
-    """The events, each behind a checkpoint."""
+    """Known events as the stream of a model, with a checkpoint before each."""
 
     def __init__(self, events: Iterable[ModelEvent]) -> None:
         self._events = iter(events)
@@ -60,19 +59,20 @@ Mode: TypeAlias = Literal["replay", "missing", "record"]
 
 
 class RecordedModel:
-    """Answers from a cassette; :mod:`motet.actors.models.cassette` says what a request is known by.
+    """Answers from a cassette.
 
     Args:
         cassette: the file.
-        model: what is recorded, ``openai:gpt-5.2`` or a model; only for the modes that record.
-        mode: ``replay`` asks nobody, and a request that is not in the cassette fails with what
-            differs from the nearest one; ``missing`` asks the model for what is not there and
-            adds it; ``record`` asks the model for everything and begins the cassette anew.
-        ignore: regular expressions of more that varies from run to run.
+        model: the model to record, ``openai:gpt-5.2`` or a model object; only for the modes that
+            record.
+        mode: ``replay`` sends no request, and one that is not in the cassette fails with the
+            difference to the nearest entry; ``missing`` sends the requests that are not in the
+            cassette and adds them; ``record`` sends all requests and starts the cassette anew.
+        ignore: regular expressions of more text that varies from run to run.
 
-    A request that was recorded several times is answered in the order of the recording, and by
-    the last answer from then on. An answer that was left before its end is not recorded. Raises
-    ``ConfigError`` for a cassette that cannot be read and for a mode that lacks its model.
+    A request that was recorded several times gets its answers in the recorded order, and the last
+    one from then on. An answer that is not read to its end is not recorded. Raises ``ConfigError``
+    for a cassette that cannot be read and for a recording mode without a model.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class RecordedModel:
 
     @property
     def base_url(self) -> str | None:
-        """Where it was, so that its answers have the price they had."""
+        """The server of the recorded model, so that its answers have the same price."""
         return self._header.base_url
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._mode} {len(self._entries)} entries>"
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
-        """As the model that is recorded does; when none is there, as it did."""
+        """The recorded model's answer; in ``replay``, the one that the cassette implies."""
         if self._mode == "replay" or self._model is None:
             known = asked_of(ModelRequest("", (), output=output)).output
             return any(entry.asked.output == known for entry in self._entries)
@@ -122,7 +122,7 @@ class RecordedModel:
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         """Stream one answer; see :class:`motet.protocols.models.Model`.
 
-        Raises :class:`ModelFailure` ``not_recorded`` for a request that nobody is asked for.
+        Raises :class:`ModelFailure` ``not_recorded`` for an unknown request in ``replay``.
         """
         asked = asked_of(request, self._ignore)
         entry = None if self._mode == "record" else self._next(asked.fingerprint)
@@ -143,12 +143,12 @@ class RecordedModel:
                 await self._add(entry_of(asked, heard))
 
     async def aclose(self) -> None:
-        """Close the connections of the model that is recorded."""
+        """Close the connections of the recorded model."""
         if isinstance(self._model, Closable):
             await self._model.aclose()
 
     def _load(self) -> Header:
-        """What is recorded so far. Blocks for reading one file, once."""
+        """Read the existing entries; blocks for one file. Returns the header of the cassette."""
         if self._mode == "record" or (self._mode == "missing" and not self._file.exists()):
             assert self._model is not None
             url = self._model.base_url if isinstance(self._model, Billed) else None
@@ -181,7 +181,7 @@ class RecordedModel:
         return ModelFailure(said, kind="not_recorded")
 
     async def _add(self, entry: Entry) -> None:
-        """Write one more entry. Shielded: the answer is paid for."""
+        """Append one entry. Shielded, since the answer is already paid for."""
         with trio.CancelScope(shield=True):
             async with self._lock:
                 fresh = not self._entries
@@ -198,7 +198,7 @@ class RecordedModel:
 
 
 class _Replayed:
-    """The events of an entry, and the failure behind them."""
+    """The events of an entry, then its failure."""
 
     def __init__(self, entry: Entry) -> None:
         self._events = Played(entry.events)
@@ -220,7 +220,7 @@ class _Replayed:
 
 
 class _Recording:
-    """Passes events on and adds them to what was ``heard``."""
+    """Passes events on and appends them to ``heard``."""
 
     def __init__(self, events: AsyncIterator[ModelEvent], heard: list[ModelEvent]) -> None:
         self._events = events

@@ -1,8 +1,11 @@
-"""Values that fit a JSON Schema: the simplest one, or one that is drawn. Pure.
+"""Values that match a JSON Schema, or a regular expression: the simplest, or a drawn one. Pure.
 
-A value is made of choices, and the first choice is always the simplest: texts are what is given,
-lists have one item, what may be left out is left out, numbers are as near to 0 as they may be. So
-the demo model, which chooses nothing, and a fuzzer, which draws and shrinks, share one generator.
+A value results from a sequence of choices, and option 0 is always the simplest: the given text, a
+list of one item, no optional properties, numbers near 0. So the demo model, which always takes
+option 0, and a fuzzer, which draws and shrinks, share one generator.
+
+Regular expressions may have letters, escapes, classes, groups, alternatives, repetitions and
+anchors. A returned text always matches; for any other expression the result is None.
 """
 
 from __future__ import annotations
@@ -18,17 +21,11 @@ import attrs
 from motet.actors.models.dialects import json_object
 from motet.protocols.chat import JsonObject
 
-# A text in which a regular expression is found, for the simple ones that schemas hold. Pure.
-#
-# Known are letters, escapes, classes, groups, alternatives, repetitions and anchors. Law: what is
-# returned does match; for an expression beyond these words it is None.
-
-
 Pick: TypeAlias = Callable[[int], int]
-"""A choice among so many, 0 the simplest: the choices of a value are its only input."""
+"""Picks one of n options, 0 the simplest. Equal picks give an equal value."""
 
-MORE = 4
-"""How often an open repetition goes beyond its least, at most."""
+MOST_EXTRA_REPEATS = 4
+"""The most repetitions beyond the minimum of an unbounded one."""
 _CLASSES = {"d": "0123456789", "w": "abcABC019_", "s": " \t", "D": "ab-", "W": " -.", "S": "ab0-"}
 _PLAIN = {"n": "\n", "t": "\t", "r": "\r"}
 _ANY = "abcxyz019-"
@@ -36,21 +33,21 @@ _PRINTABLE = "".join(map(chr, range(32, 127)))
 _REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}")
 
 
-class _Beyond(Exception):
-    """The expression has something that is not known here."""
+class _Unsupported(Exception):
+    """The expression uses an unsupported construct."""
 
 
 def matching(pattern: str, pick: Pick) -> str | None:
-    """A text that ``pattern`` finds itself in, drawn by ``pick``."""
+    """A text that contains a match of ``pattern``; None for an unsupported one."""
     try:
         text = _Reader(pattern, pick).whole()
         return text if re.search(pattern, text) else None
-    except (_Beyond, re.error):
+    except (_Unsupported, re.error):
         return None
 
 
 class _Reader:
-    """Reads an expression once, from left to right, and writes a text meanwhile."""
+    """Parses an expression from left to right and builds a matching text on the way."""
 
     def __init__(self, pattern: str, pick: Pick) -> None:
         self._rest = pattern
@@ -59,7 +56,7 @@ class _Reader:
     def whole(self) -> str:
         text = self._alternatives()
         if self._rest:
-            raise _Beyond
+            raise _Unsupported
         return text
 
     def _alternatives(self) -> str:
@@ -76,7 +73,7 @@ class _Reader:
             least, most = self._repetition()
             times = least + (self._pick(most - least + 1) if most > least else 0)
             after = self._rest
-            for _ in range(times - 1):  # read again, so that each time may be another
+            for _ in range(times - 1):  # parsed again, so that each repetition draws anew
                 self._rest = start
                 part += self._atom()
             self._rest = after
@@ -97,16 +94,16 @@ class _Reader:
             case "\\":
                 return self._escape()
             case "*" | "+" | "?" | "{":
-                raise _Beyond
+                raise _Unsupported
             case _:
                 return char
 
     def _group(self) -> str:
         if self._taken("?") and not self._taken(":"):
-            raise _Beyond
+            raise _Unsupported
         text = self._alternatives()
         if not self._taken(")"):
-            raise _Beyond
+            raise _Unsupported
         return text
 
     def _escape(self) -> str:
@@ -116,14 +113,14 @@ class _Reader:
         return self._one(self._escaped(char))
 
     def _escaped(self, char: str) -> str:
-        """The characters that an escape stands for."""
+        """The characters that match an escape."""
         known = _CLASSES.get(char) or _PLAIN.get(char) or char
         if known == char and char.isalnum():
-            raise _Beyond
+            raise _Unsupported
         return known
 
     def _class(self) -> str:
-        """The characters of a class whose bracket was just read."""
+        """The characters of a class; its opening bracket has been read."""
         negated = self._taken("^")
         chars = ""
         while not (chars and self._rest.startswith("]")):
@@ -137,36 +134,36 @@ class _Reader:
         return "".join(char for char in _PRINTABLE if char not in chars) if negated else chars
 
     def _repetition(self) -> tuple[int, int]:
-        """How often what was just read stands there, from and to."""
+        """The least and most repetitions of the preceding atom."""
         least, most = 1, 1
         if self._taken("*"):
-            least, most = 0, MORE
+            least, most = 0, MOST_EXTRA_REPEATS
         elif self._taken("+"):
-            least, most = 1, 1 + MORE
+            least, most = 1, 1 + MOST_EXTRA_REPEATS
         elif self._taken("?"):
             least, most = 0, 1
         elif found := _REPEAT.match(self._rest):
             self._rest = self._rest[found.end() :]
             least = int(found[1])
-            most = least if found[2] is None else int(found[3] or least + MORE)
+            most = least if found[2] is None else int(found[3] or least + MOST_EXTRA_REPEATS)
         else:
             return least, most
-        self._taken("?")  # how greedy it is does not matter here
+        self._taken("?")  # greediness does not matter here
         return least, most
 
     def _one(self, chars: str) -> str:
         if not chars:
-            raise _Beyond
+            raise _Unsupported
         return chars[self._pick(len(chars))]
 
     def _next(self) -> str:
         if not self._rest:
-            raise _Beyond
+            raise _Unsupported
         char, self._rest = self._rest[0], self._rest[1:]
         return char
 
     def _taken(self, char: str) -> bool:
-        """Whether it comes next; then it is read."""
+        """Read ``char`` if it comes next."""
         if not self._rest.startswith(char):
             return False
         self._rest = self._rest[1:]
@@ -174,9 +171,9 @@ class _Reader:
 
 
 DEPTH = 4
-"""Lists of what is deeper than that are empty: a schema may refer to itself."""
-MORE_of_schema_values = 3
-"""How many items a list or a map may have beyond its least."""
+"""Deeper lists are empty, since a schema may be recursive."""
+MOST_EXTRA_ITEMS = 3
+"""The most items of a list or map beyond its minimum."""
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "date": ("2026-01-01", "1970-01-01", "2024-02-29"),
     "date-time": ("2026-01-01T00:00:00Z", "1969-12-31T23:59:59.999+14:00"),
@@ -191,24 +188,24 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "ipv6": ("2001:db8::1",),
 }
 TEXTS = ("", "é∂ 日本 🎼", "two\nlines", '"quoted" {braces}', "<b>&amp;</b>", "  ", "x" * 300)
-"""Texts that code is wrong about, beside the one that is given."""
+"""Texts that often break code, besides the given one."""
 NUMBERS = (7, 1000, 0.5, 2**31, -(2**31), 2**53 - 1, 1e300)
-"""Numbers that code is wrong about, beside the bounds of a schema."""
+"""Numbers that often break code, besides the bounds of a schema."""
 WHOLE = 2**63 - 1
-"""The greatest whole number that everybody reads as one."""
+"""The greatest integer that all JSON parsers keep."""
 TRIES = 20
 BEYOND = 10**9
-"""Longer than any text."""
+"""Stands for no limit of the length."""
 BASE64 = "AAAA"
-"""Three bytes, in the encoding that bytes have."""
+"""Three bytes in base64."""
 
 
 def filled(schema: JsonObject, text: str, pick: Pick | None = None) -> object:
-    """A value of a schema; without ``pick`` the simplest.
+    """A value that matches a schema; without ``pick`` the simplest.
 
-    References are to its ``$defs``. What is not in its words, as a check in Python, may not fit.
+    References are resolved in its ``$defs``. Checks that are not in the schema may still fail.
     """
-    return Form(json_object(schema.get("$defs")), text, pick or _first).value(schema)
+    return _Generator(json_object(schema.get("$defs")), text, pick or _first).value(schema)
 
 
 def _first(_: int) -> int:
@@ -216,8 +213,8 @@ def _first(_: int) -> int:
 
 
 @attrs.frozen
-class Form:
-    """Makes values: definitions to look references up in, the text to use, and the choices."""
+class _Generator:
+    """Generates values: definitions for references, the text to use, and the choices."""
 
     defs: JsonObject
     text: str
@@ -234,7 +231,7 @@ class Form:
         return self._typed(schema, depth)
 
     def _choice(self, choices: list[JsonObject], depth: int) -> JsonObject:
-        """One of them; far down, where a schema might refer to itself for ever, a plain one."""
+        """One of the choices; a scalar one beyond ``DEPTH``, since a schema may be recursive."""
         if depth >= DEPTH:
             plain = [one for one in choices if one.get("type") not in (None, "object", "array")]
             return (plain or choices)[0]
@@ -279,7 +276,7 @@ class Form:
         return {**named, **{name: self.value(json_object(others), depth + 1) for name in names}}
 
     def _names(self, schema: JsonObject, taken: JsonObject) -> Iterator[str]:
-        """Names for the entries of a map. Numbers, as no schema tells which maps want them."""
+        """Keys for a map: numbers by default, since a map with number keys has no other mark."""
         known = set(taken)
         for number in range(1, 100):
             name = str(self.value({"type": "string", **schema})) if schema else str(number)
@@ -301,7 +298,7 @@ class Form:
         return _distinct(items) if schema.get("uniqueItems") else items
 
     def _size(self, least: int, most: int | None) -> int:
-        above = MORE_of_schema_values if most is None else min(MORE_of_schema_values, most - least)
+        above = MOST_EXTRA_ITEMS if most is None else min(MOST_EXTRA_ITEMS, most - least)
         return least + (self.pick(above + 1) if above > 0 else 0)
 
     def _string(self, schema: JsonObject) -> str:
@@ -317,7 +314,7 @@ class Form:
         return texts[self.pick(len(texts))].ljust(least, ".")[:most]
 
     def _matching(self, pattern: str, lengths: range) -> str:
-        """A text of a pattern; one of the first few may have a length that is asked for, too."""
+        """A text that matches a pattern and, if one of ``TRIES`` does, the lengths."""
         texts = (matching(pattern, self.pick) for _ in range(TRIES))
         fitting = (one for one in texts if one is not None and len(one) in lengths)
         return next(fitting, self.text)
@@ -328,7 +325,7 @@ class Form:
 
 
 def resolved(schema: JsonObject, defs: JsonObject) -> JsonObject:
-    """The schema with what it refers to, and what it is all of, put into it."""
+    """The schema with its ``$ref`` and ``allOf`` merged into it."""
     for _ in range(2 * DEPTH):
         reference = schema.get("$ref")
         if isinstance(reference, str):
@@ -343,12 +340,12 @@ def resolved(schema: JsonObject, defs: JsonObject) -> JsonObject:
 
 
 def schemas(parts: object) -> list[JsonObject]:
-    """A list of schemas that a word of a schema holds; without the word an empty one."""
+    """The value of a keyword that is a list of schemas; empty without the keyword."""
     return cast("list[JsonObject]", _list(parts))
 
 
 def numbers(schema: JsonObject, *, whole: bool) -> list[int | float]:
-    """Different numbers within the bounds, the one nearest to 0 first."""
+    """Distinct numbers within the bounds, the one nearest to 0 first."""
     low, high = _bound(schema, "inimum", whole), _bound(schema, "aximum", whole)
     step = schema.get("multipleOf")
     nearest = min(max(0, low), high)
@@ -364,7 +361,7 @@ def numbers(schema: JsonObject, *, whole: bool) -> list[int | float]:
 
 
 def _bound(schema: JsonObject, name: str, whole: bool) -> int | float:
-    """The least or the greatest number that there may be; infinite if there is none."""
+    """The minimum (``inimum``) or maximum (``aximum``) of a schema; infinite if there is none."""
     sign = -1 if name == "inimum" else 1
     exclusive, inclusive = schema.get(f"exclusiveM{name}"), schema.get(f"m{name}")
     if isinstance(exclusive, int | float) and whole:
@@ -372,7 +369,7 @@ def _bound(schema: JsonObject, name: str, whole: bool) -> int | float:
     if isinstance(exclusive, int | float):
         other = schema.get("exclusiveMaximum" if sign < 0 else "exclusiveMinimum")
         if isinstance(other, int | float) and abs(other - exclusive) <= 1:
-            return (3 * exclusive + other) / 4  # between the two, where a whole step would be out
+            return (3 * exclusive + other) / 4  # between the bounds, which are closer than 1
         return exclusive - sign
     if not isinstance(inclusive, int | float):
         return sign * inf

@@ -1,8 +1,10 @@
-"""The thin Trio shell around a provider's SDK: lazy client, deadlines, translated failures.
+"""The base class of the adapters: lazy SDK client, deadlines, failures, server-sent events.
 
-The SDKs take half a second and more to import, so they are loaded on first use and in a
-thread: the event loop never stalls. Their own retries are off and their read timeouts unset.
-A deadline here is Trio's, so a test's virtual clock rules it.
+The SDKs take half a second and more to import, so they are loaded on first use and in a thread:
+the event loop never stalls. Their own retries are off and their read timeouts unset. Deadlines
+here are Trio's, so that a test's virtual clock controls them.
+
+Invariant: every request goes through :func:`answer`, the one owner of deadlines and failures.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import trio
 from motet.actors.models.dialects import Reader
 from motet.actors.models.failures import failure_of
 from motet.actors.models.switch import require
+from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
 
 CLOSE_BUDGET = 5.0
@@ -46,13 +49,13 @@ class Deadlines(msgspec.Struct, frozen=True):
 
 
 class Client(Protocol):
-    """What is used of an SDK's client here."""
+    """The part of an SDK's client that is used here."""
 
     async def close(self) -> None: ...
 
 
 class ChunkStream(Protocol):
-    """What is used of an SDK's stream. Leaving it closes the connection.
+    """The part of an SDK's stream that is used here. Leaving it closes the connection.
 
     Its ``__anext__`` must be a checkpoint wherever it waits for the connection.
     """
@@ -73,7 +76,7 @@ C = TypeVar("C", bound=Client)
 
 
 class LazyClient(Generic[C]):
-    """One SDK client, made on first use. A failure to make it is not remembered."""
+    """One SDK client, made on first use. After a failure the next use tries again."""
 
     def __init__(self, make: Callable[[], C]):
         self._make = make
@@ -81,14 +84,14 @@ class LazyClient(Generic[C]):
         self._lock = trio.Lock()
 
     async def get(self) -> C:
-        """The client. Cancelled while it is made: waits for the import, then is cancelled."""
+        """The client. A cancellation during its import takes effect when the import is done."""
         async with self._lock:
             if self._client is None:
                 self._client = await trio.to_thread.run_sync(self._make)
             return self._client
 
     async def aclose(self) -> None:
-        """Close its connections, within 5 s even when cancelled; later use makes a new one."""
+        """Close its connections, within 5 s even when cancelled. Later use makes a new client."""
         client, self._client = self._client, None
         if client is not None:
             with trio.move_on_after(CLOSE_BUDGET, shield=True):
@@ -98,7 +101,7 @@ class LazyClient(Generic[C]):
 class EventStream:
     """The events of one answer. Every wait for the next one has a deadline.
 
-    Cancelled while waiting, it is of no further use: leave the request's block.
+    After a cancelled wait it cannot be used again: leave the request's block.
     """
 
     def __init__(self, chunks: ChunkStream, reader: Reader, deadlines: Deadlines, first: float):
@@ -130,7 +133,7 @@ class EventStream:
         except ModelFailure:
             if not self._reader.complete:
                 raise
-            # The answer is whole; only what follows it was lost.
+            # The answer is complete; only trailing data was lost.
             self._end()
         self._first = None
 
@@ -159,7 +162,7 @@ async def answer(
     reader: Reader,
     deadlines: Deadlines,
 ) -> AsyncGenerator[EventStream]:
-    """The events of the answer that ``create`` asks for; leaving the block ends the connection.
+    """Send a request by ``create`` and stream its answer; leaving the block ends the connection.
 
     Raises :class:`ModelFailure`, also from the events, and when requests are switched off.
     """
@@ -175,7 +178,7 @@ async def answer(
 
 
 async def unwind(stream: ChunkStream) -> None:
-    """Bring the generators under a stream to their end; one that has ended is left as it is.
+    """Run the generators under a stream to their end.
 
     The SDKs nest half a dozen of them, and closing the outermost leaves the others, with their
     connection, to the garbage collector. Resumed in a cancelled scope, each ends where it waits.
@@ -192,7 +195,7 @@ def first_silence(deadlines: Deadlines) -> str:
 
 @contextmanager
 def deadline(until: float, message: str) -> Generator[None]:
-    """A block that fails with a timeout when it is not left by ``until``, by Trio's clock."""
+    """Raise a timeout failure if the block is not done by ``until``, in Trio's time."""
     with trio.CancelScope(deadline=until) as scope:
         yield
     if scope.cancelled_caught:
@@ -201,7 +204,7 @@ def deadline(until: float, message: str) -> Generator[None]:
 
 @contextmanager
 def failures(*, started: bool) -> Generator[None]:
-    """Turn what an SDK raises in the block into :class:`ModelFailure`; a bug stays what it is."""
+    """Translate the SDK's errors in the block to :class:`ModelFailure`; others pass unchanged."""
     try:
         yield
     except Exception as error:
@@ -211,28 +214,109 @@ def failures(*, started: bool) -> Generator[None]:
         raise failure from error
 
 
-# Server-sent events from the bytes of an SDK's response: decoded here, and read to their end.
-#
-# The SDK's own decoder stops at the end mark and leaves the generators under it to the collector.
+@attrs.define(eq=False, repr=False)
+class Adapter(ABC, Generic[C]):
+    """A model of a provider, reached through the client ``C`` of its SDK.
+
+    Subclasses say how a request is sent and how its chunks are read; deadlines, failures and the
+    client's life are handled here.
+
+    Args:
+        name: the provider's name of the model.
+        base_url: another server of the same API.
+        api_key: the key; the first of ``key_variables`` that is set otherwise.
+        deadlines: how long the model may be silent.
+
+    Attributes:
+        provider: the prefix of its name, before the colon; also the extra that installs its SDK.
+        server_variable: the environment variable that names another server of the same API.
+        key_variables: the environment variables that may hold the key.
+        default_deadlines: used without ``deadlines``.
+    """
+
+    provider: ClassVar[str]
+    server_variable: ClassVar[str] = ""
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    default_deadlines: ClassVar[Deadlines] = Deadlines()
+
+    _model: str = attrs.field(alias="name")
+    _base_url: str | None = attrs.field(default=None, kw_only=True)
+    _api_key: str | None = attrs.field(default=None, kw_only=True)
+    _deadlines: Deadlines | None = attrs.field(default=None, kw_only=True)
+    _client: LazyClient[C] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._client = LazyClient(self._make_client_or_say_extra)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}:{self._model}"
+
+    @property
+    def base_url(self) -> str | None:
+        """The server in place of the provider's own; None: the provider's own."""
+        return self._base_url or os.environ.get(self.server_variable) or None
+
+    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        deadlines = self._deadlines or self.default_deadlines
+        return answer(self.name, lambda: self._create(request), self._reader(), deadlines)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for later requests."""
+        await self._client.aclose()
+
+    def _key(self) -> str:
+        """The key for a client. Raises ``ModelFailure`` ``auth`` when there is none.
+
+        Local servers want no key, but the SDKs want a value.
+        """
+        in_environment = filter(None, map(os.environ.get, self.key_variables))
+        key = self._api_key or next(in_environment, None) or ("none" if self.base_url else None)
+        if key is None:
+            variable = self.key_variables[0]
+            raise ModelFailure(f"no API key: set the variable {variable}", kind="auth")
+        return key
+
+    def _make_client_or_say_extra(self) -> C:
+        try:
+            return self._make_client()
+        except ModuleNotFoundError as error:
+            raise MissingExtra(self.provider, f"the model {self.name!r}") from error
+
+    @abstractmethod
+    def _make_client(self) -> C:
+        """Import the SDK and make its client, without retries and read timeouts of its own."""
+
+    @abstractmethod
+    async def _create(self, request: ModelRequest) -> ChunkStream:
+        """Send a request; returns when the head of its answer has arrived."""
+
+    @abstractmethod
+    def _reader(self) -> Reader:
+        """A reader for the chunks of one answer."""
 
 
 END = b"[DONE]"
 DRAIN = 1.0
-"""Seconds that a server has to end the body behind the end mark."""
+"""Seconds that a server has to end the body after the end mark."""
 
 
 @attrs.define
 class SseDecoder:
-    """Bytes to the data of events; names, ids and comments are passed over.
+    """Decodes bytes to the data of events; ignores event names, ids and comments.
 
-    Lines end with LF or CRLF alone: JSON may hold every other character that ends a line of text.
+    Only LF and CRLF end a line: the other line separators of Unicode may stand inside JSON.
     """
 
     _rest: bytes = attrs.field(default=b"", init=False)
     _data: list[bytes] = attrs.field(factory=list[bytes], init=False)
 
     def feed(self, received: bytes) -> Iterator[bytes]:
-        """The data of the events that end in these bytes."""
+        """The data of each event that is complete with these bytes."""
         *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
             name, _, value = line.removesuffix(b"\r").partition(b":")
@@ -246,7 +330,9 @@ class SseDecoder:
 class SseStream:
     """The JSON values of the events in a response; leaving it closes the response.
 
-    Raises ``msgspec.DecodeError`` for data that is no JSON, and what ``received`` raises.
+    The SDK's own decoder stops at the end mark and leaves the generators under it to the garbage
+    collector; this one reads the body to its end. Raises ``msgspec.DecodeError`` for data that is
+    not JSON, and the errors of ``received``.
     """
 
     def __init__(
@@ -278,77 +364,10 @@ class SseStream:
         return msgspec.json.decode(data)
 
     async def _drain(self) -> None:
-        """Read what is behind the end mark, so that the connection can serve again."""
+        """Read the rest of the body, so that the connection can be used again."""
         with trio.move_on_after(DRAIN):
             while True:
                 try:
                     await anext(self._received)
                 except StopAsyncIteration:
                     return
-
-
-# What the adapters of all SDKs have in common: a name, a server, a client made on first use.
-#
-# Invariant: a request goes through :func:`motet.actors.models.sdk.answer`, which owns deadlines and
-# failures; an adapter only says what is sent, and how what comes back is read.
-
-
-C_of_adapter = TypeVar("C_of_adapter", bound=Client)
-
-
-class Adapter(ABC, Generic[C_of_adapter]):
-    """A model that the client ``C_of_adapter`` of an SDK speaks to.
-
-    Attributes:
-        provider: what stands before the colon in its name.
-        server_variable: the environment variable that names another server of the same API.
-    """
-
-    provider: ClassVar[str]
-    server_variable: ClassVar[str] = ""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        deadlines: Deadlines | None = None,
-    ):
-        self._model = name
-        self._base_url = base_url
-        self._api_key = api_key
-        self._deadlines = deadlines or Deadlines()
-        self._client = LazyClient(self._make_client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return f"{self.provider}:{self._model}"
-
-    @property
-    def base_url(self) -> str | None:
-        """The server that is asked in place of the provider's own."""
-        return self._base_url or os.environ.get(self.server_variable) or None
-
-    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
-        """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(self.name, lambda: self._create(request), self._reader(), self._deadlines)
-
-    async def aclose(self) -> None:
-        """Close the connections that are kept open for later requests."""
-        await self._client.aclose()
-
-    @abstractmethod
-    def _make_client(self) -> C_of_adapter:
-        """Raises ``MissingExtra`` without the SDK, ``ModelFailure`` without a key."""
-
-    @abstractmethod
-    async def _create(self, request: ModelRequest) -> ChunkStream:
-        """Send a request; its answer, as far as the head."""
-
-    @abstractmethod
-    def _reader(self) -> Reader:
-        """What reads the chunks of one answer."""

@@ -1,7 +1,7 @@
-"""The switch that keeps adapters from their providers, so that no test costs money by mistake.
+"""The switch that makes adapters refuse to send requests, so that no test costs money by mistake.
 
-The one thing that all hosts of a process share, set through ``motet.testing``. It imports nothing,
-since the pytest plugin loads it in every project that has motet installed.
+It is global to the process and set through ``motet.testing``. It imports nothing, since the pytest
+plugin loads it in every project that has motet installed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ _allowed = True
 
 
 def allowed() -> bool:
-    """Whether requests go out."""
+    """True: requests are sent."""
     return _allowed
 
 
 def allow(wanted: bool) -> None:
-    """Let requests go out, or refuse them all."""
+    """Let requests be sent, or refuse them all."""
     global _allowed
     _allowed = wanted
 
@@ -24,7 +24,7 @@ def allow(wanted: bool) -> None:
 def require(model: str) -> None:
     """Raises :class:`ModelFailure` ``refused`` when requests are switched off."""
     if not _allowed:
-        # A suite that asks no model need not wait for what describes one.
+        # Imported here, so that a suite without models does not load these modules.
         from motet.protocols.models import ModelFailure
         from motet.runtime.testing.lines import caller_of_motet
 

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import KNOWN
-from motet.actors.models.dialects import cut
+from motet.actors.models.dialects import last_events
 from motet.actors.models.google import GoogleModel
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.models.sdk import Deadlines, LazyClient, answer
@@ -38,7 +38,7 @@ class Words:
 
     def close(self) -> Iterable[ModelEvent]:
         if not self.complete:
-            raise cut()
+            last_events(None, None)
         return (Finished("stop"),)
 
 
