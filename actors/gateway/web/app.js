@@ -1,5 +1,5 @@
-// The page: elements on one side, the machine and the state of one place on the other.
-// All text that comes from models, tools and people goes in as text nodes, never as HTML.
+// The page: elements on one side, the protocol machine and the state of one session or room on the
+// other. All text of models, tools and people is put into text nodes, never into HTML.
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
@@ -119,7 +119,7 @@ async function ask(method, params = {}) {
 
 const may = (method) => machine.server?.methods.includes(method);
 
-// -- what is there ----------------------------------------------------------------------------
+// -- lists ------------------------------------------------------------------------------------
 
 async function refresh() {
   const lists = [
@@ -189,7 +189,7 @@ function enter(one) {
   $("text").focus();
 }
 
-/** The host no longer has all events of a stream: its history stands for them. */
+/** The host no longer has all events of a stream: show its history instead. */
 async function missed(stream) {
   const [kind, name] = [stream.split(":", 1)[0], stream.slice(stream.indexOf(":") + 1)];
   try {
@@ -208,7 +208,7 @@ function deliver(frame) {
   draw();
 }
 
-// -- what people do ---------------------------------------------------------------------------
+// -- people's input ---------------------------------------------------------------------------
 
 async function post(event) {
   event.preventDefault();
@@ -228,7 +228,7 @@ async function post(event) {
   }
 }
 
-/** What a message to a session says beside its text. */
+/** The parameters of a message to a session, beside its text. */
 function chosen() {
   const mode = state.running.size ? $("mode").value : "";
   return { ...(place.agent ? { agent: place.agent } : {}), ...(mode ? { mode } : {}) };
@@ -275,7 +275,7 @@ function draw() {
   });
 }
 
-/** Elements of items that did not change stay as they are, with what is unfolded or focused. */
+/** Elements of unchanged items stay, with their folding and focus. */
 function reconcile(log, items) {
   const there = new Map([...log.children].map((child) => [child.dataset.id, child]));
   items.forEach((item, index) => {
@@ -353,7 +353,7 @@ function element(name, properties, ...children) {
   return made;
 }
 
-// -- beginning --------------------------------------------------------------------------------
+// -- start ------------------------------------------------------------------------------------
 
 $("composer").onsubmit = post;
 $("text").onkeydown = (event) => {

@@ -1,6 +1,6 @@
-// The little of Markdown that answers of models are shown with, as plain nodes: a string, or
-// {tag, href?, children}. Pure, and safe by what it is made of: no tag but these, no address but
-// http and https, and nothing is ever fetched. All else stays the text that it was.
+// A subset of Markdown for the answers of models, as plain nodes: a string, or
+// {tag, href?, children}. Pure and safe: no tags but these, no addresses but http and https, and
+// nothing is ever fetched. All other text stays as it is.
 
 export const TAGS = new Set(["p", "pre", "code", "strong", "em", "ul", "ol", "li", "a"]);
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
@@ -21,7 +21,7 @@ export function markdown(text) {
   return blocks;
 }
 
-/** What a list of nodes says, without its form. */
+/** The plain text of a list of nodes. */
 export function plain(nodes) {
   return nodes.map((node) => (typeof node === "string" ? node : plain(node.children))).join("");
 }
@@ -75,7 +75,7 @@ function span([whole, literal, bold, leaning, label, target, bare]) {
   return href ? { tag: "a", href, children: [label ?? bare] } : whole;
 }
 
-/** The address of a link, if it is one of the web. */
+/** The address of a link, if it is http or https. */
 function address(text) {
   try {
     const url = new URL(text);

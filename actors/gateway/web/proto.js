@@ -1,5 +1,5 @@
-// The client's side of motet.v1 without I/O: what to send, given what came. It outlives
-// connections; the Python client (actors/client/machine.py) is the same machine.
+// The client's side of motet.v1 without I/O: frames to send, given frames that came. It outlives
+// connections; the Python client (motet/client/machine.py) is the same machine.
 
 export const BACKOFF = { first: 500, most: 30000, healthy: 30000 };
 
@@ -8,7 +8,7 @@ export function backoff(failures, chance = Math.random) {
   return chance() * Math.min(BACKOFF.most, BACKOFF.first * 2 ** Math.min(failures, 16));
 }
 
-/** Close codes after which coming back would end in the same way. */
+/** Close codes after which the next connection would end in the same way. */
 export const FINAL = new Set([1000, 1003, 1008, 1009, 4002, 4003, 4008]);
 
 export class Machine {
@@ -56,7 +56,7 @@ export class Machine {
     }
   }
 
-  /** Returns {error} when we are not let in, {connected, restarted} when we are. */
+  /** Returns {error} for a refused connect, {connected, restarted} for an accepted one. */
   received(text) {
     const frame = JSON.parse(text);
     if (frame.type === "event") this.#event(frame);
@@ -80,7 +80,7 @@ export class Machine {
     if (this.streams.delete(stream) && this.server) this.#send(this.#id(), "unsubscribe", { stream });
   }
 
-  /** The last number of a stream, for people who wait. */
+  /** The last number of a stream, for callers who wait. */
   position(stream) {
     return this.streams.get(stream)?.last ?? null;
   }
@@ -180,7 +180,7 @@ function repeatable(one) {
   return "key" in one.params || /\.(list|get|history)$/.test(one.method) || one.method === "status";
 }
 
-/** A key that no other message has. */
+/** A fresh idempotency key. */
 export function freshKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,4 +1,4 @@
-// What the page shows of one place (a session or a room): a pure function of its events.
+// The state of one session or room on the page: a pure function of its events.
 // An item is {id, kind, ...}; kinds: said, call, approval, note.
 
 export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0 };
@@ -54,7 +54,7 @@ export function reduce(state, frame) {
   }
 }
 
-/** The state that a page of history gives, in place of what was there. */
+/** The state from a page of history, which replaces the one before. */
 export function fromHistory(rows) {
   let state = EMPTY;
   for (const { pos, run_id: run, row } of rows) {
@@ -70,7 +70,7 @@ export function fromRoom(messages) {
   return messages.reduce((state, one) => put(state, { id: `post ${one.seq}`, kind: "said", author: one.author, role: one.kind === "person" ? "user" : "assistant", text: one.text }), EMPTY);
 }
 
-/** Parts of messages that nobody will finish are withdrawn. */
+/** Drop parts of messages that will not be finished. */
 export function withdrawn(state) {
   return { ...state, items: state.items.filter((item) => !item.partial) };
 }
@@ -84,7 +84,7 @@ function ended(state, frame) {
   return text ? note(next, frame, text) : next;
 }
 
-// For the model; people are told by the event of the end.
+// For the model; people see the event of the end.
 const STOPPED = /\s*\[Stopped(?: by user|: [^\]\n]*)\]$/;
 
 function said(state, { data, run_id: run, seq }) {
@@ -98,14 +98,14 @@ function delta(state, run, data) {
   const id = textId(run, data.i);
   const before = state.items.find((item) => item.id === id);
   const text = before?.text ?? "";
-  // Offsets count code points; a part that is missing comes with the whole message.
+  // Offsets count code points; a missing part comes with the whole message.
   if (before && !before.partial) return state;
   const points = [...text];
   if (data.at > points.length) return state;
   return put(state, { id, kind: "said", author: before?.author ?? state.turn?.speaker ?? "", role: "assistant", text: points.slice(0, data.at).join("") + data.text, partial: true });
 }
 
-/** How far a call has come that goes on. */
+/** Progress of a running call. */
 function progress(state, id, { message, done, total }) {
   if (state.items.find((item) => item.id === id)?.state !== "running") return state;
   const far = done === null ? "" : total ? `${Math.round((100 * done) / total)} %` : String(done);
@@ -136,7 +136,7 @@ function with_(set, value) {
   return new Set([...set, value]);
 }
 
-/** What a stop left, for people. */
+/** The result of a stop, for people. */
 export function stopText(report) {
   const left = report.still_running.length;
   const dropped = report.dropped_inputs.length ? `, ${report.dropped_inputs.length} never began` : "";

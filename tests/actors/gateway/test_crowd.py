@@ -1,4 +1,4 @@
-"""Many clients at once, one of them stuck and one talking rubbish: nobody else notices."""
+"""Many clients at once: one that is stuck and one that sends bad frames disturb no other."""
 
 from __future__ import annotations
 

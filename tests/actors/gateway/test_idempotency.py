@@ -1,4 +1,4 @@
-"""What carries a key is carried out once; a failure or a cancellation gives it free again."""
+"""A request with a key is carried out once; after a failure or a cancellation, once more."""
 
 from __future__ import annotations
 

@@ -20,15 +20,15 @@ from tests.actors.gateway.alices import ADMIN, BOB, SECRET, World, alices
 from tests.actors.gateway.fakes import Client, connected
 
 Told: TypeAlias = Literal["not_found", "nothing", "forbidden", "own"]
-"""What Bob hears: that there is no such thing, an empty list, that it is for admins, or only what
-is his own."""
+"""The answer for Bob: there is no such thing, an empty list, it is for admins, or only his own
+things."""
 
 
 @attrs.frozen
 class Row:
-    """Parameters with ``{names}`` of Alice's, and what comes of them.
+    """Parameters with ``{names}`` of Alice's things, and the answer.
 
-    ``alike``: with names that nobody has, Bob is told the very same.
+    ``alike``: with unknown names, Bob gets the very same answer.
     """
 
     told: Told
@@ -117,7 +117,7 @@ def filled(params: JsonObject, names: dict[str, str]) -> JsonObject:
 
 
 async def asked(client: Client, method: str, params: JsonObject, names: dict[str, str]) -> str:
-    """The answer as it came over the wire, without the names that Bob has said himself."""
+    """The answer as it came over the wire, without the names of Bob's own request."""
     given = filled(params, names)
     if "key" in given:
         given["key"] = token_hex(4)
@@ -183,7 +183,7 @@ async def test_only_admins_see_the_counts_of_all_users() -> None:
 
 
 async def test_an_admin_sees_what_is_hidden_from_bob() -> None:
-    """The names are right: the same requests find something for who may see it."""
+    """The names are right: the same requests find something for a user who may see it."""
     async with alices() as world, connected(world.context, ADMIN) as client:
         for method, row in sorted(ROWS.items()):
             if method not in METHODS or row.told != "not_found" or METHODS[method].role != "viewer":

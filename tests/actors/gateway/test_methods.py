@@ -25,7 +25,7 @@ letters = st.text("abcdelnorstu.", max_size=16)
 
 
 class RoleOnly:
-    """A caller of whom nothing but the role may be looked at."""
+    """A caller that has nothing but a role."""
 
     def __init__(self, role: Role) -> None:
         self.principal = Principal("somebody", role)

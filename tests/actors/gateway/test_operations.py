@@ -1,4 +1,4 @@
-"""The methods for who operates a host, of a real one with a real file."""
+"""The methods for operators, on a real host with a real configuration file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chat.send`` while a session works, over a real socket: modes, and what is said of them."""
+"""``chat.send`` while a session is at work, over a real socket: queue modes and statuses."""
 
 from __future__ import annotations
 

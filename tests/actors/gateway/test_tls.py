@@ -1,4 +1,4 @@
-"""A certificate is replaced while the gateway serves: who comes sees the new one, nobody leaves."""
+"""A certificate is replaced while the gateway serves: new connections get it, open ones stay."""
 
 from __future__ import annotations
 

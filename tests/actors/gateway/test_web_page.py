@@ -32,7 +32,7 @@ window.told = [];
 const line = document.getElementById("connection");
 new MutationObserver(() => told.push(line.textContent)).observe(line, { childList: true });
 """
-"""Keeps what the page said of its connection, however briefly."""
+"""Keeps every state of its connection that the page showed, however briefly."""
 
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: apt install chromium")
 

@@ -1,4 +1,4 @@
-"""Frames by their bytes: a WebSocket library reads them, in order, whoever wrote them."""
+"""Frames as bytes: a WebSocket library reads them in order, whichever task wrote them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.actors.gateway.test_tokens import socket_of
 
 
 def texts_of(data: bytes) -> list[str]:
-    """What a client's library reads of a server's bytes."""
+    """The messages that a client's library reads from a server's bytes."""
     reader = Connection(ConnectionType.CLIENT)
     reader.receive_data(data)
     texts, text = list[str](), ""
@@ -51,7 +51,7 @@ def test_every_frame_is_read_as_it_was_written(lengths: list[int], more: str) ->
 
 @asynccontextmanager
 async def pair(buffer: int) -> AsyncGenerator[tuple[ReplayingStream, trio.SocketStream]]:
-    """Both ends of a connection whose kernel holds little."""
+    """Both ends of a connection with small kernel buffers."""
     theirs, ours = socket.socketpair()
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     one = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))

@@ -26,7 +26,7 @@ FaultKind: TypeAlias = Literal["cut", "swallow", "twice", "slow", "cut_sending",
 
 @attrs.frozen
 class Fault:
-    """What happens from the frame number ``at`` of a connection on.
+    """A fault of the network, from frame number ``at`` of a connection on.
 
     ``cut``: it breaks instead of the frame that comes; ``cut_sending``: after the frame that goes
     has arrived, and before any answer; ``swallow``: the events of 10 s are lost; ``twice``: all

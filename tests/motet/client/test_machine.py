@@ -1,4 +1,4 @@
-"""The client's side of the protocol, without a connection: what is sent, given what comes."""
+"""The client's side of the protocol, without a connection: frames out, given frames in."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STREAM = "session:a"
 
 
 class Peer:
-    """A machine, and what a host says to it."""
+    """A machine, and the host's side of its connection."""
 
     def __init__(self) -> None:
         self.machine = Machine(wire.ClientInfo("test"))
         self.woken = 0
 
     def sent(self) -> list[wire.RequestFrame]:
-        """What the machine wants to send since the last look."""
+        """The frames to send since the last call."""
         frames = [wire.decode_request(text) for text in self.machine.outgoing]
         self.machine.outgoing.clear()
         return frames

@@ -33,7 +33,7 @@ class Say:
 
 @attrs.frozen
 class Program:
-    """What two people do, and what befalls the first one's connections."""
+    """The actions of two people, and the faults of the first one's connections."""
 
     says: list[Say]
     faults: list[Fault | None]
@@ -45,7 +45,7 @@ KINDS: list[FaultKind] = ["cut", "swallow", "twice", "slow", "cut_sending"]
 
 
 def faults() -> st.SearchStrategy[list[Fault | None]]:
-    """The first connection has to succeed: a client that finds nobody says so."""
+    """The first connection has to succeed, or the client raises."""
     first = st.none() | st.builds(Fault, st.sampled_from(KINDS), st.integers(2, 25))
     kinds = st.sampled_from([*KINDS, "unreachable"])
     later = st.lists(st.builds(Fault, kinds, st.integers(1, 25)), max_size=7)
@@ -121,7 +121,7 @@ async def _live(
 async def _read(
     client: Client, program: Program, host: FakeHost, session: str, found: list[EventRecord]
 ) -> None:
-    """Read until all that was ever said has been answered."""
+    """Read until every input has been answered."""
     expected = 2 * sum(say.session == session for say in program.says)
     ends = 0
     name = f"session:{session}"

@@ -33,7 +33,7 @@ CHAT = "/v1/chat/completions"
 
 
 class Host(FakeHost):
-    """``mute``: nothing is told of its runs."""
+    """``mute``: its runs have no events."""
 
     mute = False
 
@@ -50,7 +50,7 @@ class Talk:
     heard: bytes = b""
 
     async def hears(self, text: bytes) -> bytes:
-        """What comes up to and with ``text``."""
+        """The bytes up to and with ``text``."""
         while text not in self.heard:
             data = await self.stream.receive_some()
             assert data, f"no {text!r} in {self.heard!r}"

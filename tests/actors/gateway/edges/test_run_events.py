@@ -1,4 +1,4 @@
-"""What of a message is told, and which conversation a list of messages is, as laws."""
+"""Laws: the text of a message is sent once, and a conversation is found by its newest state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.actors.storage.builders import open_database
 def test_whatever_is_dropped_or_repeated_the_text_of_a_message_is_sent_once(
     text: str, data: st.DataObject
 ) -> None:
-    """Law: what is told is always a beginning of the message, and all of it after the whole."""
+    """Law: the sent text is always a beginning of the message, and all of it after the whole."""
     texts, told = SentTexts(), ""
     places = st.integers(0, len(text))
     for at, end in data.draw(st.lists(st.tuples(places, places).map(sorted), max_size=20)):
