@@ -136,14 +136,15 @@ class PolicyEngine:
     @property
     def is_open(self) -> bool:
         """Whether no policy is configured, so that all is allowed."""
-        return not self.engines and self.rules.is_open
+        rules = self.rules
+        return not (self.engines or rules.rules or rules.agents) and rules.profile == "full"
 
     def facts(self, tool: Tool, agent: str) -> ToolFacts:
         return self.names.facts(tool, self.catalog.names(agent))
 
     def ruling(self, subjects: tuple[Subject, ...], tool: Tool) -> Ruling:
         """Whether the last subject may call it; all the others must be allowed to, too."""
-        if not self.engines and self.rules.is_open:
+        if self.is_open:
             return _OPEN
         facts = self.facts(tool, subjects[-1].agent)
         found = self._rulings.get((subjects, facts))

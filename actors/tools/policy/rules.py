@@ -235,11 +235,6 @@ class Rules:
     profiles: Mapping[Profile, tuple[str, ...]] = PROFILES
     agents: dict[str, ToolRules] = attrs.field(factory=dict[str, ToolRules])
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there are no rules, so that all is allowed."""
-        return not self.rules and self.profile == "full" and not self.agents
-
     def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
         # The order makes the laws: a deny first, then the closed lists, then an ask, then an allow.
         given = self.agents.get(subject.agent, ALL_TOOLS)

@@ -66,9 +66,9 @@ engines = st.lists(
 )
 
 
-def callable_(desk: PolicyEngine, who: tuple[Subject, ...]) -> set[str]:
-    tools = desk.catalog.tools(who[-1].agent)
-    return {tool.name for tool in tools if desk.ruling(who, tool).effect != "deny"}
+def callable_(host_policy: PolicyEngine, who: tuple[Subject, ...]) -> set[str]:
+    tools = host_policy.catalog.tools(who[-1].agent)
+    return {tool.name for tool in tools if host_policy.ruling(who, tool).effect != "deny"}
 
 
 @given(policies, engines, chains)
@@ -76,13 +76,13 @@ def test_the_list_and_the_calls_agree(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """For every policy and lineage: a tool is offered exactly when its call is not denied."""
-    desk = PolicyEngine(CATALOG, policy, engine)
+    host_policy = PolicyEngine(CATALOG, policy, engine)
     specs = CATALOG.specs(who[-1].agent)
-    offered = [spec.name for spec in desk.offered(who, specs)]
-    assert set(offered) == callable_(desk, who) == set(desk.allowed_names(who))
+    offered = [spec.name for spec in host_policy.offered(who, specs)]
+    assert set(offered) == callable_(host_policy, who) == set(host_policy.allowed_names(who))
     assert offered == sorted(offered)
-    assert desk.offered(who, specs) is desk.offered(who, specs)
-    judged = {one.name: one.effect for one in desk.judged(who)}
+    assert host_policy.offered(who, specs) is host_policy.offered(who, specs)
+    judged = {one.name: one.effect for one in host_policy.judged(who)}
     assert {name for name, effect in judged.items() if effect != "deny"} == set(offered)
 
 
@@ -91,23 +91,23 @@ def test_a_child_never_gains_a_tool(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """A run may call a tool if it may alone, and if each run above it may."""
-    desk = PolicyEngine(CATALOG, policy, engine)
-    alone = [callable_(desk, (subject,)) for subject in who]
-    assert callable_(desk, who) == {tool.name for tool in TOOLS}.intersection(*alone)
+    host_policy = PolicyEngine(CATALOG, policy, engine)
+    alone = [callable_(host_policy, (subject,)) for subject in who]
+    assert callable_(host_policy, who) == {tool.name for tool in TOOLS}.intersection(*alone)
     for tool in CATALOG.tools(who[-1].agent):
-        asked = [desk.ruling((subject,), tool).effect for subject in who]
+        asked = [host_policy.ruling((subject,), tool).effect for subject in who]
         if "ask" in asked and "deny" not in asked:
-            assert desk.ruling(who, tool).effect == "ask"
+            assert host_policy.ruling(who, tool).effect == "ask"
 
 
 def test_an_engine_that_fails_denies() -> None:
-    desk = PolicyEngine(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
-    assert not desk.is_open
-    assert desk.allowed_names((whom(),)) == tuple(
+    host_policy = PolicyEngine(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
+    assert not host_policy.is_open
+    assert host_policy.allowed_names((whom(),)) == tuple(
         name for name in CATALOG.names("lead") if name != "shell"
     )
     shell = CATALOG.get("lead", "shell")
-    assert desk.ruling((whom(),), shell) == Ruling("deny", "Fixed failed", "RuntimeError")
+    assert host_policy.ruling((whom(),), shell) == Ruling("deny", "Fixed failed", "RuntimeError")
 
 
 @pytest.mark.parametrize("said", [None, True, "allow", Ruling("maybe", "x")])  # type: ignore[arg-type]
@@ -116,44 +116,44 @@ def test_an_answer_that_is_no_ruling_denies(said: object) -> None:
         def decide(self, _subject: Subject, _tool: ToolFacts) -> Ruling:
             return said  # type: ignore[return-value]  # that is what is odd
 
-    desk = PolicyEngine(CATALOG, Rules(), [Odd()])
-    assert desk.allowed_names((whom(),)) == ()
+    host_policy = PolicyEngine(CATALOG, Rules(), [Odd()])
+    assert host_policy.allowed_names((whom(),)) == ()
 
 
 def test_a_ruling_is_cached_until_the_rules_change() -> None:
     engine = Fixed({})
-    desk = PolicyEngine(CATALOG, Rules(), [engine])
+    host_policy = PolicyEngine(CATALOG, Rules(), [engine])
     for _ in range(3):
-        desk.allowed_names((whom(),))
+        host_policy.allowed_names((whom(),))
     assert engine.asked == len(TOOLS)
-    desk.set_agent("lead", ToolRules(deny=("shell",)), [])
-    assert "shell" not in desk.allowed_names((whom(),))
-    desk.drop_agent("lead")
-    assert "shell" in desk.allowed_names((whom(),))
+    host_policy.set_agent("lead", ToolRules(deny=("shell",)), [])
+    assert "shell" not in host_policy.allowed_names((whom(),))
+    host_policy.drop_agent("lead")
+    assert "shell" in host_policy.allowed_names((whom(),))
 
 
 def test_a_list_follows_the_tools_of_its_agent() -> None:
     made = catalog()
-    desk = PolicyEngine(made, Rules(configured([rule("shell")])))
-    assert "deploy" in [spec.name for spec in desk.offered((whom(),), made.specs("lead"))]
+    host_policy = PolicyEngine(made, Rules(configured([rule("shell")])))
+    assert "deploy" in [spec.name for spec in host_policy.offered((whom(),), made.specs("lead"))]
     made.put("lead", [made.get("lead", "shell"), made.get("lead", "read_file")])
-    left = desk.offered((whom(),), made.specs("lead"))
+    left = host_policy.offered((whom(),), made.specs("lead"))
     assert [spec.name for spec in left] == ["read_file"]
 
 
 def test_the_ruling_names_the_agent_above() -> None:
-    desk = PolicyEngine(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
-    ruling = desk.ruling((whom(), whom("coder")), CATALOG.get("coder", "shell"))
+    host_policy = PolicyEngine(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
+    ruling = host_policy.ruling((whom(), whom("coder")), CATALOG.get("coder", "shell"))
     assert ruling.rule == "agents.lead.policy: deny shell (of lead, which it works for)"
 
 
 def test_aliases_in_calls_are_resolved() -> None:
-    desk = PolicyEngine(CATALOG)
+    host_policy = PolicyEngine(CATALOG)
     calls = (Call("1", "functions.Bash"), Call("2", "deploy"), Call("3", "rm"))
-    assert [call.name for call in desk.called("lead", calls)] == ["shell", "deploy", "rm"]
-    assert desk.called("lead", calls[1:2]) is not None
+    assert [call.name for call in host_policy.called("lead", calls)] == ["shell", "deploy", "rm"]
+    assert host_policy.called("lead", calls[1:2]) is not None
     same = (Call("1", "shell"),)
-    assert desk.called("lead", same) is same
+    assert host_policy.called("lead", same) is same
 
 
 def test_all_unknown_names_of_a_configuration_are_reported_at_once() -> None:
@@ -162,11 +162,11 @@ def test_all_unknown_names_of_a_configuration_are_reported_at_once() -> None:
         rule("group:own"),
         PolicyRule(tool="*", effect="ask", agents=("led", "c*", "clerk")),
     )
-    desk = PolicyEngine(CATALOG, Rules(configured(some)), groups=("group:own",))
-    desk.rates.limits = {"read_fil": 3}
-    desk.names = type(desk.names)(aliases={"sh": "shellx"})
+    host_policy = PolicyEngine(CATALOG, Rules(configured(some)), groups=("group:own",))
+    host_policy.rates.limits = {"read_fil": 3}
+    host_policy.names = type(host_policy.names)(aliases={"sh": "shellx"})
     with pytest.raises(ConfigError) as raised:
-        desk.check(["lead", "coder", "clerk"])
+        host_policy.check(["lead", "coder", "clerk"])
     assert [line.partition("; ")[0] for line in str(raised.value).splitlines()] == [
         "the policy has problems:",
         "  policy[0].tool: unknown tool or group 'shel'",
@@ -175,7 +175,7 @@ def test_all_unknown_names_of_a_configuration_are_reported_at_once() -> None:
         "  policy[2].agents: unknown agent 'led'",
     ]
     with pytest.raises(ConfigError, match=r"agents.lead.policy.ask\[0\]: unknown .* 'deplo'"):
-        desk.set_agent("lead", ToolRules(ask=("deplo",)), [])
+        host_policy.set_agent("lead", ToolRules(ask=("deplo",)), [])
 
 
 SHELL, READ = fact("shell"), fact("read_file")

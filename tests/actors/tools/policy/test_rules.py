@@ -205,7 +205,6 @@ def _lists(one: ToolRules) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str,
 
 def test_without_rules_everything_is_allowed_by_default() -> None:
     assert {Ruling("allow", "default")} == {of().decide(whom(), tool) for tool in TOOLS}
-    assert of().is_open
 
 
 def test_a_deny_wins_over_an_allow_wherever_it_stands() -> None:
