@@ -229,7 +229,7 @@ class ModelStep:
                 recalled=self.recalled,
                 extra=run.input.extra,
                 shell=toolkit.shell,
-                mcp=toolkit.mcp.listed(agent.name, run.subjects),
+                mcp=toolkit.mcp.listed(agent.name, run.subjects) if toolkit.mcp.servers else (),
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
@@ -241,7 +241,8 @@ class ModelStep:
         out = self._services.breakers.taken_out(name)
         toolkit = self._toolkit
         specs = toolkit.policy.offered(self._run.subjects, toolkit.catalog.specs(name))
-        specs = toolkit.mcp.shown(name, specs, self._run.found, self.view.history)
+        if toolkit.mcp.servers:
+            specs = toolkit.mcp.shown(name, specs, self._run.found, self.view.history)
         if self._turn.budget.too_deep():
             specs = self._alone(specs)
         if not out:

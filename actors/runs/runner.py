@@ -272,8 +272,10 @@ class Runner:
         self.model_step.prepared, run.workspace = prepared, prepared.folder
         for problem in prepared.problems:
             await self.services.events.warn(run, "bootstrap", problem, grave=False)
-        for problem in await self.services.toolkits.of(run).mcp.prepare(run.agent.name):
-            await self.services.events.warn(run, "mcp", problem, grave=False)
+        mcp = self.services.toolkits.of(run).mcp
+        if mcp.servers:
+            for problem in await mcp.prepare(run.agent.name):
+                await self.services.events.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
         try:

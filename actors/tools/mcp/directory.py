@@ -261,8 +261,6 @@ class McpDirectory:
 
     async def prepare(self, agent: str) -> tuple[str, ...]:
         """Wait until the servers of an agent have listed their tools; returns why some have not."""
-        if not self.servers:
-            return ()
         unknown = [
             source.removeprefix(MCP)
             for source in self._catalog.sources(agent)
@@ -290,7 +288,7 @@ class McpDirectory:
 
         ``found``: what its run has searched for; it takes what ``history`` has called.
         """
-        if not self.servers or not self._catalog.sources(agent):
+        if not self._catalog.sources(agent):
             return specs
         if not is_small(foreign(specs)):
             found |= called(history)
@@ -301,7 +299,7 @@ class McpDirectory:
 
     def listed(self, agent: str, subjects: tuple[Subject, ...]) -> tuple[PromptTool, ...]:
         """All the tools of servers that an agent may call for ``subjects``, for its prompt."""
-        if not self.servers or not self._catalog.sources(agent):
+        if not self._catalog.sources(agent):
             return ()
         return foreign(self.policy.offered(subjects, self._catalog.specs(agent)))
 
