@@ -38,7 +38,7 @@ class RecoveryConfig:
             raise ValueError(f"quarantine_after must be 1 or more, not {self.quarantine_after!r}")
 
 
-class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """The options of an input, kept so that another host can resume it.
 
     Attributes:

@@ -160,7 +160,7 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     withdraw: bool = False
     """Whether the run may have pending approvals, which become withdrawn."""
     event: InputEnd | None = None
-    """Kept with the run until the event journal has it: see :class:`EndsToTell`."""
+    """Kept with the run until the event journal has it: see :class:`ListUnpublishedEnds`."""
 
 
 class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):
@@ -287,7 +287,7 @@ class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):
     limit: int = 50
 
 
-class ListBeside(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.beside"):
+class ListBackgroundRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.beside"):
     """The background runs that a run has started, in the order of their start."""
 
     run_id: str
@@ -328,13 +328,13 @@ class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recov
     only: tuple[str, ...] | None = None
 
 
-class EndToTell(msgspec.Struct, frozen=True):
+class UnpublishedEnd(msgspec.Struct, frozen=True):
     session: str
     run_id: str
     event: AnyEvent
 
 
-class EndsToTell(Request[tuple[EndToTell, ...]], frozen=True, tag="sessions.ends"):
+class ListUnpublishedEnds(Request[tuple[UnpublishedEnd, ...]], frozen=True, tag="sessions.ends"):
     """Ends of runs that are not in the event journal yet. For the start of a host."""
 
 
@@ -419,7 +419,7 @@ SessionStoreMessage: TypeAlias = (
     | ResetSession
     | DeleteSession
     | RecoverRuns
-    | EndsToTell
+    | ListUnpublishedEnds
     | LoadTranscript
     | LoadContext
     | StoreSummary
@@ -429,7 +429,7 @@ SessionStoreMessage: TypeAlias = (
     | GetSession
     | ListRuns
     | GetRun
-    | ListBeside
+    | ListBackgroundRuns
     | ListEscalations
     | GetEscalation
     | AnswerEscalation

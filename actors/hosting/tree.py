@@ -61,7 +61,7 @@ from motet.protocols.gateway_stores import GatewayStores
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.queueing import QueueModes
-from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels
+from motet.protocols.sessions import ListUnpublishedEnds, RunInfo, SessionModels
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol
 from motet.runtime import Actor, ActorRef, Supervision, System, open_system
@@ -420,7 +420,7 @@ async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple
     recovery.services.settings.load(await store.ask(QueueModes()), await store.ask(SessionModels()))
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
-    for end in await store.ask(EndsToTell()):
+    for end in await store.ask(ListUnpublishedEnds()):
         await events.end(end.session, end.run_id, end.event)
     await events.of_unfinished(recovery.resumable)
     return interrupted

@@ -31,7 +31,7 @@ from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelResponse
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import EnterRun, FinishRun, ListBeside, SessionStoreMessage
+from motet.protocols.sessions import EnterRun, FinishRun, ListBackgroundRuns, SessionStoreMessage
 from motet.runtime import ActorRef
 
 BUDGET = 5.0
@@ -173,7 +173,7 @@ class ChildInbox:
 
     async def take_up(self, store: ActorRef[SessionStoreMessage]) -> None:
         """Find out about those that worked beside it when it was left, or its host was killed."""
-        found = await store.ask(ListBeside(self._run.id))
+        found = await store.ask(ListBackgroundRuns(self._run.id))
         results = [await recall(one.run_id, one.session, store) for one in found]
         self._earlier, self._is_new = tuple(map(ended_as, results)), True
 

@@ -29,7 +29,7 @@ from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
-from motet.protocols.recovery import Given
+from motet.protocols.recovery import InputOptions
 from motet.protocols.session_keys import check_session
 from motet.protocols.sessions import (
     LOCAL,
@@ -301,7 +301,7 @@ def _given(run: Run) -> str:
     if not run.carried.durable and run.input.key is None:
         return ""
     limits = None if run.limits is run.agent.limits else run.limits
-    given = Given(
+    given = InputOptions(
         role=run.input.principal.role,
         limits=limits,
         deps=run.input.deps is not None,

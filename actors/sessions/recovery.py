@@ -37,7 +37,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantined
 from motet.protocols.messages import Request
-from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
+from motet.protocols.recovery import InputOptions, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, ActorRef, handles
@@ -57,7 +57,7 @@ class _Resumable:
 
     run: Run
     left: UnfinishedRun
-    given: Given
+    given: InputOptions
 
 
 @attrs.define(eq=False)
@@ -169,7 +169,7 @@ class Recovery:
             log.error("a session is quarantined", session=session, tries=count)
         return set(tries)
 
-    def _run(self, left: UnfinishedRun, given: Given) -> Run:
+    def _run(self, left: UnfinishedRun, given: InputOptions) -> Run:
         info = left.info
         agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
         who = Principal(info.user, given.role)
@@ -188,7 +188,7 @@ class Recovery:
         return run
 
     def _resumption(
-        self, left: UnfinishedRun, given: Given, run: Run
+        self, left: UnfinishedRun, given: InputOptions, run: Run
     ) -> tuple[tuple[ChatMessage, ...], Resumption]:
         journal = rows_of(left, run.limits)
         return journal, resumption(left, given, journal, run.limits)

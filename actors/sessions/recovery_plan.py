@@ -29,7 +29,7 @@ from motet.protocols.chat import (
     UserMessage,
 )
 from motet.protocols.limits import Limits
-from motet.protocols.recovery import Given, RecoveryConfig
+from motet.protocols.recovery import InputOptions, RecoveryConfig
 
 OPEN: Outcome = "unknown"
 """The outcome of a call when only its begin is on disk."""
@@ -85,7 +85,7 @@ def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
 
 
 def resumption(
-    left: UnfinishedRun, given: Given, rows: Sequence[ChatMessage], limits: Limits
+    left: UnfinishedRun, given: InputOptions, rows: Sequence[ChatMessage], limits: Limits
 ) -> Resumption:
     """The state that it resumes from; ``rows``: from :func:`rows_of`."""
     step = _last_calls(rows)

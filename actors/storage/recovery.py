@@ -18,7 +18,7 @@ from motet.actors.transcript.grammar import EndedChild, close_calls
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
-from motet.protocols.recovery import Given, Quarantined
+from motet.protocols.recovery import InputOptions, Quarantined
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Row, Statement
 
@@ -93,7 +93,7 @@ WHERE since IS NOT NULL ORDER BY since, session"""
 _FORGET_STEPS = "DELETE FROM steps WHERE run_id = ? AND step >= 0"
 _ADD_STEP = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 
-_given = msgspec.json.Decoder(Given)
+_given = msgspec.json.Decoder(InputOptions)
 _log = logging.getLogger(__name__)
 
 
@@ -113,7 +113,7 @@ class UnfinishedRun:
     """
 
     info: RunInfo
-    given: Given | None
+    given: InputOptions | None
     seen: float
     tries: int = 0
     quarantined: bool = False
@@ -144,7 +144,7 @@ def unfinished_run(
 ) -> UnfinishedRun:
     """From a row of :data:`RESUMPTIONS`, and from the run's journal, events and trace."""
     _, text, seen, tries, aside, is_child = row
-    given: Given | None = None
+    given: InputOptions | None = None
     if text and not is_child:
         try:
             given = _given.decode(str(text))

@@ -38,19 +38,19 @@ from motet.protocols.sessions import (
     FINAL,
     Accepted,
     AcceptInput,
-    EndsToTell,
-    EndToTell,
     EnterRun,
     FinishRun,
     GetRun,
     HandOver,
-    ListBeside,
+    ListBackgroundRuns,
     ListRuns,
+    ListUnpublishedEnds,
     NewInput,
     RecordIntent,
     RecoverRuns,
     RunInfo,
     SessionContext,
+    UnpublishedEnd,
 )
 from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement, storable
 from motet.runtime import handles
@@ -181,9 +181,9 @@ def runs_query(request: ListRuns) -> Query:
     return sql, (*params, clamped(request.limit))
 
 
-def _end_to_tell(row: Row) -> EndToTell:
+def _unpublished_end(row: Row) -> UnpublishedEnd:
     session, run_id, body = row
-    return EndToTell(str(session), str(run_id), event_of(str(body)))
+    return UnpublishedEnd(str(session), str(run_id), event_of(str(body)))
 
 
 class RunTables(TableStore):
@@ -327,9 +327,9 @@ class RunTables(TableStore):
                 interrupted += [ended] if ended is not None else []
         return tuple(sorted(interrupted, key=lambda run: run.created))
 
-    @handles(EndsToTell)
-    async def ends_to_tell(self, _: EndsToTell) -> tuple[EndToTell, ...]:
-        return await self._read(_end_to_tell, _ENDS)
+    @handles(ListUnpublishedEnds)
+    async def list_unpublished_ends(self, _: ListUnpublishedEnds) -> tuple[UnpublishedEnd, ...]:
+        return await self._read(_unpublished_end, _ENDS)
 
     # Reading
 
@@ -341,6 +341,6 @@ class RunTables(TableStore):
     async def get_run(self, request: GetRun) -> RunInfo | None:
         return await self._read_one(run_info, RUN, (request.run_id,))
 
-    @handles(ListBeside, concurrent=AT_ONCE)
-    async def list_beside(self, request: ListBeside) -> tuple[RunInfo, ...]:
+    @handles(ListBackgroundRuns, concurrent=AT_ONCE)
+    async def list_background_runs(self, request: ListBackgroundRuns) -> tuple[RunInfo, ...]:
         return await self._read(run_info, _BACKGROUND_RUNS, (request.run_id,))

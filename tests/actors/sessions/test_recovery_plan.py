@@ -19,15 +19,17 @@ from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
-from motet.protocols.recovery import Given, RecoveryConfig
+from motet.protocols.recovery import InputOptions, RecoveryConfig
 from motet.protocols.sessions import RunInfo
 
 CONFIG, LIMITS = RecoveryConfig(), Limits()
 INFO = RunInfo("run_1", "s", "a", "alice", "running", "do it", created=100.0, updated=101.0)
-OPERATOR = Given("operator")
+OPERATOR = InputOptions("operator")
 
 
-def left(*rows: ChatMessage, given: Given | None = OPERATOR, seen: float = 110.0) -> UnfinishedRun:
+def left(
+    *rows: ChatMessage, given: InputOptions | None = OPERATOR, seen: float = 110.0
+) -> UnfinishedRun:
     return UnfinishedRun(INFO, given, seen, rows=rows)
 
 
@@ -139,7 +141,7 @@ def test_an_unknown_outcome_is_no_result() -> None:
     ("one", "why"),
     [
         (left(given=None), "the host ended during this run"),
-        (left(given=Given("operator", deps=True)), "deps that are not stored"),
+        (left(given=InputOptions("operator", deps=True)), "deps that are not stored"),
         (left(seen=-200.0), "away for long"),
         (UnfinishedRun(INFO, OPERATOR, 110.0, quarantined=True), "quarantined"),
         (UnfinishedRun(INFO, OPERATOR, 110.0, broken=True), "has gaps"),

@@ -23,15 +23,15 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from motet.protocols.events import EventRecord, RunCompleted, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.sessions import (
-    EndsToTell,
-    EndToTell,
     FinishRun,
     GetRun,
     ListRuns,
+    ListUnpublishedEnds,
     ReadHistory,
     RecordIntent,
     RecoverRuns,
     RunInfo,
+    UnpublishedEnd,
 )
 from motet.protocols.storage import Rows, Statement, Transaction
 from motet.runtime import open_system
@@ -228,14 +228,14 @@ async def test_an_end_that_was_stored_is_told_until_the_journal_has_it(tmp_path:
         async with open_store(location) as store:
             await store.accept("r1")
             await store.ref.ask(FinishRun("r1", "completed", ROWS, event=end))
-            assert await store.ref.ask(EndsToTell()) == (EndToTell("s", "r1", end),)
+            assert await store.ref.ask(ListUnpublishedEnds()) == (UnpublishedEnd("s", "r1", end),)
     with Location.directory(tmp_path) as location:
         async with open_store(location) as store:
             # As after a kill: nothing has told it.
-            (told,) = await store.ref.ask(EndsToTell())
+            (told,) = await store.ref.ask(ListUnpublishedEnds())
             record = EventRecord("session:s", told.event, 1.0, run_id=told.run_id)
             await store.database.ref.ask(append_events([storable(record)]))
-            assert await store.ref.ask(EndsToTell()) == ()
+            assert await store.ref.ask(ListUnpublishedEnds()) == ()
             assert await store.ref.ask(RecoverRuns()) == ()
 
 
@@ -244,7 +244,7 @@ async def test_a_run_that_was_interrupted_is_told_of_once(tmp_path: Path) -> Non
         async with open_store(location) as store:
             await store.accept("r1")
             await store.ref.ask(RecoverRuns())
-            (told,) = await store.ref.ask(EndsToTell())
+            (told,) = await store.ref.ask(ListUnpublishedEnds())
             assert isinstance(told.event, RunInterrupted)
             await store.ref.ask(RecoverRuns())
-            assert await store.ref.ask(EndsToTell()) == (told,)
+            assert await store.ref.ask(ListUnpublishedEnds()) == (told,)

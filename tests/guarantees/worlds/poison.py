@@ -19,7 +19,7 @@ from motet.actors.models.recorded import Played
 from motet.actors.storage import session_runs
 from motet.actors.storage.writer import commit_group
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
-from motet.protocols.recovery import Given, Quarantined
+from motet.protocols.recovery import InputOptions, Quarantined
 from motet.protocols.sessions import NewInput
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
@@ -142,7 +142,7 @@ def _accept(place: Place, sessions: Sequence[str]) -> None:
     with place.opened() as stored:
         for name in sessions:
             agent = name if name == BAD else "sound"
-            given = msgspec.json.encode(Given(role="operator")).decode()
+            given = msgspec.json.encode(InputOptions(role="operator")).decode()
             new = NewInput(f"run {name}", name, agent, ANN.user, "drink me", given=given)
             (done,) = commit_group(stored, [session_runs.input_statements(new, EPOCH)], "the disk")
             assert not isinstance(done, StorageError), done
