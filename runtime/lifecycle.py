@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from motet.protocols.messages import Message
 
-__all__ = ["TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "is_alive", "next_state"]
+__all__ = ["OVER", "TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "next_state"]
 
 # new         has a name and a mailbox, no task
 # starting    on_start is running; mail is accepted and waits
@@ -46,6 +46,9 @@ TRANSITIONS: Final[dict[LifeState, dict[LifeEvent, LifeState]]] = {
     "dead": {"bury": "dead", "stop": "dead"},
 }
 
+OVER: Final = frozenset[LifeState]({"stopping", "dead"})
+"""The states in which a message that is sent now is not handled any more."""
+
 
 def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
     """The state after ``event``, or an error that names the possible events."""
@@ -56,11 +59,6 @@ def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
         raise RuntimeError(
             f"life cycle of {who}: {event!r} cannot happen in state {state!r} (only: {possible})"
         ) from None
-
-
-def is_alive(state: LifeState) -> bool:
-    """Whether a message that is sent now can still be handled."""
-    return state not in ("stopping", "dead")
 
 
 class Terminated(Message, frozen=True, tag="motet.terminated"):

@@ -10,7 +10,7 @@ from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask, observed_ask
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import Told
-from motet.runtime.lifecycle import Terminated, is_alive
+from motet.runtime.lifecycle import OVER, Terminated
 from motet.runtime.monitors import wait_terminated
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
@@ -144,7 +144,7 @@ class ActorRef(Generic[P_contra]):
     @property
     def is_alive(self) -> bool:
         """Whether mail is accepted; True also while the actor waits for its restart."""
-        return is_alive(self._cell.state)
+        return self._cell.state not in OVER
 
     @property
     def path(self) -> str:

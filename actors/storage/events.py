@@ -55,7 +55,7 @@ READ_INPUT = (
 # A terminal event is published again after a crash until this row is gone: see ``session_runs``.
 _PUBLISHED = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 END_STEP = -1
-_QUOTING = (
+QUOTING = (
     Warned,
     ErrorStoreFailed,
     RunFailed,
@@ -64,19 +64,20 @@ _QUOTING = (
     RunEscalated,
     InputDropped,
 )
+"""Events whose text may quote the value that failed."""
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
 _encoder = msgspec.json.Encoder()
 
 
 def without_secrets(event: AnyEvent) -> AnyEvent:
-    """The event with its message redacted: texts about a failure may quote the failed value."""
-    if not isinstance(event, _QUOTING):
-        return event
+    """The event with its message redacted, if it is one of :data:`QUOTING`."""
     match event:
         case Warned() | ErrorStoreFailed() | RunFailed():
             return msgspec.structs.replace(event, message=redact_text(event.message))
         case RunRetrying() | RunCancelled() | RunEscalated() | InputDropped():
             return msgspec.structs.replace(event, reason=redact_text(event.reason))
+        case _:
+            return event
 
 
 def storable(record: EventRecord) -> tuple[EventRecord, str]:

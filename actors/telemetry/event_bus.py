@@ -24,7 +24,13 @@ import trio
 from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
-from motet.actors.storage.events import append_events, numbered_records, storable, without_secrets
+from motet.actors.storage.events import (
+    QUOTING,
+    append_events,
+    numbered_records,
+    storable,
+    without_secrets,
+)
 from motet.protocols.events import AnyEvent, EventRecord, Warned
 from motet.protocols.storage import Commit, DatabaseLocked, Rows, Transaction
 from motet.runtime import Actor
@@ -215,7 +221,9 @@ class PublishQueue:
         elif not event.durable:
             return True  # nobody will ever see it
         queue, dropped = self._queue, self._queue.dropped
-        record = EventRecord(stream, without_secrets(event), self._clock(), run_id=run_id)
+        if isinstance(event, QUOTING):
+            event = without_secrets(event)
+        record = EventRecord(stream, event, self._clock(), run_id=run_id)
         if not queue.put(record):
             return False
         self._subscribers.dropped += queue.dropped - dropped
