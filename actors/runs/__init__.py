@@ -1,6 +1,1 @@
-"""Calls that wait for a person: asked for, answered once, and gone on with after a restart."""
-
-from __future__ import annotations
-
-
-# What an agent is, and the turn it takes.
+"""One run, from its input to its end. Doors: ``run``, ``table``, ``runner`` and ``services``."""

@@ -13,7 +13,7 @@ import attrs
 from msgspec.structs import replace
 
 from motet.actors.runs.queue import SessionQueue
-from motet.actors.runs.recall import remember
+from motet.actors.runs.recall import write_memory
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Finish
@@ -136,7 +136,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
 async def learn(outcome: Outcome, services: Services) -> None:
     """Give a completed turn to the agent's memory, and count it for the agent's first steps."""
     run = outcome.run
-    await remember(services, run, outcome.rows)
+    await write_memory(services, run, outcome.rows)
     if run.agent.profile.seeds:
         # The files for a user's first conversation go after some turns.
         problem = await services.toolkits.current.workspaces.count_turn(

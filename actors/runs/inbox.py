@@ -1,10 +1,10 @@
-"""Lets the texts that steer a run enter its turn.
+"""The messages that reach a run while it works: texts that steer it, and results of its children.
 
-Such a text is an input like any other: on disk before it is acknowledged, and queued behind the
-run. What is special is that the run takes it out of the queue at its next boundary. So none is
-lost: one that comes too late, or finds no request left, stays queued and becomes a run of its own.
-Invariants: an input enters one run, or becomes one; that it has entered, and the row that it
-entered as, are stored in one transaction; none enters that its gates have not let pass (G10, G15).
+A text that steers is an input like any other: on disk before it is acknowledged, and queued behind
+the run. The run takes it out of the queue at its next boundary. So none is lost: a text that comes
+too late, or finds no model request left, stays queued and becomes a run of its own.
+Invariants: an input enters one run, or becomes one; its entry and the row that it becomes are
+stored in one transaction; an input enters only after its gates have allowed it (G10, G15).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from motet.protocols.sessions import EnterRun, FinishRun, ListBackgroundRuns, Se
 from motet.runtime import ActorRef
 
 BUDGET = 5.0
-"""Seconds to put on record that an input has entered, also while the run is being cancelled."""
+"""Seconds to store that an input has entered, also while the run is being cancelled."""
 
 
 class SteeringInbox:
@@ -54,9 +54,9 @@ class SteeringInbox:
         self._entered: list[tuple[str, str]] = []
 
     async def admit(self) -> None:
-        """Ask the gates of the input about what has come in. No checkpoint where there are none.
+        """Ask the input gates about new inputs. No checkpoint where there are no gates.
 
-        What they do not let pass as a text becomes a run of its own, which they then decide on.
+        An input that they do not allow as a text becomes a run of its own; they decide on it again.
         """
         if not self._queue.inputs or not self._hooks.guard_input:
             return
@@ -64,7 +64,7 @@ class SteeringInbox:
             if one.id not in self._admitted:
                 text = await self._passed(one)
                 if text is None:
-                    one.placement.steers = None
+                    one.free()
                 else:
                     self._admitted[one.id] = text
 
@@ -76,7 +76,7 @@ class SteeringInbox:
         return passed if isinstance(passed, str) else None
 
     def offer(self) -> None:
-        """Let the turn have what has come in and was let pass; what was dropped is taken back."""
+        """Offer the turn the allowed inputs that are queued now, in place of the former offer."""
         if not self._offered and not self._queue.inputs:
             return
         turn, before = self._turn, {id(message) for _, message in self._offered}
@@ -92,10 +92,10 @@ class SteeringInbox:
         self._offered = list(zip(runs, turn.waiting[others:], strict=True))
 
     async def record(self) -> None:
-        """Put on record what the turn has just taken, if it has.
+        """Store the inputs that the turn has just taken, if any.
 
-        To be called right after the turn has decided. A checkpoint only if something has entered,
-        and that is shielded: its row is in the transcript already.
+        Call it right after the turn has decided. A checkpoint only if an input has entered, and it
+        is shielded: the row is in the transcript already.
         """
         if not self._offered or self._turn.waiting:
             return
@@ -113,14 +113,14 @@ class SteeringInbox:
                 self._services.table.finish(one, one.ends_as("steered", self._into))
 
     def release(self) -> None:
-        """Take back what was offered: the turn is about to look anew, or has ended."""
+        """Take back the offer: the next one replaces it, or the turn has ended."""
         for one, _ in self._offered:
             if one.state == "offered":  # and not dropped meanwhile
                 one.move("take_back")
         self._offered = []
 
     def entered(self) -> tuple[tuple[str, str], ...]:
-        """Author and text of each that has entered, once."""
+        """Author and text of each input that has entered since the last call."""
         texts, self._entered = tuple(self._entered), []
         return texts
 
@@ -135,7 +135,7 @@ class SteeringInbox:
         rows = tuple(self._turn.rows[-2:])  # an answer that was to be the last is not journalled
         step = len(self._turn.rows) - len(rows)
         ids = tuple(one.id for one in taken)
-        # What is not stored by now is with the run's end, as its rows are.
+        # If this cannot be stored now, it is stored with the run's end, like its rows.
         late = [FinishRun(one, "steered", (), detail=self._into) for one in ids]
         self._queue.unsaved += late
         try:
@@ -150,18 +150,16 @@ class SteeringInbox:
             await self._services.events.emit(one, events.InputSteered(self._run.id))
 
 
-# Where a run hears of the children beside it: between its requests, and before it would end.
-#
-# A run that has an answer does not end while children work: it waits, and its model gets to say
-# more when it knows what came of them. Only a limit, a failure or a stop ends it before, and them
-# with it.
-
-
 WHY = "its caller has ended"
 
 
 class ChildInbox:
-    """Of one run. Costs nothing while it has no children."""
+    """The results of the children that work beside a run, between its requests and before its end.
+
+    A run that has an answer does not end while children work: it waits, and its model may add to
+    the answer when it knows their results. Only a limit, a failure or a stop ends the run before,
+    and the children with it. Costs nothing while there are no children.
+    """
 
     def __init__(self, run: Run, queue: SessionQueue, turn: Turn, publisher: RunPublisher) -> None:
         self._run = run
@@ -171,42 +169,42 @@ class ChildInbox:
         self._earlier: tuple[EndedChild, ...] = ()
         self._is_new = False
 
-    async def take_up(self, store: ActorRef[SessionStoreMessage]) -> None:
-        """Find out about those that worked beside it when it was left, or its host was killed."""
+    async def load_earlier(self, store: ActorRef[SessionStoreMessage]) -> None:
+        """Load the results of children that worked when the run was suspended or its host died."""
         found = await store.ask(ListBackgroundRuns(self._run.id))
         results = [await recall(one.run_id, one.session, store) for one in found]
         self._earlier, self._is_new = tuple(map(ended_as, results)), True
 
     def take(self) -> None:
-        """Let the turn have what is new, for its next request."""
+        """Give the turn the new results, for its next request."""
         if self._is_new:
             self._is_new = False
             self._turn.inject(
                 *map(child_notice, unreported_children(self._turn.rows, self._earlier))
             )
-        family = self._run.lineage.children
-        if family is not None and family.has_news:
-            self._turn.inject(*(child_notice(ended(child)) for child in family.take()))
+        children = self._run.lineage.children
+        if children is not None and children.has_news:
+            self._turn.inject(*(child_notice(ended(child)) for child in children.take()))
 
     async def before_end(self, response: ModelResponse, steering: SteeringInbox) -> None:
-        """Wait for children before an answer that would be the last one. Cancellable.
+        """Wait for the children before the last answer. Cancellable.
 
-        A text that steers the run ends the waiting too.
+        A text that steers the run also ends the wait.
         """
-        family = self._run.lineage.children
-        if family is None or not self._turn.may_wait(response):
+        children = self._run.lineage.children
+        if children is None or not self._turn.may_wait(response):
             return
-        if family.alive:
+        if children.alive:
             self._publisher.partial = response.text  # what a stop would leave of it
             await self._publisher.emit(events.Activity("waiting_children", self._turn.iteration))
-            await self._settled(family, steering)
+            await self._settled(children, steering)
             self._publisher.partial = ""
         self.take()
 
-    async def _settled(self, family: ChildSet, steering: SteeringInbox) -> None:
+    async def _settled(self, children: ChildSet, steering: SteeringInbox) -> None:
         while True:
-            await family.settled(self._is_steered)
-            if not self._is_steered() or family.has_news:
+            await children.settled(self._is_steered)
+            if not self._is_steered() or children.has_news:
                 return
             await steering.admit()
             if self._is_steered():  # and its gates have let it pass
@@ -216,22 +214,22 @@ class ChildInbox:
         return bool(self._queue.steering(self._run.id))
 
     async def end(self) -> None:
-        """End all that are alive, and wait. Shield it."""
+        """End all live children, and wait for them. Shield it."""
         if self._run.lineage.children is not None:
             await self._run.lineage.children.end(WHY)
 
     def conclude(self) -> None:
-        """Let the last row tell of those whose end the model has not been shown."""
-        family, rows = self._run.lineage.children, self._turn.rows
-        if family is None and not self._earlier:
+        """Put the results that the model has not seen into the last row."""
+        children, rows = self._run.lineage.children, self._turn.rows
+        if children is None and not self._earlier:
             return
-        beside = family.members.values() if family is not None else ()
-        children = (*self._earlier, *map(ended, beside))
-        rows[:] = with_unreported_children(rows, unreported_children(rows, children))
+        beside = children.members.values() if children is not None else ()
+        all_of_them = (*self._earlier, *map(ended, beside))
+        rows[:] = with_unreported_children(rows, unreported_children(rows, all_of_them))
 
 
 class Inbox:
-    """What comes in for a run while it goes on: texts that steer it, and ends of its children."""
+    """Both kinds of messages for a run that works."""
 
     def __init__(
         self,
@@ -247,7 +245,7 @@ class Inbox:
 
 
 def ended(child: Child) -> EndedChild:
-    """A child whose run has ended, as its caller is told of it."""
+    """The notice of a child whose run has ended, for its caller."""
     return ended_as(child.run.result or child.run.ends_as("cancelled", "the host is closing"))
 
 

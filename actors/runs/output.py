@@ -1,4 +1,4 @@
-"""How one run comes by an answer of the declared type: asked for, read, and repaired.
+"""Answers of a declared type: asked for, read, and repaired.
 
 Where the model's provider holds answers to a form, the answer is the text; elsewhere the model
 calls ``final_answer``, whose arguments are the answer. Either way the transcript has the answer as
@@ -54,7 +54,7 @@ Settled: TypeAlias = "ModelResponse | Refused"
 
 @attrs.define
 class Answering:
-    """What one run asks its model for, and what becomes of it.
+    """The form that one run asks its model for, and the reading of its answers.
 
     Attributes:
         rounds: repairs that are left.
@@ -164,15 +164,12 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-# The output of one run: repairs are asked for and journalled, what cannot be repaired is stored.
-#
-# The form is that of the agent that was asked, also when another takes the run over: the caller's
-# type is the same then. Where that agent has none, one that takes over answers in its own form, and
-# the caller gets that as a text.
-
-
 class RunOutput:
-    """What a run's answers come to.
+    """The output of one run: repairs are asked for and journalled, failed answers are stored.
+
+    The form is that of the agent that was asked, also after a hand-over: the caller's type stays
+    the same. Where that agent has none, the next agent answers in its own form, and the caller
+    gets that as a text.
 
     Attributes:
         declared: whether the agent that was asked gives outputs of a type of its own.

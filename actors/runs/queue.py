@@ -162,7 +162,7 @@ class SessionQueue:
             if run.input.deps is None:
                 run.input = attrs.evolve(run.input, deps=placed.into.input.deps)
         for one in placed.frees:
-            one.placement.steers = None
+            one.free()
         if placed.drops:
             self._drop(placed.drops, SUPERSEDED)
         for one in placed.ends:

@@ -1,4 +1,9 @@
-"""The result of a run that ended before, read back from the store."""
+"""The past, for a run: results of runs that ended before, and the memory of its agent.
+
+Memory is read before a turn and given the turn afterwards. It may help and can never harm: reading
+and writing raise nothing and take at most :data:`DEADLINE`, whatever the memory does; a failure is
+logged, is a ``warning`` event, and the turn goes on without memory (seed 001).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ async def recall(
 ) -> RunResult[Any]:
     """The stored run as a result. Raises ``NotFound`` when there is none.
 
-    ``form``: what its agent's answers are read by. Its calls' failures are not stored apart, so
+    ``form``: the type of its agent's output. Failures of calls are not stored apart, so
     ``errors`` is empty.
     """
     info = await store.ask(GetRun(run_id))
@@ -58,18 +63,14 @@ async def recall(
 
 
 def _reread(form: OutputForm, text: str) -> object:
-    """The output in a stored answer; what was said when there was none is not of the form."""
+    """The output in a stored answer; ``UNSET`` for a text that is not of the form."""
     try:
         return form.read(text).value
     except Unreadable:
         return UNSET
 
 
-# Memory around a turn: read before it, told of it after. It may help and can never harm.
-#
-# Invariants: neither function raises or takes longer than :data:`DEADLINE`, whatever the memory
-# does; a failure is logged, is a ``warning`` event, and the turn goes on without (seed 001).
-
+# Memory
 
 DEADLINE = 1.0
 """Seconds that a turn waits for its memory."""
@@ -83,8 +84,8 @@ _INTRODUCTION = (
 T = TypeVar("T")
 
 
-async def recall_of_turn(services: Services, run: Run) -> str:
-    """The block that the system prompt gets; empty when there is nothing, or no memory."""
+async def read_memory(services: Services, run: Run) -> str:
+    """The block for the system prompt; empty without a memory, or when it found nothing."""
     memory = services.memory
     if memory is None or not run.agent.memory:
         return ""
@@ -95,15 +96,15 @@ async def recall_of_turn(services: Services, run: Run) -> str:
     return await _guarded(services, run, "read", read) or ""
 
 
-async def remember(services: Services, run: Run, rows: Sequence[ChatMessage]) -> None:
-    """Tell the memory of a completed turn."""
+async def write_memory(services: Services, run: Run, rows: Sequence[ChatMessage]) -> None:
+    """Give a completed turn to the memory."""
     memory = services.memory
     if memory is not None and run.agent.memory:
         await _guarded(services, run, "written", lambda: memory.observe(rows, run.session))
 
 
 def extra_context(found: Sequence[Remembered]) -> str:
-    """One line for each; no text can close the block that it stands in."""
+    """The block, with a line for each memory; no text can close it."""
     if not found:
         return ""
     lines = [_line(item) for item in found[:LIMIT]]
@@ -118,7 +119,7 @@ def _line(item: Remembered) -> str:
 async def _guarded(
     services: Services, run: Run, what: str, job: Callable[[], Awaitable[T]]
 ) -> T | None:
-    """The outcome of ``job``, or None after having said why. Cancellation passes."""
+    """The result of ``job``; None after a warning with the reason. Cancellation passes."""
     problem = f"no answer within {DEADLINE:g} s"
     with trio.move_on_after(DEADLINE):
         try:

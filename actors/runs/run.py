@@ -390,6 +390,12 @@ class Run:
         self.cancel(reason, by_user=by_user)
         self.move("drop")
 
+    def free(self) -> None:
+        """The input is to become a run of its own, and enters none."""
+        self.placement.steers = None
+        if self.state == "offered":
+            self.move("take_back")
+
     def end(self, result: RunResult[Any]) -> None:
         """Set its result; the first one counts."""
         if not is_over(self.state):

@@ -24,7 +24,7 @@ from motet.actors.runs.model_step import ModelStep
 from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import SessionQueue
-from motet.actors.runs.recall import recall_of_turn as recall
+from motet.actors.runs.recall import read_memory
 from motet.actors.runs.resume import counted, fresh_budget, resume_turn
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
@@ -200,10 +200,10 @@ class Runner:
         decision = self._resumed or await self._begin()
         if self._resumed is not None:
             await self._load()
-            await self.inbox.children.take_up(self.services.store)
+            await self.inbox.children.load_earlier(self.services.store)
             await self._tell_start(again=True)
         await self._prepare()
-        self.model_step.recalled = await recall(self.services, self.run)
+        self.model_step.recalled = await read_memory(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
             match decision:
@@ -392,7 +392,7 @@ class Runner:
         self.model_step.output.change_agent()
         self.model_step.change_agent()
         await self._prepare()
-        self.model_step.recalled = await recall(self.services, run)
+        self.model_step.recalled = await read_memory(self.services, run)
         await self.publisher.emit(
             events.AgentChanged(agent.name, self.model_step.full_name, before)
         )

@@ -32,12 +32,9 @@ if TYPE_CHECKING:
     from motet.actors.runs.queue_rules import Way
 
 
-# What a stop has asked for, and what has come of it.
-
-
 @attrs.frozen
 class Stop:
-    """What a stop has asked for.
+    """The runs and inputs that a stop was about.
 
     Attributes:
         runs: they end now, and may still have to clean up.
@@ -57,7 +54,7 @@ class Stop:
             await run.ended.wait()
 
     def report(self) -> StopReport:
-        """What has come of it by now."""
+        """The effect of the stop so far."""
         never = [run for run in (*self.dropped, *self.runs) if run.never_starts]
         begun = [run for run in (*self.runs, *self.dropped) if run not in never]
         still_running = [run.id for run in (*begun, *self.already) if not run.result]
@@ -137,7 +134,7 @@ class RunTable:
 
     @cached_property
     def now(self) -> Callable[[], float]:
-        """What ``trio.current_time`` asks in the end."""
+        """The clock behind ``trio.current_time``, without the look-up."""
         return trio.lowlevel.current_clock().current_time
 
     def queue(self, session: str) -> SessionQueue:
@@ -148,8 +145,9 @@ class RunTable:
         return queue
 
     def idle(self, since: float, most: int) -> list[str]:
-        """Sessions at rest, the one first that was used least lately: all that were since before
-        ``since``, and as many as there are more than ``most``.
+        """Idle sessions, least recently used first.
+
+        All that are idle since before ``since``, plus enough others to get down to ``most``.
         """
         found: list[str] = []
         spare = len(self.queues) - most
@@ -165,7 +163,7 @@ class RunTable:
         self.queues.move_to_end(queue.session)
 
     def active(self, session: str, author: str = "") -> Run | None:
-        """The run that goes on in a session, of several the author's newest, or the newest."""
+        """The active run of a session; of several the author's latest, else the latest."""
         queue = self.queues.get(session)
         return queue.newest(author) if queue is not None else None
 
@@ -215,9 +213,9 @@ class RunTable:
         return way
 
     def advance(self, queue: SessionQueue) -> None:
-        """Decide what is held no more, what is dropped and what starts; its actor carries it out.
+        """Pick the inputs to start and to drop.
 
-        So that holds from now on, whenever the actor gets to it.
+        The decision takes effect immediately; the session's actor only executes it.
         """
         if queue.inputs:
             self._ripen(queue)
@@ -238,7 +236,7 @@ class RunTable:
         return queue.limit(self.rules, len(self.suspended.get(queue.session, ())))
 
     def _nudge(self, run: Run) -> None:
-        """Have the run that an input is to enter look at it, if it waits for its children."""
+        """Wake the run that an input steers, if it waits for its children."""
         steered = self.runs.get(run.placement.steers or "")
         if steered is not None and steered.lineage.children is not None:
             steered.lineage.children.nudge()
@@ -266,7 +264,7 @@ class RunTable:
         return run
 
     def hold(self, run: Run) -> None:
-        """Queue a run of the host before; its session does nothing until it is let go."""
+        """Queue a run that the last host has left; its session is held until it is released."""
         self._admitted += 1
         run.admission = self._admitted
         run.move("restore")
@@ -275,7 +273,7 @@ class RunTable:
         self.runs[run.id] = run
 
     def suspend(self, suspended: SuspendedRun) -> None:
-        """Keep what is left of a run that waits; nothing else starts in its session meanwhile."""
+        """Keep a run that waits for a person. Nothing else starts in its session meanwhile."""
         self.suspended.setdefault(suspended.session, {})[suspended.run_id] = suspended
 
     def all_suspended(self) -> list[SuspendedRun]:
@@ -357,6 +355,6 @@ class RunTable:
         return list({run.session: None for run in self.runs.values() if self.may(principal, run)})
 
     def close(self, detail: str) -> None:
-        """The host has ended: nobody waits for ever."""
+        """The host has ended: end all runs, so that no waiter waits for ever."""
         for run in list(self.runs.values()):
             self.finish(run, run.ends_as("cancelled", detail))

@@ -36,11 +36,8 @@ from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 
-# What has to be known of a model's answer before it is acted on. Pure.
-#
-# An answer is made from its beginning to its end, so only what was made last can be incomplete; but
-# servers stream calls in any order, and so every call of an answer that was cut off is looked at.
-
+# Answers that were cut off. A model writes from beginning to end, so only the last part can be
+# incomplete; but servers stream calls in any order, so every call of such an answer is checked.
 
 CONTINUATIONS = 3
 """How many times in a row a model may go on with an answer that was cut off."""

@@ -148,7 +148,7 @@ class Session(Actor[SessionMessage]):
         """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
         for run in self.queue.steering(ended.id):
             if run.author != ended.author:
-                run.placement.steers = None
+                run.free()
                 continue
             self.queue.inputs.remove(run)
             run.drop(ended.stop_reason)
