@@ -16,7 +16,7 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols.approvals import ApprovalAnswered, ApprovalInfo, ApprovalsConfig
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
-from motet.protocols.events import ApprovalResolved, Terminal
+from motet.protocols.events import ApprovalResolved, Terminal, ToolCall, ToolResult
 from tests.actors.runs.ops import parts_of
 from tests.scripted import Scripted, call, say
 
@@ -135,6 +135,10 @@ class World:
         events = await host.events.read("session:s", 0, 1_000)
         mine = [record.event for record in events if record.run_id == self.run_id]
         assert sum(isinstance(event, Terminal) for event in mine) == 1
+        announced = [event.id for event in mine if isinstance(event, ToolCall)]
+        reported = [event.id for event in mine if isinstance(event, ToolResult)]
+        assert len(announced) == len(set(announced)) == len(CALLS)
+        assert sorted(announced) == sorted(reported)
         told = [event.id for event in mine if isinstance(event, ApprovalResolved)]
         assert sorted(told) == sorted(info.id for info in await host.approvals())
 
@@ -157,7 +161,8 @@ def test_at_most_once_and_only_after_allow(
     program: tuple[list[Step], list[Step], list[Step]], in_order: bool, hold: float
 ) -> None:
     """Law: each call runs at most once, and only if its approval was allowed; the transcript is
-    valid and says what was done; the run has one end, each approval one resolution."""
+    valid and says what was done; each call has one published begin and end, the run one end, each
+    approval one resolution."""
     before, stop, after = program
     with TemporaryDirectory() as folder:
         world = World(Path(folder, "state"), in_order)
