@@ -421,8 +421,8 @@ async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(ListUnpublishedEnds()):
-        await events.end(end.session, end.run_id, end.event)
-    await events.of_unfinished(recovery.resumable)
+        await events.publish_end(end.session, end.run_id, end.event)
+    await events.publish_unfinished(recovery.resumable)
     return interrupted
 
 

@@ -185,7 +185,7 @@ class RecoveryEvents:
     approvals: ActorRef[ApprovalProtocol]
     publish: Publish
 
-    async def of_unfinished(self, kept: Iterable[UnfinishedRun]) -> None:
+    async def publish_unfinished(self, kept: Iterable[UnfinishedRun]) -> None:
         """For runs that resume, now or after an answer; ``kept`` have their missing events."""
         try:
             resumed = list(kept)
@@ -197,7 +197,7 @@ class RecoveryEvents:
         except Exception as error:
             log.error("events of the last host are not published again", exc_info=error)
 
-    async def end(self, session: str, run_id: str, end: ev.AnyEvent) -> None:
+    async def publish_end(self, session: str, run_id: str, end: ev.AnyEvent) -> None:
         """Publish the end of a run, and its missing events before it. Its journal is settled."""
         try:
             for row in await self.readers.read(RUN, (run_id,)):
