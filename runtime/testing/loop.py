@@ -18,7 +18,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -93,6 +93,60 @@ class Interrupted(BaseException):
     """Leaves the call that drives the world; the world stays as it is at this step."""
 
 
+class _Entrance:
+    """The state of the process that belongs to one world: swapped in while the world is driven.
+
+    Trio's run, the random state, the hooks of async generators, the clock, and the guards. Between
+    two visits the driver has its own again.
+    """
+
+    def __init__(
+        self, sim: Simulation, guards: Collection[Guard], refuse: Callable[[Exception], None]
+    ) -> None:
+        ids = random.Random(f"ids of {sim.seed}")
+        self._sim = sim
+        self._guards = Guards(guards, refuse)
+        self._refuse = refuse
+        self._outside = Outside(
+            wall_time=lambda: EPOCH + sim.clock.current_time(),
+            monotonic=sim.clock.current_time,
+            fresh_hex=lambda nbytes: ids.randbytes(nbytes).hex(),
+        )
+        self._rules: list[Patch] = rules_of(sim.scheduler)
+        self._chance = random.Random(sim.seed).getstate()
+        self._context: dict[str, Any] = {}
+        self._hooks: Any = None  # a class of the interpreter that has no public name
+
+    @contextmanager
+    def entered(self, *, guarded: bool) -> Generator[None]:
+        """Be in the world for the block. Not ``guarded``: Trio may open its own sockets."""
+        outer = swapped_context(self._context)
+        hooks = sys.get_asyncgen_hooks()
+        if self._hooks is not None:
+            sys.set_asyncgen_hooks(*self._hooks)
+        chance, collecting = random.getstate(), gc.isenabled()
+        gc.disable()  # it would run at times that no seed controls
+        random.setstate(self._chance)
+        try:
+            with (
+                patched(self._rules),
+                logged(self._sim),
+                replaced(self._outside),
+                inline_threads(self._refuse),
+                self._guards.installed(),
+            ):
+                self._guards.active = guarded
+                yield
+        finally:
+            self._chance = random.getstate()
+            random.setstate(chance)
+            self._context = swapped_context(outer)
+            self._hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(*hooks)
+            if collecting:
+                gc.enable()
+
+
 class SimulatedLoop:
     """A world with a driver. A context manager; leaving it ends all tasks of the world.
 
@@ -109,23 +163,13 @@ class SimulatedLoop:
         max_steps: int = MAX_STEPS,
     ) -> None:
         self.max_steps = max_steps
-        self._seed = seed
         self.clock = MockClock(autojump_threshold=0)
         self.scheduler = Scheduler(_chooser(seed, choices, policy))
         self.sim = Simulation(seed, self.clock, self.scheduler, ())
         self._recorder = Recorder(self.sim, sys.maxsize)
         self.scheduler.when_idle(self._look_idle)
-        self._guard_set = Guards(guards, self.refuse)
-        self._chance = random.Random(seed).getstate()
-        ids = random.Random(f"ids of {seed}")
-        self._outside = Outside(
-            wall_time=lambda: EPOCH + self.clock.current_time(),
-            monotonic=self.clock.current_time,
-            fresh_hex=lambda nbytes: ids.randbytes(nbytes).hex(),
-        )
-        self._context: dict[str, Any] = {}
-        self._hooks: Any = None  # a class of the interpreter that has no public name
-        self._rules: list[Patch] = []
+        self._guards = guards
+        self._entrance: _Entrance | None = None
         self._ticks: deque[Callable[[], object]] = deque()
         self._nursery: trio.Nursery | None = None
         self._ended: outcome.Outcome[None] | None = None
@@ -136,7 +180,8 @@ class SimulatedLoop:
 
     def __enter__(self) -> Self:
         self._alone.enter_context(alone())
-        self._rules = rules_of(self.scheduler)
+        # Not before: the rules wrap Trio's functions as they are now.
+        self._entrance = _Entrance(self.sim, self._guards, self.refuse)
         with self._on():
             trio.lowlevel.start_guest_run(
                 self._world,
@@ -346,34 +391,11 @@ class SimulatedLoop:
         """Raise this from the call of the driver, even if the world swallows it."""
         self.refusal = self.refusal or refusal
 
-    @contextmanager
-    def _on(self) -> Generator[None]:
-        """Enter the world: its run of Trio, its random state, its clock, its guards."""
-        outer = swapped_context(self._context)
-        hooks = sys.get_asyncgen_hooks()
-        if self._hooks is not None:
-            sys.set_asyncgen_hooks(*self._hooks)
-        chance, collecting = random.getstate(), gc.isenabled()
-        gc.disable()  # it would run at times that no seed controls
-        random.setstate(self._chance)
-        try:
-            with (
-                patched(self._rules),
-                logged(self.sim),
-                replaced(self._outside),
-                inline_threads(self.refuse),
-                self._guard_set.installed(),
-            ):
-                self._guard_set.active = self._nursery is not None  # Trio opens sockets at first
-                yield
-        finally:
-            self._chance = random.getstate()
-            random.setstate(chance)
-            self._context = swapped_context(outer)
-            self._hooks = sys.get_asyncgen_hooks()
-            sys.set_asyncgen_hooks(*hooks)
-            if collecting:
-                gc.enable()
+    def _on(self) -> AbstractContextManager[None]:
+        """Enter the world for a block."""
+        if self._entrance is None:
+            raise RuntimeError("the simulated world is not open: use it inside of its block")
+        return self._entrance.entered(guarded=self._nursery is not None)
 
 
 def _chooser(seed: int, choices: Iterable[int] | None, policy: Policy | None) -> Chooser:

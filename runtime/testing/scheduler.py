@@ -70,6 +70,34 @@ class Abandoned(Exception):
     """The loop was dropped without unwinding, since the world did not end."""
 
 
+class _Delays:
+    """The delays of a schedule: planned by step, and the one in force.
+
+    At most one task is held at a time: a second delay ends the first.
+    """
+
+    __slots__ = ("held", "hit", "planned", "until")
+
+    def __init__(self) -> None:
+        self.planned: dict[int, int] = {}  # steps to lengths
+        self.hit: Task | None = None  # the last task that was held, also when it runs again
+        self.held: Task | None = None
+        self.until = 0
+
+    def hold(self, task: Task, until: int) -> None:
+        """Leave ``task`` out of the choice until step ``until``."""
+        self.hit = self.held = task
+        self.until = until
+
+    def held_in(self, ready: list[Task], step: int) -> Task | None:
+        """The held task; releases it when its time is over or it is the only one that can run."""
+        if self.held is not None and (
+            step >= self.until or len(ready) == 1 or self.held not in ready
+        ):
+            self.held = None
+        return self.held
+
+
 class Scheduler:
     """Stands in for Trio's random number generator. Counts steps and records the choices.
 
@@ -83,17 +111,19 @@ class Scheduler:
         self.widths: list[int] = []
         self.failure: Exception | None = None  # of the chooser; first in, first out from then on
         self.abandoned = False
-        self.delayed: Task | None = None  # the task that `delay` hit
         self._choose = choose
         self._idle: Callable[[], None] | None = None
         self._idle_passes = 0
         self._queue: list[Task] = []  # ready and not chosen yet, in the order of their turn
         self.straight = False  # first in, first out, and no choice is recorded
-        self._delay_at: dict[int, int] = {}
-        self._held: Task | None = None
-        self._held_until = 0
+        self._delays = _Delays()
         self._before: Callable[[list[Task]], None] | None = None
         self._thread = threading.get_ident()
+
+    @property
+    def delayed(self) -> Task | None:
+        """The task that :meth:`delay` has hit."""
+        return self._delays.hit
 
     def when_idle(self, idle: Callable[[], None]) -> None:
         """Call ``idle`` when no task has run for some passes; it must not raise."""
@@ -105,7 +135,7 @@ class Scheduler:
 
     def delay(self, step: int, length: int) -> None:
         """Delay the task that would take step ``step`` for ``length`` steps of others."""
-        self._delay_at[step] = length
+        self._delays.planned[step] = length
 
     # ------------------------------------------------------------------ called by Trio
 
@@ -161,21 +191,17 @@ class Scheduler:
         """Choose the task of the next step; returns it and the queue of the others."""
         self.steps += 1
         task, rest = self._turn(ready)
-        length = self._delay_at.pop(self.steps, None)
+        length = self._delays.planned.pop(self.steps, None)
         if length is not None and rest:
-            self.delayed = self._held = task
-            self._held_until = self.steps + length
+            self._delays.hold(task, self.steps + length)
             return self._turn([task, *rest])
         return task, rest
 
     def _turn(self, ready: list[Task]) -> tuple[Task, list[Task]]:
-        # A held task is left out of the choice, until its steps are over or it is the only one.
-        held = self._held
+        # This runs at every step: without a held task it costs one comparison.
+        held = self._delays.held and self._delays.held_in(ready, self.steps)
         if held is not None:
-            if self.steps >= self._held_until or len(ready) == 1 or held not in ready:
-                self._held = held = None
-            else:
-                ready = [task for task in ready if task is not held]
+            ready = [task for task in ready if task is not held]
         index = self._choice(ready) if len(ready) > 1 and not self.straight else 0
         rest = ready[index + 1 :] + ready[:index]
         if held is not None:
