@@ -105,7 +105,7 @@ async def test_a_write_makes_its_batch_run_in_call_order() -> None:
     assert log == ["start 1", "end 1", "start 2", "end 2"]
 
 
-async def test_a_failing_tool_is_told_to_the_model_in_short_and_kept_whole() -> None:
+async def test_a_failing_tool_is_summarised_for_the_model_and_stored_whole() -> None:
     whole = "kaboom " + "x" * 3_000
     model = Scripted(call(("boom", {})), say("sorry"))
     agent = motet.Agent("a", model=model, tools=["get_error_detail"])
@@ -244,7 +244,7 @@ async def test_an_input_during_a_run_is_queued_and_answered_after_it() -> None:
     ]
 
 
-async def test_a_stop_drops_what_is_queued_and_says_so() -> None:
+async def test_a_stop_drops_queued_inputs_and_reports_them() -> None:
     agent = motet.Agent("a", model=Scripted(None))
     async with motet.open_host(agents=[agent]) as host:
         await host.submit("one", session="s")
@@ -317,7 +317,7 @@ async def test_a_wall_limit_ends_the_run_as_limited(autojump_clock: MockClock) -
             result.check()
 
 
-async def test_a_gate_denies_and_the_model_is_told_why() -> None:
+async def test_a_gate_denies_and_the_model_reads_the_reason() -> None:
     model = Scripted(call(("danger", {})), say("then not"))
     agent = motet.Agent("a", model=model)
     ran: list[str] = []
@@ -405,7 +405,7 @@ async def test_a_reset_starts_afresh_and_deletes_nothing() -> None:
     assert model.requests[1].messages == (UserMessage("second"),)
 
 
-async def test_names_that_nobody_has_are_answered_with_the_nearest() -> None:
+async def test_unknown_names_are_answered_with_the_nearest_known_one() -> None:
     async with motet.open_host(agents=[motet.Agent("helper")]) as host:
         with pytest.raises(motet.UnknownName, match="did you mean 'helper'"):
             await host.run("helpr", "hi")
@@ -427,6 +427,6 @@ def test_run_sync_makes_and_closes_a_host_of_its_own() -> None:
     assert agent.run_sync("hi").output == "hello"
 
 
-async def test_run_sync_inside_trio_says_what_to_do() -> None:
+async def test_run_sync_inside_trio_is_refused_with_advice() -> None:
     with pytest.raises(RuntimeError, match=r"await agent\.run"):
         motet.Agent("a").run_sync("hi")

@@ -81,7 +81,7 @@ async def test_a_failing_tool_reaches_the_model_in_short(
     assert "x" * 200 not in sent
 
 
-async def test_a_stop_in_the_middle_of_a_stream_keeps_what_was_said(
+async def test_a_stop_in_the_middle_of_a_stream_keeps_the_text_so_far(
     agent: motet.Agent[None],
 ) -> None:
     async with motet.open_host() as host, host.stream(agent, "a long story", session="s") as run:

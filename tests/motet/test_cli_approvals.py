@@ -33,7 +33,7 @@ def waiting(capsys: pytest.CaptureFixture[str]) -> str:
     return str(found["id"])
 
 
-def test_a_run_that_waits_ends_with_five_and_goes_on_when_it_is_allowed(
+def test_a_suspended_run_exits_with_five_and_resumes_when_it_is_allowed(
     asking: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = ("run", "helper", "list files", "-s", "one", "--state", "../st")
@@ -64,7 +64,7 @@ def test_a_denial_is_read_by_the_agent(asking: Path, capsys: pytest.CaptureFixtu
     assert (code, "who says: not at noon" in out) == (0, True)
 
 
-def test_what_is_always_allowed_is_listed_and_revoked(
+def test_permissions_are_listed_and_revoked(
     asking: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run() -> object:
@@ -105,7 +105,7 @@ def test_a_chat_asks_the_person_at_the_keyboard(asking: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_chat_asks_what_was_left_to_be_asked(asking: Path) -> None:
+def test_a_chat_asks_for_approvals_that_wait_already(asking: Path) -> None:
     chat = ("chat", "helper", "-s", "one", "--state", "../st")
     first = motet(*chat, cwd=asking, stdin="list files\n")
     assert "may list_files do that?" in first.err

@@ -66,7 +66,7 @@ def test_ctrl_c_stops_the_run_and_all_its_processes(chat: Process) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_typed_during_a_run_enters_it_and_a_bare_stop_ends_both(chat: Process) -> None:
+def test_a_line_typed_during_a_run_steers_it_and_stop_ends_both(chat: Process) -> None:
     chat.type("wait 600\r")
     chat.expect("→ shell")
     chat.type("hello\r")

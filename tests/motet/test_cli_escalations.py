@@ -17,7 +17,7 @@ tool_errors = 1
 """
 
 
-def test_an_escalated_run_is_told_listed_and_answered_once(
+def test_an_escalated_run_is_printed_listed_and_answered_once(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "motet.toml").write_text(IMPATIENT)

@@ -62,7 +62,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
 
 
 @pytest.mark.slow
-def test_what_breaks_an_agent_is_printed_as_a_test_that_fails(
+def test_a_finding_is_printed_as_a_failing_test(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     what = ("fuzz", "fuzzed_agents:agent", "--seed", "3", "--users", "1", "--steps", "1")
@@ -98,7 +98,7 @@ def test_a_configured_agent_or_room_that_nothing_breaks(
 
 
 @pytest.mark.usefixtures("place")
-def test_what_cannot_be_searched_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_cannot_be_searched_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = printed(capsys, "fuzz", "helpr")
     assert code == 2
     assert "unknown agent or room 'helpr'" in err

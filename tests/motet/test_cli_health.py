@@ -38,13 +38,13 @@ def changed(state: Path, sql: str) -> None:
     connection.close()
 
 
-def test_a_run_without_progress_is_told_while_a_host_runs(state: Path) -> None:
+def test_a_run_without_progress_is_reported_while_a_host_runs(state: Path) -> None:
     changed(state, "UPDATE runs SET status = 'running', updated = 1")
     assert found(state, owner=1)["stuck"][0] == "note"
     assert "stuck" not in found(state), "without a host it is cut off, which is told elsewhere"
 
 
-def test_a_session_in_quarantine_is_told(state: Path) -> None:
+def test_a_session_in_quarantine_is_reported(state: Path) -> None:
     changed(state, "INSERT INTO resumptions VALUES ('s', 3, 5.0)")
     verdict, text = found(state)["session"]
     assert (verdict, text[:17]) == ("note", "s took the host d")

@@ -91,7 +91,7 @@ def test_a_wrong_question_is_explained(folder: Path, words: tuple[str, ...], sai
     assert said in ran.stderr
 
 
-def test_the_example_denies_what_it_says(tmp_path: Path) -> None:
+def test_the_example_denies_its_calls(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "hooks", tmp_path / "hooks")
     for text, code in (("ls", 0), ("rm -rf /", 1)):
         args = json.dumps({"command": text})

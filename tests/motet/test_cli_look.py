@@ -56,7 +56,7 @@ def test_errors_are_listed_filtered_and_shown_while_a_host_runs(
     assert re.search(rf"✓ state +st is in use by process {server.popen.pid}", health)
 
 
-def test_a_state_nobody_used_is_no_failure_to_the_doctor_but_has_no_errors(
+def test_an_unused_state_is_sound_and_has_no_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_a_state_nobody_used_is_no_failure_to_the_doctor_but_has_no_errors(
     assert not (tmp_path / "st").exists()
 
 
-def test_the_doctor_says_what_is_broken_and_what_to_do(
+def test_the_doctor_names_problems_and_their_solutions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_since_takes_spans_and_dates(text: str, expected: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10y", "2026-13-01"])
-def test_since_refuses_what_is_no_time(text: str) -> None:
+def test_since_refuses_an_invalid_time(text: str) -> None:
     with pytest.raises(ConfigError, match="give 30m, 12h, 7d"):
         moment(text, NOW)
 
@@ -196,7 +196,7 @@ def test_errors_are_counted_and_pruned_while_a_host_runs(
     assert note == "no errors in st\n"
 
 
-def test_to_prune_all_is_refused_and_a_kind_there_is_not_is_named(
+def test_pruning_everything_and_unknown_kinds_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -149,7 +149,7 @@ def test_the_commands_about_a_configuration(here: Path, run: Run) -> None:
     assert json.loads(run("config", "schema").out)["title"] == "motet.toml"
 
 
-def test_a_check_tries_what_can_be_tried(here: Path, run: Run) -> None:
+def test_a_check_starts_nothing_and_checks_the_rest(here: Path, run: Run) -> None:
     """Given things that are named and not there, then each is found, and nothing is started."""
     (here / "motet.toml").write_text(
         '[[hooks]]\npoint = "run_end"\ncommand = ["./nothing"]\n'

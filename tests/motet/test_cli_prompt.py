@@ -74,7 +74,7 @@ def test_json_has_every_section_and_nothing_is_made(
 
 
 @pytest.mark.parametrize("arguments", [["--mode", "minimal"], ["--session", "agent:rex:cron:j"]])
-def test_a_minimal_prompt_leaves_out_what_only_a_talk_needs(
+def test_a_minimal_prompt_omits_the_sections_of_a_chat(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     _, out, _ = printed(capsys, "rex", "--json", *arguments)

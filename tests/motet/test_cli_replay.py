@@ -49,7 +49,7 @@ def test_a_run_is_replayed_and_a_change_of_its_agent_is_shown(
     assert {"mark": " ", "line": "user: list files"} in told["rows"]
 
 
-def test_what_cannot_be_replayed_is_said(
+def test_a_run_that_cannot_be_replayed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_what_cannot_be_replayed_is_said(
     assert said == "motet: no run 'run_nope'; `motet traces` lists them\n"
 
 
-def test_only_what_is_near_a_difference_is_shown() -> None:
+def test_only_lines_near_a_difference_are_shown() -> None:
     lines = [Change(" ", str(place)) for place in range(9)]
     lines[4] = Change("-", "4")
     shown = ["⋮" if change is None else change.line for change in excerpt(tuple(lines), 2)]

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def test_a_pipe_gets_what_is_said_with_names_and_the_rest_aside(folder: Path) -> None:
+def test_a_pipe_gets_messages_with_names_and_the_rest_on_stderr(folder: Path) -> None:
     done = motet("chat", "dev", cwd=folder, stdin="@coder list files\nand this?\n/stop\n")
 
     assert done.code == 0, done.err
@@ -63,7 +63,7 @@ def test_rooms_are_listed_before_anything_was_said(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_round_and_the_talk_goes_on(folder: Path) -> None:
+def test_ctrl_c_ends_the_round_and_the_chat_continues(folder: Path) -> None:
     with terminal("chat", "dev", cwd=folder) as chat:
         chat.expect("room dev: planner, coder")
         chat.expect("> ")

@@ -37,7 +37,7 @@ def test_json_is_one_object_with_the_whole_result(tmp_path: Path) -> None:
     assert result["usage"]["input_tokens"] > 0
 
 
-def test_a_session_goes_on_and_its_limits_hold(tmp_path: Path) -> None:
+def test_a_session_continues_and_its_limits_hold(tmp_path: Path) -> None:
     (tmp_path / "motet.toml").write_text("[limits]\nturns = 1\n[agents.a]\ntools = ['group:fs']\n")
 
     limited = motet("run", "a", "list files", "-s", "s", cwd=tmp_path)
@@ -90,7 +90,7 @@ def test_an_unknown_model_is_one_sentence_and_code_2(tmp_path: Path) -> None:
     assert done.err == "motet: unknown model provider 'opnai'; did you mean 'openai'?\n"
 
 
-def test_a_wrong_configuration_is_told_whole(
+def test_all_problems_of_a_configuration_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "motet.toml").write_text('stat = "s"\n[agents.a]\nmodle = "demo"\n')

@@ -85,7 +85,7 @@ def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: P
 
 
 @pytest.mark.slow
-def test_after_kill_9_the_next_server_answers_what_was_acknowledged(tmp_path: Path) -> None:
+def test_after_kill_9_the_next_server_answers_acknowledged_inputs(tmp_path: Path) -> None:
     send = ("chat.send", {"session": "s", "text": "hello", "key": "k"})
     with started("serve", *LISTEN, cwd=tmp_path) as server:
         _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
@@ -106,7 +106,7 @@ def test_after_kill_9_the_next_server_answers_what_was_acknowledged(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_signal_lets_what_goes_on_end_and_a_second_one_does_not(tmp_path: Path) -> None:
+def test_a_signal_drains_live_runs_and_a_second_one_cuts_them_off(tmp_path: Path) -> None:
     (tmp_path / "motet.toml").write_text(UNSAFE_APART)
     send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
     late = ("chat.send", {"session": "s", "text": "too late", "key": "l"})
@@ -130,7 +130,7 @@ def _field(answer: dict[str, object], name: str) -> object:
 
 
 @pytest.mark.slow
-def test_a_server_refuses_what_it_cannot_do_safely_or_at_all(tmp_path: Path) -> None:
+def test_a_server_refuses_unsafe_and_impossible_settings(tmp_path: Path) -> None:
     open_to_all = motet("serve", "--listen", "0.0.0.0:0", "--state", "a", cwd=tmp_path)
     with started("serve", *LISTEN, cwd=tmp_path) as server:
         url(server)

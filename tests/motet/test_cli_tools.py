@@ -47,7 +47,9 @@ def row(table: str, tool: str) -> list[str]:
     return next(line.split() for line in table.splitlines() if line.startswith(tool))
 
 
-def test_a_table_says_what_decides(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_names_the_rule_that_decides(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, table, heading = printed(capsys, "helper")
     assert (code, heading) == (0, "helper, for local (admin)\n")
     assert row(table, "read_file") == ["read_file", "allow", "150", "profile", "coding", "group:fs"]
@@ -57,7 +59,7 @@ def test_a_table_says_what_decides(here: Path, capsys: pytest.CaptureFixture[str
     del here
 
 
-def test_somebody_with_a_token_has_its_role(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_has_the_role_of_their_token(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, table, heading = printed(capsys, "--as", "vera")
     assert (code, heading) == (0, "helper, for vera (viewer)\n")
     denied = "shell deny policy[0]: deny group:shell (viewers look) group:shell"
@@ -78,7 +80,7 @@ def test_json_has_all_of_it(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     del here
 
 
-def test_a_wrong_policy_is_told_with_the_nearest_name(
+def test_a_wrong_policy_is_refused_with_the_nearest_name(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "motet.toml").write_text(CONFIG.replace('tool = "group:shell"', 'tool = "shel"'))

@@ -102,7 +102,9 @@ def test_runs_are_listed_shown_and_exported(here: Path, capsys: pytest.CaptureFi
     ]
 
 
-def test_what_cannot_be_shown_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_cannot_be_shown_is_refused_with_the_reason(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     motet("run", "helper", "hello", "--state", "../st", cwd=here)
     motet("run", "helper", "hello", "--state", "../st", cwd=here)
     for arguments, why in (

@@ -92,7 +92,7 @@ def version_of(database: sqlite3.Connection) -> int:
     return int(version)
 
 
-async def test_an_older_database_is_brought_up_and_keeps_what_it_has(tmp_path: Path) -> None:
+async def test_an_older_database_is_upgraded_and_keeps_its_records(tmp_path: Path) -> None:
     """Given the database of an older motet with a session in it, when a host opens it, then it has
     the newest version and the session.
     """
@@ -115,7 +115,7 @@ async def test_an_older_database_is_brought_up_and_keeps_what_it_has(tmp_path: P
     new.close()
 
 
-async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_newer_database_is_refused_and_not_changed(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     newer = sqlite3.connect(state / "motet.db")

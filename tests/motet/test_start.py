@@ -41,7 +41,7 @@ def loaded_by(work: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_a_host_starts_without_what_it_may_never_need() -> None:
+def test_a_host_starts_without_modules_it_may_never_need() -> None:
     loaded = loaded_by(_STARTED)
 
     assert "motet.actors.host" in loaded

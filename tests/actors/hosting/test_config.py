@@ -42,7 +42,7 @@ def test_paths_count_from_the_folder_of_the_file(root: Path) -> None:
     assert load_config(written(root, "")).state is None
 
 
-def test_references_are_replaced_by_what_they_lead_to(root: Path) -> None:
+def test_references_are_replaced_by_their_values(root: Path) -> None:
     (root / "prompt.md").write_text("Be kind.\n")
     text = """
         [agents.a]
@@ -65,7 +65,7 @@ def test_every_reference_that_leads_nowhere_is_named(root: Path) -> None:
     assert "gone.txt cannot be read: No such file" in message
 
 
-def test_a_syntax_error_is_told_with_its_line(root: Path) -> None:
+def test_a_syntax_error_names_its_line(root: Path) -> None:
     message = refused(root, "a = 1\nb = = 2\n")
 
     assert "motet.toml is not valid TOML" in message

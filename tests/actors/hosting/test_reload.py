@@ -38,7 +38,7 @@ def agents(**instructions: str) -> HostConfig:
     return HostConfig(agents=named)
 
 
-async def test_a_run_that_goes_on_keeps_its_tools_and_the_next_one_has_the_new(
+async def test_a_live_run_keeps_its_tools_and_the_next_one_gets_the_new_ones(
     tmp_path: Path,
 ) -> None:
     before = HostConfig(agents={"a": AgentConfig(tools=("group:fs",))})
@@ -76,7 +76,7 @@ async def run_into(host: Host, answers: list[str]) -> None:
     answers.append(result.text)
 
 
-async def test_what_guards_counts_at_once(tmp_path: Path) -> None:
+async def test_guards_change_at_once(tmp_path: Path) -> None:
     """Given a run that is at work, when a rule denies its next tool, then it is denied."""
     config = HostConfig(agents={"a": AgentConfig(tools=("group:fs",))})
     rule = PolicyRule(tool="list_files", effect="deny")
@@ -93,7 +93,7 @@ async def test_what_guards_counts_at_once(tmp_path: Path) -> None:
         assert "list_files, which I am not offered" in gate.answers[0]
 
 
-async def test_everybody_is_told_of_a_change_and_of_a_refused_one() -> None:
+async def test_a_change_and_a_refused_one_are_published() -> None:
     told: list[AnyEvent] = []
     async with motet.open_host(config=agents(a="x")) as host:
         leave = host.events.attach("host", lambda record: told.append(record.event))
@@ -198,7 +198,7 @@ def served(**servers: McpServer) -> HostConfig:
     return HostConfig(mcp=servers, agents={"a": AgentConfig(tools=("group:fs", *tools))})
 
 
-async def test_a_server_that_stays_as_it_is_goes_on_and_another_one_replaces_its_former(
+async def test_an_unchanged_server_keeps_running_and_a_changed_one_is_replaced(
     tmp_path: Path,
 ) -> None:
     """Given two servers at work, when one is configured otherwise, then the process of the other
@@ -226,7 +226,7 @@ async def test_a_server_that_stays_as_it_is_goes_on_and_another_one_replaces_its
     assert not children()
 
 
-async def test_a_reload_that_fails_late_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_reload_that_fails_late_changes_nothing(tmp_path: Path) -> None:
     """Given a new server and a rule on a tool that nobody has, then both are as if never said."""
     async with motet.open_host(config=served(it=faulty()), workspace=tmp_path) as host:
         before = [actor.path for actor in host.actors()]
@@ -287,7 +287,7 @@ async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
         assert not gateway.settings.tokens.has_tokens()
 
 
-async def test_whose_token_is_gone_is_let_in_no_longer() -> None:
+async def test_a_client_whose_token_is_gone_is_refused() -> None:
     """Given a client that is in, when its token is not in the file any more, then it is sent out,
     and who has another token stays.
     """

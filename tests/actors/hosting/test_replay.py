@@ -58,7 +58,7 @@ async def replayed(
         return await host.replay(run.run_id)
 
 
-async def test_a_run_does_what_it_did_and_no_tool_runs_again() -> None:
+async def test_a_replay_does_the_same_and_runs_no_tool() -> None:
     shelf = Shelf()
     steps = [say("I look.") + FOUND + BROKEN, BROKEN, say("found")]
     done = await replayed(shelf, *steps)
@@ -87,7 +87,7 @@ async def test_a_replay_has_the_rows_before_it_and_leaves_the_session_as_it_was(
     assert [row.text for row in done.journal.before] == ["first", "one"]
 
 
-async def test_what_an_agent_does_otherwise_now_is_told() -> None:
+async def test_differences_of_a_changed_agent_are_reported() -> None:
     def be_strict(agent: motet.Agent) -> None:
         agent.limits = motet.Limits(tool_calls=1)
 
@@ -137,7 +137,7 @@ async def test_a_run_that_was_stopped_is_stopped_at_the_same_place(steps: Sequen
     assert done.same
 
 
-async def test_live_tools_run_and_their_new_results_are_told() -> None:
+async def test_live_tools_run_and_their_new_results_are_reported() -> None:
     shelf = Shelf()
     agent = agent_of(shelf, FOUND, say("found"))
     async with motet.open_host() as host:
@@ -151,7 +151,7 @@ async def test_live_tools_run_and_their_new_results_are_told() -> None:
     ]
 
 
-async def test_a_live_call_that_needs_an_approval_is_denied_since_nobody_is_there() -> None:
+async def test_a_live_call_that_needs_an_approval_is_denied() -> None:
     paid: list[int] = []
 
     def pay(euros: int) -> str:
@@ -233,7 +233,7 @@ async def test_a_run_is_found_by_its_beginning_and_only_by_its_owner() -> None:
             await host.replay(run.run_id, tools="dry")  # type: ignore[arg-type]
 
 
-async def test_a_run_that_goes_on_is_not_replayed() -> None:
+async def test_a_live_run_is_not_replayed() -> None:
     shelf = Shelf()
     agent = agent_of(shelf, call("lookup", key="hang"))
     async with motet.open_host() as host, host.stream(agent, "go", session=SESSION) as run:

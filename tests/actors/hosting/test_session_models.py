@@ -72,7 +72,7 @@ async def test_a_model_that_has_gone_counts_no_more(tmp_path: Path) -> None:
         assert await typed(host, "/model") == "small asks small-1."
 
 
-async def test_what_the_configuration_offers_can_be_chosen(tmp_path: Path) -> None:
+async def test_an_offered_model_can_be_chosen(tmp_path: Path) -> None:
     file = tmp_path / "motet.toml"
     file.write_text('[models]\noffered = ["openai:gpt-5.2-mini"]\n[agents.small]\nmodel = "demo"\n')
     async with motet.open_host(config=file) as host:

@@ -220,7 +220,7 @@ async def _played(host: motet.Host, steps: list[Step]) -> World:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(inputs | stops | pauses, max_size=14))
-def test_whatever_is_stopped_in_whatever_order_each_input_ends_once(steps: list[Step]) -> None:
+def test_each_input_ends_once_in_any_order_of_stops(steps: list[Step]) -> None:
     """Law: a stop returns when what it names has ended; it ends nothing that is another user's, or
     another sender's; what was there when it came is gone when it returns; and every input that was
     acknowledged has one end, in the journal and on disk, with a transcript that is valid.

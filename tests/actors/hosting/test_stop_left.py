@@ -47,7 +47,7 @@ def agent() -> motet.Agent[None]:
     return motet.Agent("a", model=Scripted(call(("look", {})), None, None), tools=[look])
 
 
-async def test_what_a_killed_host_has_left_is_stopped_before_its_agent_is_known(
+async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", HOST, str(tmp_path)]

@@ -67,7 +67,7 @@ async def test_of_a_hundred_stops_one_reports_it_stopped_and_all_wait_for_it(
     assert Counter(len(report.already_stopping) for report in reports) == {0: 1, 1: 99}
 
 
-async def test_who_stops_it_again_is_told_that_it_still_cleans_up(
+async def test_a_second_stop_reports_the_clean_up_of_the_first(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host(agents=[hanging(clean_up=3)]) as host:
@@ -138,7 +138,7 @@ async def last_row(host: motet.Host) -> ChatMessage:
     return (await rows_of(host))[-1]
 
 
-async def test_a_person_who_stops_a_run_is_named_as_such_and_nothing_else_is() -> None:
+async def test_only_a_stop_by_a_person_is_recorded_as_one() -> None:
     """What ends with who waits, or with the host, no user has stopped."""
     agent = hanging()
     async with motet.open_host() as host:
@@ -186,7 +186,7 @@ async def test_the_end_of_the_host_is_no_stop_by_the_user(tmp_path: Path) -> Non
         assert (await host.runs())[0].detail == "the host is closing"
 
 
-def test_a_stop_in_words_names_what_was_stopping_already() -> None:
+def test_the_text_of_a_stop_names_runs_that_were_stopping_already() -> None:
     report = StopReport(["r1"], ["r2", "r3"], ["r4"], ["r3"])
     assert stop_text(report) == (
         "1 stopped; 2 already stopping; 1 dropped from the queue; 1 still cleaning up: r3"

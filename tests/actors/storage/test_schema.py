@@ -41,7 +41,7 @@ def test_an_old_database_gets_only_the_steps_it_lacks() -> None:
         assert connection.run("SELECT seen FROM tokens") == ()
 
 
-def test_a_newer_database_is_refused_and_left_alone() -> None:
+def test_a_newer_database_is_refused_and_not_changed() -> None:
     with Location.memory() as location:
         connection = location.connect()
         connection.run("PRAGMA user_version = 99")

@@ -116,7 +116,7 @@ def test_asyncio_stops_a_run(opened: Open) -> None:
     asyncio.run(main(), debug=True)
 
 
-def test_leaving_the_block_ends_what_runs(opened: Open) -> None:
+def test_leaving_the_block_ends_all_runs(opened: Open) -> None:
     async def main() -> None:
         stage = Waiting()
         async with opened() as host:
@@ -172,7 +172,7 @@ def test_a_future_of_the_thread_is_awaited_and_cancels_its_run() -> None:
     asyncio.run(main(), debug=True)
 
 
-def test_a_blocking_call_inside_asyncio_names_the_one_that_does_not_block() -> None:
+def test_a_blocking_call_inside_asyncio_names_the_awaitable_one() -> None:
     async def main() -> None:
         with motet.HostThread() as host:
             with pytest.raises(RuntimeError, match=r"await host\.asyncio\.run"):
@@ -187,7 +187,7 @@ def test_a_blocking_call_inside_asyncio_names_the_one_that_does_not_block() -> N
     asyncio.run(main())
 
 
-def test_run_sync_inside_trio_says_what_to_write() -> None:
+def test_run_sync_inside_trio_names_the_right_call() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match=r"await agent\.run"):
             talker("hello").run_sync("hi")
@@ -225,7 +225,7 @@ def test_a_guest_that_cannot_open_raises_where_it_is_opened(tmp_path: Path) -> N
     asyncio.run(main(), debug=True)
 
 
-def test_a_guest_that_is_cancelled_while_it_opens_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_guest_that_is_cancelled_while_it_opens_is_closed(tmp_path: Path) -> None:
     async def opening() -> None:
         async with motet.guest(state=tmp_path):
             await asyncio.sleep(60)

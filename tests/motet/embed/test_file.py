@@ -52,7 +52,7 @@ async def test_agents_of_a_configuration_in_code_are_there_too() -> None:
         assert [agent.name for agent in host.agents()] == ["helper"]
 
 
-def test_what_is_wrong_in_a_file_is_named_with_it(file: Path) -> None:
+def test_a_problem_of_a_file_is_named_with_the_file(file: Path) -> None:
     file.write_text(FILE + '\ntools = ["nowhere.at_all:tool"]\n')
     with pytest.raises(motet.ConfigError, match=r"motet\.toml.*\n.*agents\.other\.tools\[0\]"):
         motet.HostThread(file).open()

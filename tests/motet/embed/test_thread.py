@@ -94,7 +94,7 @@ def test_a_cancelled_run_says_so_when_it_has_ended(host: motet.HostThread) -> No
     assert stage.ended.is_set()
 
 
-def test_stop_reports_what_it_stopped(host: motet.HostThread) -> None:
+def test_stop_reports_the_stopped_runs(host: motet.HostThread) -> None:
     stage = Waiting()
     run = host.start(stage.agent, "hi", session="s", check=False)
     assert stage.begun.wait(PATIENCE)
@@ -146,7 +146,7 @@ def test_the_rest_of_the_host_is_called_in_its_own_thread(host: motet.HostThread
 # Opening and closing
 
 
-def test_what_keeps_a_host_from_starting_is_raised_where_it_is_opened(tmp_path: Path) -> None:
+def test_an_error_at_the_start_is_raised_where_the_host_is_opened(tmp_path: Path) -> None:
     with pytest.raises(motet.ConfigError, match=r"nowhere\.toml"):
         motet.HostThread(tmp_path / "nowhere.toml").open()
     with (
@@ -189,7 +189,7 @@ def test_leaving_the_block_ends_all_runs_and_keeps_their_transcripts(tmp_path: P
         assert len(host.call(motet.Host.history, "s")) >= 3
 
 
-def test_closing_is_bounded_and_can_be_taken_up_again() -> None:
+def test_closing_is_bounded_and_can_be_repeated() -> None:
     begun, release = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -238,7 +238,7 @@ def test_an_error_of_the_block_is_not_hidden_by_a_slow_end(
     slow.close()
 
 
-def test_a_host_that_dies_tells_all_who_wait_and_who_opened_it() -> None:
+def test_a_dead_host_fails_every_waiting_call_and_its_block() -> None:
     class Fatal(BaseException):
         pass
 
@@ -340,7 +340,7 @@ def test_ctrl_c_ends_the_run_that_is_waited_for_and_then_the_host() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_leaves_no_block_loses_nothing_and_a_fork_is_told(tmp_path: Path) -> None:
+def test_a_program_without_a_block_loses_nothing_and_a_fork_is_refused(tmp_path: Path) -> None:
     ran = python(f"""
         import os, motet
         agent = motet.Agent("a", model="demo")

@@ -20,7 +20,7 @@ def rooms(*members: str, people: tuple[str, ...] = ("alice",), max_turns: int = 
     return HostConfig(rooms={"dev": dev})
 
 
-async def test_an_open_room_is_what_the_new_configuration_says_from_its_next_round_on() -> None:
+async def test_an_open_room_follows_the_new_configuration_from_its_next_round() -> None:
     ann, ben = agent("ann", "@ben go on"), agent("ben", "@ann go on")
     model_of(ann).gate = trio.Event()
     async with motet.open_host(config=rooms("ann"), agents=[ann, ben]) as host:
@@ -41,7 +41,7 @@ async def test_an_open_room_is_what_the_new_configuration_says_from_its_next_rou
             assert turns(await until_idle(events)) == ["ann", "ben"]
 
 
-async def test_a_wrong_room_changes_nothing_and_one_that_is_left_out_is_gone_for_people() -> None:
+async def test_a_wrong_room_changes_nothing_and_a_removed_one_disappears() -> None:
     ann = agent("ann", "yes")
     async with motet.open_host(config=rooms("ann"), agents=[ann]) as host:
         await host.open_room("dev")

@@ -51,7 +51,7 @@ def configs() -> st.SearchStrategy[HostConfig]:
 
 @given(configs(), configs())
 @settings(max_examples=200, deadline=None)
-def test_in_force_is_all_of_the_new_but_what_needs_a_restart(
+def test_all_new_values_are_in_force_except_those_that_need_a_restart(
     old: HostConfig, new: HostConfig
 ) -> None:
     """Law: what is still different afterwards needs a restart; what is in force is the rest."""
@@ -63,7 +63,7 @@ def test_in_force_is_all_of_the_new_but_what_needs_a_restart(
     assert in_force(force, new) == force
 
 
-def test_a_change_is_told_by_its_key() -> None:
+def test_a_change_is_named_by_its_key() -> None:
     old = HostConfig(agents={"x": AgentConfig()})
     new = HostConfig(
         state="there",

@@ -38,7 +38,7 @@ async def journal_of(agent: motet.Agent) -> RunJournal:
         return (await host.replay(run.run_id)).journal
 
 
-async def test_what_is_read_is_what_was_written() -> None:
+async def test_a_record_is_read_as_it_was_written() -> None:
     journal = await journal_of(helper())
     assert [row.text for row in journal.before] == ["first", "one"]
     assert decode_record(encode_record(journal), "case.json") == journal
@@ -56,7 +56,7 @@ async def test_secrets_are_taken_out_and_the_run_is_the_same_with_itself(tmp_pat
     assert any('call lookup {"key":"[REDACTED]"}' in line for line in done.rows.now)
 
 
-async def test_another_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_another_file_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
         read_record(tmp_path / "gone.json")
     with pytest.raises(ConfigError, match=r"x is no record of a run: .*`motet record RUN > x`"):

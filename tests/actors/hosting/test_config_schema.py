@@ -12,7 +12,7 @@ from motet.actors.hosting.config_schema import schema, sources
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
-from tests.actors.hosting.test_plan import EVERY_KEY
+from tests.actors.hosting.test_reload_plan import EVERY_KEY
 
 TEXT = """
 [limits]
