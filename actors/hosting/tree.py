@@ -455,7 +455,7 @@ def _context(
         principal=run.input.principal,
         call_id=request.call.id,
         workspace=run.workspace or workspace,
-        lineage=run.lineage.ancestors,
+        subjects=run.subjects,
         delegate=children.run,
         hand_over=children.hand_over,
         tell=partial(events.put, run),

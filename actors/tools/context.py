@@ -26,6 +26,11 @@ MESSAGE = 500
 """Code points of a progress message."""
 
 
+def _itself(context: Context[object]) -> tuple[Subject, ...]:
+    who = context.principal
+    return (Subject(context.agent, who.user, who.role, context.session),)
+
+
 @attrs.frozen(kw_only=True)
 class Context(Generic[D]):
     """Given to a tool whose first parameter is annotated with it; never shown to the model.
@@ -36,7 +41,8 @@ class Context(Generic[D]):
         call_id: the model's id of this call.
         workspace: the folder that this session may work in.
         approved: a person has approved this very call, or all calls of this tool.
-        lineage: the runs above this one, outermost first; the policy applies to them too.
+        subjects: those whom the policy must allow a call: the runs above this one, outermost first,
+            and itself.
         delegate, hand_over, tell: the host's work for :meth:`run`, :meth:`hand_over_to` and
             :meth:`progress`.
     """
@@ -49,16 +55,17 @@ class Context(Generic[D]):
     call_id: str
     workspace: Path
     approved: bool = False
-    lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
+    subjects: tuple[Subject, ...] = attrs.field(
+        default=attrs.Factory(_itself, takes_self=True), repr=False
+    )
     delegate: Delegate | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
     tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
 
     @property
-    def subjects(self) -> tuple[Subject, ...]:
-        """The subjects of the policy: the lineage, then this run."""
-        who = self.principal
-        return (*self.lineage, Subject(self.agent, who.user, who.role, self.session))
+    def lineage(self) -> tuple[Subject, ...]:
+        """The runs above this one, outermost first."""
+        return self.subjects[:-1]
 
     async def run(
         self, agent: AgentLike[D, Out] | AgentLike[None, Out], text: str
