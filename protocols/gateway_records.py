@@ -1,7 +1,7 @@
 """Parameters and results of the gateway's methods about stored records.
 
 Reset, compaction and deletion of sessions, injected rows, single runs, errors, traces; and for
-admins the configuration, the log and the tokens.
+admins the configuration, the actors, the log and the tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from motet.protocols.errors import ErrorType, StoredError
 from motet.protocols.gateway import Count
-from motet.protocols.host_records import LogLine
+from motet.protocols.host_records import LiveActor, LogLine
 from motet.protocols.sessions import Role, RunInfo, RunStatus
 from motet.protocols.tokens import TokenInfo
 from motet.protocols.traces import TraceInfo
@@ -141,6 +141,22 @@ class TracesList(msgspec.Struct, frozen=True):
 
 class TracesGetParams(msgspec.Struct, frozen=True):
     run_id: _Id
+
+
+class ConfigReloadParams(msgspec.Struct, frozen=True):
+    """``expect_hash``: refuse unless the configuration in force has this hash.
+
+    ``dry_run``: only report the changes.
+    """
+
+    expect_hash: str | None = None
+    dry_run: bool = False
+
+
+class ActorsList(msgspec.Struct, frozen=True):
+    """Parents first."""
+
+    actors: tuple[LiveActor, ...]
 
 
 class LogsTailParams(msgspec.Struct, frozen=True):

@@ -25,7 +25,6 @@ from motet.actors.gateway.method import (
 )
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
-from motet.protocols import gateway_operations as operations
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -385,14 +384,14 @@ async def _config(caller: Caller, _params: wire.NoParams) -> Answer:
     return Answer(caller.api.configuration())
 
 
-async def _reload(caller: Caller, params: operations.ConfigReloadParams) -> Answer:
+async def _reload(caller: Caller, params: records.ConfigReloadParams) -> Answer:
     if params.dry_run:
         return Answer(caller.api.plan_reload())
     return Answer(await caller.api.reload(expect_hash=params.expect_hash))
 
 
 async def _actors(caller: Caller, _params: wire.NoParams) -> Answer:
-    return Answer(operations.ActorsList(caller.api.actors()))
+    return Answer(records.ActorsList(caller.api.actors()))
 
 
 async def _logs(caller: Caller, params: records.LogsTailParams) -> Answer:
@@ -463,7 +462,7 @@ METHODS: Final[dict[str, Method]] = {
         method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
         method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),
         method("rooms.post", "operator", rooms.RoomsPostParams, _post),
-        method("config.reload", "admin", operations.ConfigReloadParams, _reload),
+        method("config.reload", "admin", records.ConfigReloadParams, _reload),
         method("actors.list", "admin", wire.NoParams, _actors),
     )
 }

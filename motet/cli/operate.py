@@ -17,7 +17,7 @@ from motet.cli.stored import writing
 from motet.client import RequestFailed
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.gateway import Sent
-from motet.protocols.gateway_operations import ActorsList
+from motet.protocols.gateway_records import ActorsList
 from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import StopReport

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from motet.actors.gateway.methods import METHODS
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
-from motet.protocols import gateway_operations as operations
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import JsonObject
@@ -168,7 +167,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "traces.list": records.TracesListParams,
     "traces.get": records.TracesGetParams,
     "config.get": wire.NoParams,
-    "config.reload": operations.ConfigReloadParams,
+    "config.reload": records.ConfigReloadParams,
     "actors.list": wire.NoParams,
     "logs.tail": records.LogsTailParams,
     "tokens.list": wire.NoParams,

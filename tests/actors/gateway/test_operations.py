@@ -12,7 +12,7 @@ import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.storage.tokens import new_token
-from motet.protocols.gateway_operations import ActorsList
+from motet.protocols.gateway_records import ActorsList
 from tests.actors.gateway.fakes import Client, connected
 
 ALICE, ROOT = new_token(), new_token()
