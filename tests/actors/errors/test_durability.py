@@ -74,7 +74,7 @@ async def test_an_id_that_was_shown_is_there_after_a_kill(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["no database", "a damaged page"])
-async def test_a_corrupt_file_ends_the_start_with_what_to_do(tmp_path: Path, damage: str) -> None:
+async def test_a_corrupt_file_ends_the_start_with_advice(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "motet.db"
     async with motet.open_host(tmp_path):
         pass
@@ -93,7 +93,7 @@ async def test_a_corrupt_file_ends_the_start_with_what_to_do(tmp_path: Path, dam
     assert "restore a copy, or move it away to start afresh" in str(problem)
 
 
-async def test_a_damaged_error_is_a_database_error_to_the_model_and_the_run_goes_on(
+async def test_a_damaged_error_is_a_database_error_for_the_model_and_the_run_continues(
     tmp_path: Path,
 ) -> None:
     """Corruption that is found in the middle of a run: the model is told, nothing else is lost."""

@@ -86,7 +86,7 @@ def test_limits_can_be_absent_or_none_at_all() -> None:
         ErrorLimits(consecutive=-1)
 
 
-def test_only_what_a_tool_did_itself_counts() -> None:
+def test_only_the_tools_own_outcomes_count() -> None:
     assert counts_as("done") == "success"
     assert counts_as("failed") == "error"
     for outcome in (
@@ -161,7 +161,7 @@ def lived(rows: list[ChatMessage]) -> Failures:
 
 
 @given(batches)
-def test_what_is_rebuilt_equals_what_was_kept(
+def test_rebuilt_failures_equal_the_kept_ones(
     made: list[list[tuple[str, str, Outcome, str]]],
 ) -> None:
     """Law: rows and repeated calls survive in the transcript; only the total starts again."""

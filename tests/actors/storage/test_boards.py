@@ -86,7 +86,7 @@ async def stage(folder: Path | None = None) -> AsyncGenerator[Stage]:
     wanted=st.lists(st.none() | st.integers(1, 12), min_size=30, max_size=30),
 )
 @settings(max_examples=25, deadline=None)
-def test_of_many_who_claim_a_task_one_gets_it(
+def test_one_of_many_claims_of_a_task_succeeds(
     claimants: int, tasks: int, wanted: list[int | None]
 ) -> None:
     """No task has two owners; whoever wanted just any has one, as long as there were enough."""
@@ -134,7 +134,7 @@ async def test_a_claim_ends_with_its_run(status: RunStatus) -> None:
         assert (await on.claim("run_2", number)).agent == "agent of run_2"
 
 
-async def test_what_a_crash_cut_off_is_open_again_and_what_was_done_stays(tmp_path: Path) -> None:
+async def test_after_a_crash_claimed_tasks_are_open_and_done_ones_stay_done(tmp_path: Path) -> None:
     async with stage(tmp_path) as on:
         done, cut = await on.create("a"), await on.create("b")
         run_id = await on.begin("run_1")
@@ -165,7 +165,7 @@ async def test_a_task_waits_for_those_that_it_needs() -> None:
         assert len(await on.states()) == 2
 
 
-async def test_only_who_has_claimed_a_task_says_that_it_is_done() -> None:
+async def test_only_the_claiming_run_can_finish_a_task() -> None:
     async with stage() as on:
         mine, other = await on.begin("run_1"), await on.begin("run_2")
         number = await on.create("write")

@@ -101,7 +101,7 @@ class Model:
 
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
-def test_a_board_is_what_its_plain_model_is(steps: list[Step]) -> None:
+def test_a_board_equals_its_model(steps: list[Step]) -> None:
     """Law: after any steps both refuse the same, change the same, and show the same states."""
     trio.run(compare, steps)
 

@@ -32,7 +32,7 @@ def known_one(room: int = 100) -> ContextCache:
     return contexts
 
 
-def test_what_was_read_is_known_and_grows_with_what_is_stored() -> None:
+def test_a_read_context_is_cached_and_grows_with_stored_rows() -> None:
     contexts = known_one()
     with contexts.changing("s") as change:
         assert contexts.get("s") is None
@@ -40,14 +40,14 @@ def test_what_was_read_is_known_and_grows_with_what_is_stored() -> None:
     assert contexts.get("s") == SessionContext(rows=(ROW, ROW))
 
 
-def test_a_change_that_says_nothing_makes_the_session_unknown() -> None:
+def test_a_change_without_added_rows_evicts_the_session() -> None:
     contexts = known_one()
     with contexts.changing("s"):
         pass
     assert contexts.get("s") is None
 
 
-def test_what_was_read_beside_a_change_is_not_kept() -> None:
+def test_a_read_that_overlaps_a_change_is_not_cached() -> None:
     contexts = ContextCache()
     before = contexts.begin_read("s")
     with contexts.changing("s"):
@@ -80,7 +80,7 @@ OPERATIONS = ("run", "twice", "bad", "reset", "summary", "flushed", "delete", "f
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.sampled_from("st")), max_size=12))
-def test_a_loaded_context_is_what_the_disk_says(script: list[tuple[str, str]]) -> None:
+def test_a_loaded_context_equals_the_one_on_disk(script: list[tuple[str, str]]) -> None:
     """After every history of writes, loading gives what reading the rows would give."""
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ async def play(store: Store, operation: str, session: str, run: str) -> None:
             pass
 
 
-def test_what_is_surveyed_goes_on_with_what_is_stored_and_goes_with_it() -> None:
+def test_a_scan_is_extended_and_evicted_with_its_rows() -> None:
     contexts = known_one()
     assert contexts.scan("s") == EMPTY_SCAN.extended_to((ROW,))
     with contexts.changing("s") as change:

@@ -56,7 +56,7 @@ async def test_one_that_fails_in_a_crowd_fails_alone(tmp_path: Path) -> None:
     assert sorted(refused) == [f"{index:02}" for index in range(10)]
 
 
-async def test_what_was_answered_is_there_after_a_restart_of_the_host(tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_a_restart_of_the_host(tmp_path: Path) -> None:
     for text in ("first", "second"):
         with Location.directory(tmp_path) as location:
             async with open_database(location) as database:
@@ -67,7 +67,7 @@ async def test_what_was_answered_is_there_after_a_restart_of_the_host(tmp_path: 
     assert not (tmp_path / "motet.db-wal").exists()
 
 
-async def test_a_full_disk_is_said_and_the_writer_goes_on(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_the_writer_survives(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         async with open_database(location) as database:
             await database.execute("PRAGMA max_page_count = 60")

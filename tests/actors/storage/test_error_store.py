@@ -162,7 +162,7 @@ async def test_a_locked_database_is_retried_once(failures: int, works: bool) -> 
                     await store.ask(failure())
 
 
-async def test_other_failures_are_the_askers_and_the_store_goes_on() -> None:
+async def test_other_failures_go_to_the_asker_and_the_store_survives() -> None:
     def full_once(n: int) -> None:
         if n == 0:
             raise DiskFull("no room")

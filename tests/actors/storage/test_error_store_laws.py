@@ -73,7 +73,7 @@ FILTERS = st.builds(
 
 @given(ERRORS, st.lists(FILTERS, min_size=1, max_size=6))
 @settings(max_examples=60)
-def test_a_list_is_what_a_filter_in_python_finds(
+def test_a_list_equals_a_filter_in_python(
     errors: list[tuple[str, str, str, float]], filters: list[ListErrors]
 ) -> None:
     """Law: list(filter) equals the filter over all that was stored, in the same order."""
@@ -105,7 +105,7 @@ TEXTS = st.lists(
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from([ValueError, OSError, KeyError]))
 @settings(max_examples=60)
-def test_what_an_exception_says_comes_back_as_it_is_but_for_secrets(
+def test_an_exception_is_read_back_unchanged_except_for_secrets(
     texts: list[str], kind: Callable[[str], Exception]
 ) -> None:
     """Law: get(store(error)) == redact(raw(error)), whatever characters the error is made of."""
@@ -142,7 +142,7 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
     assert threads.isdisjoint({threading.get_ident()})
 
 
-def test_only_what_takes_long_counts_as_large() -> None:
+def test_only_values_that_take_long_count_as_large() -> None:
     assert not is_large({"message": "x" * 10_000, "n": [1, 2.0, None, True]})
     assert is_large({"message": "x" * LARGE})
     assert is_large({"x" * LARGE: 1})
@@ -215,7 +215,7 @@ async def test_one_error_that_cannot_be_stored_costs_no_other_of_its_group(
     assert max(choosy.sizes) > 1, "they were written together"
 
 
-async def test_a_stop_writes_what_was_begun() -> None:
+async def test_a_stop_finishes_begun_writes() -> None:
     """Its asker may have left: then nobody else would know of the error."""
     with Location.memory() as location:
         async with open_store(location) as opened:

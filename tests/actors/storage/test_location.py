@@ -20,7 +20,7 @@ def test_a_missing_directory_is_made_for_the_owner_only(tmp_path: Path) -> None:
         assert location.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_host_is_refused_and_told_who_has_the_directory(tmp_path: Path) -> None:
+def test_a_second_host_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with Location.directory(tmp_path), pytest.raises(StateInUse) as refused:
         Location.directory(tmp_path)
     assert (refused.value.directory, refused.value.pid) == (tmp_path, os.getpid())

@@ -18,7 +18,7 @@ FOREVER = """
 WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"""
 
 
-async def test_a_reader_sees_what_was_answered_and_not_what_is_open(tmp_path: Path) -> None:
+async def test_a_reader_sees_answered_transactions_and_no_open_one(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         async with open_database(location) as database:
             await database.ref.ask(note("answered"))
@@ -90,7 +90,7 @@ async def test_closing_ends_the_running_queries_and_refuses_new_ones(tmp_path: P
     assert len(closed) == 3
 
 
-async def test_readers_in_memory_wait_for_nobody() -> None:
+async def test_readers_in_memory_do_not_wait() -> None:
     with Location.memory() as location:
         async with open_database(location) as database:
             async with trio.open_nursery() as nursery:
@@ -100,7 +100,7 @@ async def test_readers_in_memory_wait_for_nobody() -> None:
             assert len(await database.notes()) == 20
 
 
-async def test_a_point_read_sees_what_was_answered_and_refuses_when_closed() -> None:
+async def test_a_point_read_sees_answered_transactions_and_fails_when_closed() -> None:
     with Location.memory() as location:
         async with open_database(location) as database:
             await database.ref.ask(note("one"))

@@ -222,7 +222,7 @@ def test_any_two_hosts_one_after_the_other_keep_every_input(tmp_path: Path) -> N
         assert trio.run(second) == sorted(acknowledged)
 
 
-async def test_an_end_that_was_stored_is_told_until_the_journal_has_it(tmp_path: Path) -> None:
+async def test_a_stored_end_is_listed_until_it_is_in_the_event_journal(tmp_path: Path) -> None:
     end = RunCompleted(Usage(1, 2))
     with Location.directory(tmp_path) as location:
         async with open_store(location) as store:
@@ -239,7 +239,7 @@ async def test_an_end_that_was_stored_is_told_until_the_journal_has_it(tmp_path:
             assert await store.ref.ask(RecoverRuns()) == ()
 
 
-async def test_a_run_that_was_interrupted_is_told_of_once(tmp_path: Path) -> None:
+async def test_an_interrupted_run_is_reported_once(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         async with open_store(location) as store:
             await store.accept("r1")

@@ -32,7 +32,7 @@ def location(tmp_path: Path) -> Iterator[Location]:
         yield location
 
 
-async def test_what_was_stored_is_read_back_also_compressed_and_binary(location: Location) -> None:
+async def test_stored_results_are_read_back_also_compressed_and_binary(location: Location) -> None:
     contents = [b"", b"text \0 \xc3\xa9", noise(70_000), b"abc" * 500_000, noise(2_000_000)]
     async with open_results(location) as opened:
         infos = [await opened.put(content) for content in contents]
@@ -69,7 +69,7 @@ async def test_results_survive_a_restart_with_their_order_pins_and_lives(
         assert await opened.store.ask(ReadResult(b.id, "s")), "its life was prolonged"
 
 
-async def test_room_is_made_on_disk_too_and_never_by_what_is_pinned(location: Location) -> None:
+async def test_eviction_also_frees_the_disk_and_spares_pinned_results(location: Location) -> None:
     async with open_results(location, max_bytes=900) as opened:
         ids = [(await opened.put("x" * 300, pinned=n == 0)).id for n in range(3)]
         last = await opened.put("y" * 300)

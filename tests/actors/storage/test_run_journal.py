@@ -24,7 +24,7 @@ class Disk:
         self.written.append(tuple(statement.sql for statement in statements))
 
 
-async def test_what_comes_together_is_one_transaction(
+async def test_statements_that_come_together_share_a_transaction(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
@@ -40,7 +40,7 @@ async def test_what_comes_together_is_one_transaction(
     nursery.cancel_scope.cancel()
 
 
-async def test_what_a_run_took_along_is_not_written_again(
+async def test_statements_written_with_an_intent_are_not_written_again(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
@@ -100,7 +100,7 @@ async def test_more_than_the_limit_wait_for_room(
     nursery.cancel_scope.cancel()
 
 
-async def test_all_who_wait_for_room_get_it(
+async def test_all_runs_that_wait_for_room_get_it(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk, journal = Disk(), RunJournal()
@@ -115,7 +115,7 @@ async def test_all_who_wait_for_room_get_it(
     nursery.cancel_scope.cancel()
 
 
-async def test_what_waits_is_written_by_the_next_writer_and_nobody_waits_for_none(
+async def test_the_next_writer_writes_waiting_statements_and_no_run_waits_without_one(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk, journal = Disk(), RunJournal()
@@ -133,7 +133,7 @@ async def test_what_waits_is_written_by_the_next_writer_and_nobody_waits_for_non
     nursery.cancel_scope.cancel()
 
 
-async def test_who_waits_for_room_is_let_go_when_the_writer_ends(
+async def test_a_run_that_waits_for_room_is_released_when_the_writer_ends(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk, journal = Disk(lambda _: True), RunJournal()

@@ -30,7 +30,7 @@ def mentions(state: Path, text: str) -> set[str]:
         }
 
 
-async def test_what_a_session_stored_is_gone_and_others_stay(tmp_path: Path) -> None:
+async def test_a_deleted_session_leaves_no_row_and_others_stay(tmp_path: Path) -> None:
     agent = Agent("helper", model="demo", tools=["group:fs"], memory=True)
 
     @agent.tool
@@ -55,7 +55,7 @@ async def test_what_a_session_stored_is_gone_and_others_stay(tmp_path: Path) -> 
     assert mentions(tmp_path / "st", "run_") <= KEPT
 
 
-async def test_what_its_sub_agents_stored_goes_with_it(tmp_path: Path) -> None:
+async def test_sessions_of_sub_agents_are_deleted_as_well(tmp_path: Path) -> None:
     inner = Agent("inner", model=Scripted(say("oleander"), name="inner"))
     middle_model = Scripted(call(("inner", {"task": "x"})), say("oleander"), name="middle")
     middle = Agent("middle", model=middle_model, tools=[inner.as_tool()])

@@ -157,7 +157,7 @@ async def test_finishing_again_changes_nothing(tmp_path: Path) -> None:
         assert await store.transcript() == ROWS
 
 
-async def test_what_comes_after_the_end_of_a_run_is_not_kept(tmp_path: Path) -> None:
+async def test_steps_after_the_end_of_a_run_are_not_kept(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
         await store.complete("r1")
         await store.begin("r1")
@@ -304,7 +304,7 @@ async def test_runs_are_listed_newest_first_by_any_filter(tmp_path: Path) -> Non
         assert await listed(ListRuns(limit=1)) == ["r3"]
 
 
-async def test_nothing_is_known_of_what_does_not_exist(tmp_path: Path) -> None:
+async def test_unknown_sessions_and_runs_are_none_or_empty(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
         assert await store.ref.ask(GetRun("r")) is None
         assert await store.ref.ask(GetSession("s")) is None

@@ -30,7 +30,7 @@ async def test_a_token_is_shown_once_and_only_its_digest_is_on_disk(tmp_path: Pa
     assert made.token.removeprefix("mtt_").encode() not in stored
 
 
-async def test_a_token_outlives_its_host_and_a_revoked_one_is_found_by_nobody(
+async def test_a_token_outlives_its_host_and_a_revoked_one_is_not_found(
     tmp_path: Path,
 ) -> None:
     async with motet.open_host(tmp_path) as host:
@@ -56,7 +56,7 @@ async def test_a_token_ends_when_it_expires() -> None:
         assert book.find(digest(made.token), 4_000_000_000.0) is None
 
 
-async def test_whoever_watches_is_told_of_each_change() -> None:
+async def test_watchers_are_called_after_each_change() -> None:
     told: list[int] = []
     async with motet.open_host() as host:
         book = parts_of(host).stores.tokens
@@ -69,7 +69,7 @@ async def test_whoever_watches_is_told_of_each_change() -> None:
     assert told == [0, 1]
 
 
-async def test_what_cannot_be_a_token_is_refused() -> None:
+async def test_an_impossible_token_is_refused() -> None:
     async with motet.open_host() as host:
         with pytest.raises(InputValidation, match="user"):
             await host.new_token(" ")

@@ -90,7 +90,7 @@ async def test_an_operation_outside_of_runs_is_one_span_stored_and_exported(
     assert attributes(got.info, span)["error_id"] == "err_1"
 
 
-async def test_a_run_that_goes_on_is_seen_with_what_it_is_at(memory: Location) -> None:
+async def test_a_live_run_is_listed_with_its_open_spans(memory: Location) -> None:
     async with open_traces(memory) as opened:
         trace = begun(opened.tracer)
         span = trace.tool(call())
@@ -126,7 +126,7 @@ async def test_spans_written_before_a_cancellation_are_cancelled_too(memory: Loc
         assert len(opened.exported[0].spans) == 3, "also those of an earlier group"
 
 
-async def test_a_run_shows_what_the_runs_that_it_called_did(memory: Location) -> None:
+async def test_a_trace_includes_the_spans_of_called_runs(memory: Location) -> None:
     async with open_traces(memory) as opened:
         above = begun(opened.tracer, "run_1")
         with above.tool(call("c1")) as span, above.tool(call("c2")):
@@ -167,7 +167,7 @@ async def test_lists_are_newest_first_and_filtered(memory: Location) -> None:
         assert await ids(ListTraces(agent="helper", user="alice")) == ["run_2", "run_1", "run_0"]
 
 
-async def test_what_the_last_host_left_open_is_interrupted(memory: Location) -> None:
+async def test_open_traces_of_the_last_host_become_interrupted(memory: Location) -> None:
     async with open_traces(memory) as opened:
         trace = begun(opened.tracer)
         with trace.model("demo") as span:
@@ -195,7 +195,7 @@ async def test_what_the_last_host_left_open_is_interrupted(memory: Location) -> 
         assert {trace.info.run_id for trace in opened.exported} == {"run_1", "run_2"}
 
 
-async def test_what_is_stored_holds_no_secret(memory: Location) -> None:
+async def test_stored_traces_hold_no_secret(memory: Location) -> None:
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0k1L2"
     traces = tracer(verbose=True)
     async with open_traces(memory, traces) as opened:

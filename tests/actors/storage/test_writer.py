@@ -177,7 +177,9 @@ def test_an_expectation_that_fails_is_named_and_rolled_back(writer: Connection) 
         Statement(ADD, (2**70,)),
     ],
 )
-def test_what_sqlite_cannot_take_fails_alone(writer: Connection, statement: Statement) -> None:
+def test_a_bad_parameter_fails_only_its_own_transaction(
+    writer: Connection, statement: Statement
+) -> None:
     bad, good = commit_group(writer, [(statement,), add("a")], "here")
     assert isinstance(bad, StorageError)
     assert "here" in str(bad)
@@ -279,7 +281,7 @@ async def ask(nursery: trio.Nursery, group: GroupCommit[str, str], *items: str) 
     return askers
 
 
-async def test_those_who_come_during_a_commit_share_the_next_one() -> None:
+async def test_submitters_during_a_commit_share_the_next_one() -> None:
     disk = Disk()
     group = GroupCommit(disk.commit)
     async with trio.open_nursery() as nursery:
@@ -335,7 +337,7 @@ async def test_the_chosen_leader_leads_although_it_is_cancelled_at_that_moment()
     assert (askers[1].outcome == "B") == ("b" in disk.stored)
 
 
-async def test_a_commit_that_breaks_off_leaves_nobody_waiting() -> None:
+async def test_a_broken_commit_leaves_no_submitter_waiting() -> None:
     disk = Disk()
     group = GroupCommit(disk.commit)
     async with trio.open_nursery() as nursery:

@@ -60,7 +60,7 @@ def test_places_of_cuts(roles: str, at: int | None) -> None:
     assert cut(rows_of(roles, 5)) == at
 
 
-def test_the_request_of_a_cut_turn_is_known_a_whole_turn_has_none() -> None:
+def test_a_divided_turn_has_a_request_and_a_whole_turn_has_none() -> None:
     rows = rows_of("uauctctctct")
     assert request_before(rows, 5) == rows[2]
     assert request_before(rows, 2) is None

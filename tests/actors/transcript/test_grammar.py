@@ -48,7 +48,7 @@ def test_each_break_of_the_grammar_is_named_with_its_row() -> None:
         assert any(problem in found for found in violations(rows)), problem
 
 
-def test_results_are_put_in_call_order_and_gaps_say_what_happened() -> None:
+def test_results_are_put_in_call_order_and_missing_ones_are_noted() -> None:
     asking = AssistantMessage("", (call(1), call(2), call(3)))
     rows: list[ChatMessage] = [UserMessage("a"), asking, result(3), result(1)]
 
@@ -130,7 +130,7 @@ def test_a_cut_transcript_tells_once_of_each_child(
 
 
 @given(CHILDREN, st.integers(0, 4))
-def test_what_the_model_was_shown_is_not_said_again(children: list[EndedChild], told: int) -> None:
+def test_a_reported_child_is_not_reported_again(children: list[EndedChild], told: int) -> None:
     """Law: untold and told are all of them, and a closed transcript names exactly the untold."""
     rows = transcript(children, told)
     late = unreported_children(rows, children)

@@ -93,14 +93,14 @@ def test_polling_is_never_a_loop_and_does_not_end_one() -> None:
     assert levels(loops, [pair("look"), pair("poll")] * 3)[-2] == "warning"
 
 
-def test_what_fell_out_of_the_window_is_forgotten() -> None:
+def test_calls_outside_the_window_are_forgotten() -> None:
     others = [pair("save", f'{{"n":{n}}}', str(n)) for n in range(28)]
     assert levels(LoopDetector(KINDS), [pair("look")] * 2 + others + [pair("look")]) == [None] * 31
     kept = [pair("look")] * 2 + others[:27] + [pair("look")]
     assert levels(LoopDetector(KINDS), kept)[-1] == "warning"
 
 
-def test_nobody_is_closed_unwarned() -> None:
+def test_no_run_is_closed_without_a_warning() -> None:
     loops = LoopDetector()
     first, second = loops.observe_batch([pair("look")] * 9), loops.observe_batch([pair("look")])
     assert first is not None
@@ -179,7 +179,7 @@ def recount(before: Sequence[Played]) -> set[tuple[str, Level]]:
 
 @given(played)
 @example([("look", '{"n":1}', "a")] * 40)
-def test_it_finds_what_a_recount_of_all_calls_finds(calls: list[Played]) -> None:
+def test_detection_equals_a_recount_of_all_calls(calls: list[Played]) -> None:
     """Law: after every call each detector says what counting from the beginning says."""
     loops = LoopDetector(KINDS)
     for place, (tool, arguments, text) in enumerate(calls):

@@ -94,7 +94,7 @@ def test_an_important_tail_gets_seven_tenths_of_the_room() -> None:
     assert "kept first 900 chars and last 2100 chars of 5012 chars" in short
 
 
-def test_the_providers_count_and_what_stands_around_the_rows_decide() -> None:
+def test_the_providers_count_and_the_overhead_decide() -> None:
     rows = with_results(9_000, 3_000)
     assert prune(rows, 100_000) == rows
     assert prune(rows, 100_000, calibration=Calibration(estimate(rows), 40_000)) != rows

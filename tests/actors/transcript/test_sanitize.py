@@ -81,7 +81,7 @@ def test_reasoning_that_talks_about_calls_and_code_does_not_swallow_the_answer()
         assert sanitize(f"<think>\n{inside}</think>\nThe answer.") == "The answer.", inside
 
 
-def test_what_taking_out_brings_together_is_taken_out_too() -> None:
+def test_artefacts_joined_by_a_removal_are_removed_too() -> None:
     assert sanitize("a <th<think>x</think>ink>b</think>c") == "a c"
     assert sanitize("<tool_<final>call>a b</tool_call>c") == "a bc"
 
@@ -98,7 +98,7 @@ def test_a_text_that_never_comes_to_an_end_leaves_its_code_only() -> None:
 
 
 @pytest.mark.parametrize("text", ["`<think>` opens it", "``a `<final>` b`` c", "`[Tool Call: x]`"])
-def test_code_spans_are_left_alone(text: str) -> None:
+def test_code_spans_are_unchanged(text: str) -> None:
     assert sanitize(f"A\n\n{text}\n\n{text}\n\n<final>B</final>") == f"A\n\n{text}\n\nB"
 
 
@@ -106,7 +106,7 @@ def test_a_lonely_backtick_protects_nothing() -> None:
     assert sanitize("It`s here <think>no</think>\nand `there`") == "It`s here \nand `there`"
 
 
-def test_a_fence_that_nothing_closes_goes_on_to_the_end() -> None:
+def test_an_unclosed_fence_reaches_to_the_end() -> None:
     text = "See:\n\n```xml\n<think>\n\n\n<think>"
     assert sanitize(text) == text
 
@@ -170,7 +170,7 @@ def test_pieces_are_the_text_however_it_comes(text: str, places: list[int]) -> N
 
 
 @given(SOUP)
-def test_what_is_masked_comes_back(text: str) -> None:
+def test_unmasking_restores_the_masked_text(text: str) -> None:
     """Law: unmasking is the inverse of masking."""
     assert unmasked(*masked(text)) == text
 

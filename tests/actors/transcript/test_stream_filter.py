@@ -66,7 +66,7 @@ def test_a_tag_in_code_is_shown_once_it_is_known_to_be_in_code(
 
 
 @given(SOUP, PLACES)
-def test_chunks_do_not_change_what_is_shown(text: str, places: list[int]) -> None:
+def test_chunks_make_no_difference_to_the_shown_text(text: str, places: list[int]) -> None:
     """Law: however an answer is cut, all that is shown together is the same."""
     assert "".join(streamed(cut_at(text, places))) == "".join(streamed([text]))
 
@@ -90,7 +90,7 @@ def test_reasoning_is_never_shown(parts: list[str], unterminated: bool, places: 
     st.lists(st.one_of(LINE, REASONING, st.sampled_from(["<final>", "</final>"])), max_size=8),
     PLACES,
 )
-def test_what_was_shown_is_what_is_stored(parts: list[str], places: list[int]) -> None:
+def test_the_shown_text_equals_the_stored_one(parts: list[str], places: list[int]) -> None:
     """Law: of an answer with no artefacts but these, the stream shows what the sanitizer leaves."""
     text = "".join(parts)
     assert "".join(streamed(cut_at(text, places))).strip() == sanitize(text)

@@ -20,7 +20,7 @@ answers = st.sampled_from(["", "short", "a summary of what was said, " * 3, "lon
 
 @given(histories(), windows, st.integers(0, 3), st.integers(0, 500))
 @settings(max_examples=80)
-def test_what_is_sent_is_valid_for_a_provider(
+def test_prepared_rows_are_valid_for_a_provider(
     rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
 ) -> None:
     """Law: of a valid transcript, limit, prune and repair make valid rows, and so again."""
@@ -147,7 +147,7 @@ def talk(*texts: str) -> tuple[ChatMessage, ...]:
     return tuple(row for text in texts for row in (UserMessage(text), AssistantMessage(f"{text}!")))
 
 
-def test_what_others_have_added_comes_before_the_running_turn() -> None:
+def test_rows_added_by_others_come_before_the_running_turn() -> None:
     view = ContextWindow(history=talk("a")).rebased(talk("a", "b"), "")
     assert view.visible(OWN) == (*talk("a", "b"), *OWN)
 
