@@ -27,12 +27,12 @@ from motet.actors.runs.lifecycle import (
     is_over,
     next_state,
 )
-from motet.actors.runs.queue_rules import Placement
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
+from motet.protocols.queueing import QueueMode
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
@@ -157,6 +157,46 @@ class Progress:
         else:
             what = _PHASES.get(self.doing, "what it has begun")
         return f"the clean-up of {what}, since it was stopped" if stopping else what
+
+
+# The place in the queue
+
+LONGEST = 5
+"""Pauses for which a burst is held at most, however fast its inputs come."""
+
+
+@attrs.define(eq=False)
+class Burst:
+    """Inputs of one sender that come close together: held until ``until``, answered as one."""
+
+    began: float
+    until: float
+
+    def grow(self, now: float, pause: float) -> None:
+        """One more has come."""
+        self.until = max(self.until, min(now + pause, self.began + LONGEST * pause))
+
+
+@attrs.define(eq=False)
+class Placement:
+    """Where an input stands in its session.
+
+    Attributes:
+        mode: what becomes of it if the session is at work.
+        steers: the id of the run that it is to enter; None: it is to be a run of its own.
+        only_enters: it never becomes a run: if it comes too late, its sender is told.
+        pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
+        placed: it is not held any more, and was looked at since.
+        joined: the runs of inputs that it answers too.
+    """
+
+    mode: QueueMode = "followup"
+    steers: str | None = None
+    only_enters: bool = False
+    pause: float = 0.0
+    burst: Burst | None = None
+    placed: bool = False
+    joined: tuple[str, ...] = ()
 
 
 # The run

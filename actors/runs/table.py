@@ -29,7 +29,7 @@ from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.runs.queue_rules import Way
+    from motet.actors.runs.queue import Way
 
 
 @attrs.frozen

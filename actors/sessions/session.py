@@ -15,7 +15,7 @@ from typing import TypeAlias
 import trio
 
 from motet.actors.runs.hooks import END_BUDGET
-from motet.actors.runs.queue_rules import wakes
+from motet.actors.runs.queue import wakes
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services

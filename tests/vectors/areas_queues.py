@@ -10,8 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.runs.queue import SessionQueue
-from motet.actors.runs.queue_rules import allowed
+from motet.actors.runs.queue import SessionQueue, allowed
 from motet.protocols.events import EventRecord, InputDropped
 from motet.protocols.queueing import Overflow, QueueConfig, QueueMode
 from motet.protocols.session_keys import Chat, is_group, session_key

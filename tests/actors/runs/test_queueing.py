@@ -9,18 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.runs.queue_rules import (
-    LONGEST,
-    Burst,
-    Placement,
-    allowed,
-    entered,
-    held_with,
-    next_batch,
-    place,
-    surplus,
-    wakes,
-)
+from motet.actors.runs.queue import allowed, entered, held_with, next_batch, place, surplus, wakes
+from motet.actors.runs.run import LONGEST, Burst, Placement
 from motet.protocols.queueing import MODES, Overflow, QueueConfig, QueueMode
 
 
