@@ -1,6 +1,6 @@
-"""The hooks of one run: what it asks them between its input and its end.
+"""The hooks of one run, from its input to its end.
 
-Everything here returns at once, without a checkpoint, where no hook stands. Raises
+Everything here returns at once, without a checkpoint, where no hook is registered. Raises
 ``Aborted`` (and ``InputValidation`` for a denied input), which end the run as failed.
 """
 
@@ -32,19 +32,19 @@ class RunHooks:
 
     @property
     def _base(self) -> tuple[str, str, str, Principal]:
-        """Of every event; the run's agent may be another one by now."""
+        """The first fields of every event; a hand-over changes the agent."""
         run = self._run
         return run.id, run.session, run.agent.name, run.input.principal
 
     @property
     def guard_input(self) -> bool:
-        """Whether anything is asked before the input becomes a row."""
+        """Whether a hook decides before the input becomes a row."""
         points = self._hooks.points
         return "before_input" in points or "session_start" in points
 
     @property
     def guard_answers(self) -> bool:
-        """Whether an answer may not be shown before it has been let pass."""
+        """Whether a hook must allow an answer before it is shown."""
         points = self._hooks.points
         if "after_model" not in points and "before_output" not in points:
             return False
@@ -52,7 +52,7 @@ class RunHooks:
 
     @property
     def watch_end(self) -> bool:
-        """Whether anybody is shown the end of a run."""
+        """Whether a hook watches the end of a run."""
         return "run_end" in self._hooks.points or "error" in self._hooks.points
 
     async def start(self, *, resumed: bool) -> None:
@@ -92,7 +92,7 @@ class RunHooks:
                 return response
 
     async def output(self, response: ModelResponse) -> ModelResponse | hooks.Continue:
-        """The last answer as it may be given, or what to tell the model so that it goes on."""
+        """The last answer as hooks allow it, or a text for the model so that it continues."""
         if "before_output" not in self._hooks.points:
             return response
         match await self._decided(hooks.BeforeOutput(*self._base, response.text, self._continued)):
@@ -115,16 +115,16 @@ class RunHooks:
         return not isinstance(verdict.decision, hooks.Deny)
 
     def compacted(self, rows: int, summary: str) -> None:
-        """Tell those who watch of the summary that stands for these rows now."""
+        """Notify the hooks of a summary of so many rows."""
         self._client.notify(hooks.AfterCompact(*self._base, rows, summary))
 
     async def end(self, status: RunStatus, output: str, detail: str, usage: Usage) -> None:
-        """Show the end to those who watch; at most :data:`END_BUDGET` seconds."""
+        """Show the end to the hooks; at most :data:`END_BUDGET` seconds."""
         with trio.move_on_after(END_BUDGET):
             await self._client.ask(hooks.RunEnd(*self._base, status, output, detail, usage))
 
     async def failed(self, kind: str, message: str, error_id: str | None) -> None:
-        """Show the failure to those who watch; at most :data:`END_BUDGET` seconds."""
+        """Show the failure to the hooks; at most :data:`END_BUDGET` seconds."""
         with trio.move_on_after(END_BUDGET):
             await self._client.ask(hooks.RunError(*self._base, kind, message, error_id))
 

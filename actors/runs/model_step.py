@@ -1,4 +1,4 @@
-"""Asks the model on behalf of one run, and keeps the conversation within the model's window.
+"""Model requests of one run, and the conversation kept within the model's window.
 
 :class:`ContextWindow` decides what a request holds, and is pure; this module does the I/O.
 """
@@ -41,8 +41,8 @@ class ModelStep:
     """The model of one run.
 
     Attributes:
-        view: what the run shows it of the conversation.
-        recalled: what the memory has found, for the system prompt.
+        view: the conversation as requests show it.
+        recalled: found in the memory, for the system prompt.
         prepared: the folder and the files of the agent and its user.
         output: of the run; it says what a request asks for.
         around: estimated tokens of the system prompt and the tools.
@@ -73,7 +73,7 @@ class ModelStep:
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
 
     def change_agent(self) -> None:
-        """The run's agent is another one: its model, its window, its prompt."""
+        """After a hand-over: use the model, the window and the prompt of the new agent."""
         agent, self._prompt = self._run.agent, None
         self.view = replace(
             self.view, window=agent.window, turns=agent.history, calibration=UNCALIBRATED
@@ -96,8 +96,8 @@ class ModelStep:
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
 
-        Raises ``Llm``, ``OverBudget`` when what is expected of it is not there to be spent, and
-        ``Aborted`` when a gate ends the run.
+        Raises ``Llm``, ``OverBudget`` when the budget has no room for the request, and ``Aborted``
+        when a gate ends the run.
         """
         request, sent = await self._fitting(decision)
         try:
@@ -144,14 +144,15 @@ class ModelStep:
         if asked is request:
             self.view = self.view.calibrated(sent, response.usage.input_tokens)
         if response.calls:
-            response = self._told_apart(response, decision.iteration)
+            response = self._with_unique_calls(response, decision.iteration)
         if unchecked := budget.warning():
             await self._services.events.warn(self._run, "limits", unchecked, grave=False)
         return response
 
-    def _told_apart(self, response: ModelResponse, iteration: int) -> ModelResponse:
-        """Its calls by the names of the tools that it means, with ids that the conversation has
-        not had; some servers count them anew.
+    def _with_unique_calls(self, response: ModelResponse, iteration: int) -> ModelResponse:
+        """The response with real names of tools, and ids of calls that are new to the conversation.
+
+        Models abbreviate names, and some servers count ids anew in each response.
         """
         calls = self._toolkit.policy.called(self._run.agent.name, response.calls)
         if calls is not response.calls:
@@ -169,14 +170,14 @@ class ModelStep:
 
     async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
         """Stream the answer out as it comes, as far as it may be; spend what it used."""
-        told = self._told()
+        shown = self._shown_parts()
         with self._trace.model(self.full_name, request, iteration=self._turn.budget.turns) as span:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
 
             def take(part: ModelEvent | Retrying) -> None:
                 span.part(part)
-                if isinstance(part, told):
+                if isinstance(part, shown):
                     self._publisher.part(part)
 
             provider = await self._services.models.provider(
@@ -188,10 +189,10 @@ class ModelStep:
         self._publisher.end()
         return response
 
-    def _told(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
-        """What people are told of an answer that is being made.
+    def _shown_parts(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
+        """The parts of an unfinished answer that people see.
 
-        Not what a gate may refuse, nor data that has to be checked.
+        Not the parts that a gate may refuse, nor data that has to be checked.
         """
         if self._hooks.guard_answers:
             return (Retrying,)
@@ -236,7 +237,7 @@ class ModelStep:
         return self._prompt.text
 
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
-        """The tools the model may call, and a line for each that is taken out for a while."""
+        """The tools the model may call, and a line for each that its breaker has taken out."""
         name = self._run.agent.name
         out = self._services.breakers.taken_out(name)
         toolkit = self._toolkit
@@ -251,7 +252,7 @@ class ModelStep:
         return tuple(spec for spec in specs if spec.name not in out), missing
 
     def _alone(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-        """Without the tools of one who may have children; the same object for the same tools."""
+        """Without the tools that start children; the same object for the same tools."""
         if self._own is None or self._own[0] is not specs:
             self._own = specs, tuple(spec for spec in specs if spec.name not in CHILD_TOOLS)
         return self._own[1]
@@ -270,7 +271,7 @@ class ModelStep:
         return True
 
     async def _summary(self, plan: Plan) -> ModelResponse | None:
-        """What the model makes of the rows; None when it fails, which costs a warning."""
+        """The model's summary of the rows; None, with a warning, when it fails."""
         why = f"no answer within {SUMMARY_DEADLINE:g} s"
         with trio.move_on_after(SUMMARY_DEADLINE):
             ask = self._services.models.asking(self.full_name, self._trace, "summary", self._turn)

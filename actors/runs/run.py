@@ -427,8 +427,9 @@ class Run:
 
     def drop(self, reason: str, *, by_user: bool = False) -> None:
         """It was taken out of its queue and will not be answered."""
-        self.cancel(reason, by_user=by_user)
-        self.move("drop")
+        if not is_over(self.state):  # as the end of the host may have made it meanwhile
+            self.cancel(reason, by_user=by_user)
+            self.move("drop")
 
     def free(self) -> None:
         """The input is to become a run of its own, and enters none."""

@@ -1,4 +1,4 @@
-"""Runs one turn: carries out what the turn decides, and ends it well whatever happens.
+"""One run: carries out the decisions of its turn, and ends it well whatever happens.
 
 Every await is under the run's scope, so a stop ends the model's stream, the tools and their
 processes, and waits for them (G1). The end runs shielded with a budget: the transcript is
@@ -169,19 +169,22 @@ class Runner:
         )
 
     async def _bounded(self) -> Finish:
-        """The turn under its scope, which a stop cancels, and the wall time if it has one."""
+        """Drive the turn under the run's scope, which a stop or the wall time cancels."""
         run = self.run
         with run.scope:
             if run.lineage.child_limit is None:
                 return await self._drive()
             async with run.lineage.child_limit:
                 return await self._drive()
-        if not run.stop_reason:  # nobody but the clock has cancelled it
+        if not run.stop_reason:  # only the wall time can have cancelled the scope
             return self.turn.limit("wall", self.publisher.partial, self._known())
         return self._stop()
 
     def _stop(self) -> Finish:
-        """End the turn at once, and say in its last row who or what has ended it."""
+        """End the turn at once: suspend it, leave it to the next host, or close its rows.
+
+        The last row says who or what has ended it.
+        """
         if self.suspension.is_due(self.tool_step):
             return Finish("waiting")
         if self.run.is_for_next_host and self.turn.state != "ended":
@@ -223,7 +226,7 @@ class Runner:
                     return decision
 
     async def _begin(self) -> Decision:
-        """The input becomes the first row; one that its gates do not let pass leaves none."""
+        """Take the input as the first row; an input that its gates refuse leaves none."""
         run = self.run
         guarded = self.hooks.guard_input
         # Before any await, so that a stop leaves no input without its row.
@@ -238,7 +241,7 @@ class Runner:
         return decision
 
     async def _tell_start(self, *, again: bool) -> None:
-        """``again``: after another host, or after it was suspended."""
+        """``again``: the run resumes, from an earlier host or from a suspension."""
         run = self.run
         if run.carried.start_published is False or not again:
             await self.publisher.emit(events.RunStarted(run.agent.name, self.model_step.full_name))
@@ -246,7 +249,7 @@ class Runner:
             await self.publisher.emit(events.RunResumed(self.publisher.messages))
 
     async def _admit(self) -> Decision:
-        """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
+        """Ask the gates of the input. After a crash meanwhile no model may see the input."""
         run = self.run
         await self._journal_withheld()
         await self._load()
@@ -262,12 +265,12 @@ class Runner:
         return await self._take(await self.model_step.output.passed(admitted))
 
     async def _prepare(self) -> None:
-        """The folder of the tools, and what the prompt tells of the agent's files."""
+        """Prepare the folder of the tools and the agent's files for the prompt."""
         run = self.run
         prepared = await self.services.toolkits.current.workspaces.prepare(
             run.agent.name, run.agent.profile, user=run.input.principal.user, session=run.session
         )
-        if run.workspace is not None:  # a child in the folder that it has in common with its caller
+        if run.workspace is not None:  # a child that shares its caller's folder
             prepared = attrs.evolve(prepared, folder=run.workspace)
         self.model_step.prepared, run.workspace = prepared, prepared.folder
         for problem in prepared.problems:
@@ -286,7 +289,7 @@ class Runner:
             await self.services.events.warn(self.run, "transcript", message)
 
     async def _load(self) -> None:
-        """The conversation so far: what is stored, and what earlier runs could not store."""
+        """Load the conversation: the stored rows, and those that earlier runs could not store."""
         self._runs_seen = self.queue.ended
         async with self.queue.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
@@ -300,9 +303,9 @@ class Runner:
         return tuple(row for end in self.queue.unsaved for row in end.rows)
 
     async def _failures(self) -> Failures | None:
-        """What the session's transcript counts against this run, with what its own rows do.
+        """The failed calls of the session and of this run.
 
-        What nobody has answered yet counts, also when its rows have a summary by now.
+        An unanswered escalation counts, also when a summary stands for its rows.
         """
         view, needs_review = self.model_step.view, False
         rows, summary = view.history, view.summary
@@ -321,7 +324,7 @@ class Runner:
         """Ask the model, then the gates of its answer."""
         await self.publisher.emit(events.Activity("waiting_model", decision.iteration))
         if self.queue.ended != self._runs_seen:
-            await self._load()  # what a run beside this one has said comes before this turn
+            await self._load()  # rows of a run that has just ended come before this turn
         try:
             response = await self.model_step.answer(decision)
         except OverBudget as over:
@@ -346,7 +349,7 @@ class Runner:
         return await self._take(await self.model_step.output.passed(passed))
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
-        """Go on with an answer; one that was cut off is said when it is whole."""
+        """Give the turn an answer; one that was cut off is published when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
         self.inbox.texts.offer()
         decision = self.turn.answered(response, whole=whole)
@@ -358,7 +361,7 @@ class Runner:
         return await self._entered(decision)
 
     async def _observe(self, results: list[CallResult]) -> Decision:
-        """Go on with the results of calls, and with what has come in meanwhile."""
+        """Give the turn the results of calls, and the messages that arrived meanwhile."""
         self.inbox.children.take()
         self.inbox.texts.offer()
         decision = self.turn.observed(results, wall_time())
@@ -366,7 +369,7 @@ class Runner:
         return await self._entered(decision)
 
     async def _entered(self, decision: Decision) -> Decision:
-        """Journal a row of what came in, and the answer before it; both have entered just now."""
+        """Journal the row of messages that have just entered, and the answer before it."""
         rows = self.turn.rows
         last = rows[-1] if isinstance(decision, CallModel) else None
         if isinstance(last, UserMessage) and last.note == "injected":
@@ -377,7 +380,7 @@ class Runner:
         return decision
 
     async def _change_agent(self, agent: AnyAgent) -> None:
-        """Go on as ``agent``: its model, instructions and tools, and the conversation as it is."""
+        """Hand over to ``agent``: its model, instructions and tools, the same conversation."""
         run, before = self.run, self.run.agent.name
         run.lineage.ancestors = tuple(
             dict.fromkeys(run.subjects)
@@ -398,7 +401,7 @@ class Runner:
         )
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
-        """The answer was not the last: journal and tell what the model is given."""
+        """A hook has the model continue: journal and publish the hook's text."""
         decision = self.turn.continued(response, text)
         await self.publisher.say("assistant", self.run.agent.name, response.text)
         if isinstance(decision, CallModel):
@@ -412,7 +415,7 @@ class Runner:
         return ToolStep(self.run, self.services, decision.calls, step, capture, left)
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
-        """Its results; the batch stays when some of them are for later."""
+        """Run the calls. The tool step stays when some calls are suspended."""
         await self.publisher.emit(events.Activity("tool", self.turn.iteration))
         intent = self.turn.rows[-1]
         assert isinstance(intent, AssistantMessage)
@@ -432,7 +435,7 @@ class Runner:
         return self.turn.fail(redact_text(str(error)), self.publisher.partial, self._known())
 
     async def _broken(self, error: Exception) -> Finish:
-        """A bug: the whole of it goes to the log and the error channel, its id to the user."""
+        """A bug: log and store the whole error, and give its id to the user."""
         run = self.run
         self.services.events.log.error("internal error in a run", run=run.id, exc_info=error)
         error_id: str | None = None

@@ -37,11 +37,11 @@ class Stop:
     """The runs and inputs that a stop was about.
 
     Attributes:
-        runs: they end now, and may still have to clean up.
-        already: the same of runs that somebody else had asked to end before.
-        dropped: inputs taken out of their queue; they will never start, or, if the last host had
-            begun them, not go on.
-        unheard: ids of the runs of inputs that were not registered yet; they will never start.
+        runs: they were asked to end by this stop, and may still clean up.
+        already: they had been asked to end before.
+        dropped: inputs taken out of their queue; they never start, or, if the last host had begun
+            them, never resume.
+        unheard: ids of the runs of inputs that were not registered yet; they never start.
     """
 
     runs: Sequence[Run] = ()
@@ -118,7 +118,7 @@ class RunTable:
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
         self.rules = rules
         self.runs: dict[str, Run] = {}
-        self.queues = OrderedDict[str, SessionQueue]()  # the one first that was used least lately
+        self.queues = OrderedDict[str, SessionQueue]()  # least recently used first
         self.suspended: dict[str, dict[str, SuspendedRun]] = {}
         self.held: set[str] = set()
         self.draining = trio.Event()
@@ -170,8 +170,8 @@ class RunTable:
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored.
 
-        Raises ``QueueFull``, ``SessionBusy`` when it is not to wait, and ``ShuttingDown`` when the
-        host is draining, unless it is a part of what goes on.
+        Raises ``QueueFull``, ``SessionBusy`` for an input that must not wait, and ``ShuttingDown``
+        while the host drains, unless it is a part of another run or of a round.
         """
         if self.draining.is_set() and not run.is_part:
             raise ShuttingDown("the host is shutting down: try again when it is back")
@@ -200,7 +200,7 @@ class RunTable:
     def enqueue(self, run: Run) -> Way:
         """Queue a run whose input is on disk, or let it enter a run, as its mode says.
 
-        One that a stop has overtaken on its way is dropped.
+        If a stop came before the input was on disk, the input is dropped.
         """
         queue = self.queue(run.session)
         queue.arriving -= 1
@@ -232,7 +232,7 @@ class RunTable:
                 self._nudge(run)
 
     def _most(self, queue: SessionQueue) -> int:
-        """Runs that may go on at once; one that is suspended has its place."""
+        """How many runs of a session may run at once."""
         return queue.limit(self.rules, len(self.suspended.get(queue.session, ())))
 
     def _nudge(self, run: Run) -> None:
@@ -242,9 +242,9 @@ class RunTable:
             steered.lineage.children.nudge()
 
     def start_next(self, queue: SessionQueue) -> Run | None:
-        """The next queued run, now at work; None when none waits, or enough are at work.
+        """Start the next queued run; None when none waits, or enough are running.
 
-        Inputs that it answers too have ended, as far as this table knows.
+        Inputs that are answered with it end here; the session's actor stores that.
         """
         if not queue.inputs or queue.session in self.held:
             return None
@@ -280,7 +280,7 @@ class RunTable:
         return [one for ours in self.suspended.values() for one in ours.values()]
 
     def resume(self, run: Run) -> None:
-        """Take a suspended run up again: from here on a stop finds it as a live one."""
+        """Make a suspended run live: from here on a stop finds it among the others."""
         del self.suspended[run.session][run.id]
         if not self.suspended[run.session]:
             del self.suspended[run.session]

@@ -1,6 +1,6 @@
-"""Tells of runs that make no progress, and what they wait on. The Trio side of ``progress``.
+"""Announces runs that make no progress, and what they wait on.
 
-Invariant: it ends nothing and waits for nothing but time; a run that it tells of is not delayed.
+Invariant: it ends nothing and waits for nothing but time; a run is not delayed by it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Announce: TypeAlias = Callable[[Run, AnyEvent], Awaitable[None]]
 """Publishes an event of a run."""
 
 CHECKS = 10
-"""Looks in the time after which a run is stalled."""
+"""Checks in the time after which a run is stalled."""
 SOONEST, LATEST = 0.5, 30.0
 
 
 def hear(table: RunTable, run_id: str, event: AnyEvent) -> None:
-    """An event of a run is a sign of it, and of those who wait for it."""
+    """Note an event as progress of its run, and of the runs that wait for it."""
     run = table.runs.get(run_id)
     if run is None or isinstance(event, RunStalled):
         return
