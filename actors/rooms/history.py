@@ -185,19 +185,22 @@ class RoomHistory:
 
     async def republish(self) -> None:
         """Publish what a killed host has stored and not published any more."""
-        floor, unanswered = self.state.floor, self.unanswered()
-        known = tuple(self.messages)  # messages that come meanwhile are published by their writer
-        try:
-            published, is_idle = await self._publisher.last_published()
-        except StorageError as error:
-            _log.error("what was told cannot be read", room=self._settings.name, error=str(error))
-            return
-        last = self.state.heard if published is None else published
-        missing = [one for one in known if one.seq > last]
-        for one in missing:
-            await self._publish(one)
-        if floor.round and not (floor.going or unanswered) and (missing or not is_idle):
-            await self._publisher.publish(RoomIdle(floor.reason))
+        # While this holds the lock nobody posts: the message would make the end of the last round
+        # look unpublished, and that would follow the message as if it were the end of the next.
+        async with self._writing:
+            floor, unanswered = self.state.floor, self.unanswered()
+            try:
+                published, is_idle = await self._publisher.last_published()
+            except StorageError as error:
+                name = self._settings.name
+                _log.error("what was told cannot be read", room=name, error=str(error))
+                return
+            last = self.state.heard if published is None else published
+            missing = [one for one in self.messages if one.seq > last]
+            for one in missing:
+                await self._publish(one)
+            if floor.round and not (floor.going or unanswered) and (missing or not is_idle):
+                await self._publisher.publish(RoomIdle(floor.reason))
 
     async def warn(self, message: str) -> None:
         await self._publisher.publish(Warned("room", message))
