@@ -19,7 +19,7 @@ from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs.recall import recall
-from motet.actors.runs.run import Input, PendingInput, Run
+from motet.actors.runs.run import Input, PendingInput, Placement, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
@@ -85,6 +85,7 @@ class Intake:
         sender: str = "",
         method: str = "chat.send",
         extra: str = "",
+        placement: Placement | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
@@ -109,7 +110,7 @@ class Intake:
                 limits = replace(limits, turns=max_turns)
             said = Input(run_id, key_of_session, principal, safe, deps, key, sender, method, extra)
             toolkit = toolkit or self._services.toolkits.current
-            run = Run(said, agent, limits, toolkit, arrival)
+            run = Run(said, agent, limits, toolkit, arrival, placement=placement or Placement())
             self._screen(run, where)
             return run
         except BaseException:
@@ -151,7 +152,7 @@ class Intake:
         It has the principal and the deps of that run, in case it becomes a run of its own.
         """
         steers = target.id if mode == "steer" else None
-        run = await self.new_run(
+        return await self.new_run(
             target.agent,
             text,
             target.session,
@@ -162,9 +163,8 @@ class Intake:
             where="injected" if steers else "message",
             toolkit=target.toolkit,
             arrival=arrival,
+            placement=Placement(mode, steers),
         )
-        run.placement.steers, run.placement.mode = steers, mode
-        return run
 
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""

@@ -16,7 +16,7 @@ import trio
 
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
-from motet.actors.runs.run import Input, Run
+from motet.actors.runs.run import Carried, Input, Placement, Run
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
@@ -36,6 +36,7 @@ from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantined
+from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.recovery import InputOptions, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
@@ -172,26 +173,26 @@ class Recovery:
     def _run(self, left: UnfinishedRun, given: InputOptions) -> Run:
         info = left.info
         agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
-        who = Principal(info.user, given.role)
-        run = Run(
+        who, limits = Principal(info.user, given.role), given.limits or agent.limits
+        begun = has_begun(left)
+        return Run(
             Input(info.run_id, info.session, who, info.text, sender=given.sender),
             agent,
-            given.limits or agent.limits,
+            limits,
+            placement=Placement() if begun else Placement(given.mode, given.steers),
+            carried=Carried(
+                durable=True,
+                resumption=self._resumption(left, given, limits)[1] if begun else None,
+                start_published=has_started(left),
+                has_approval=begun,
+            ),
         )
-        run.carried.durable = True
-        run.carried.start_published = has_started(left)
-        if has_begun(left):
-            run.carried.has_approval = True
-            run.carried.resumption = self._resumption(left, given, run)[1]
-        else:
-            run.placement.mode, run.placement.steers = given.mode, given.steers
-        return run
 
     def _resumption(
-        self, left: UnfinishedRun, given: InputOptions, run: Run
+        self, left: UnfinishedRun, given: InputOptions, limits: Limits
     ) -> tuple[tuple[ChatMessage, ...], Resumption]:
-        journal = rows_of(left, run.limits)
-        return journal, resumption(left, given, journal, run.limits)
+        journal = rows_of(left, limits)
+        return journal, resumption(left, given, journal, limits)
 
     async def interrupt_unfit(self) -> tuple[RunInfo, ...]:
         """Interrupt the runs that cannot be repeated, as far as their agents are known already."""
@@ -286,7 +287,7 @@ class Recovery:
         """The id and rows of a begun run, whose state is made anew with its real agent."""
         if one.run.carried.resumption is None:
             return one.run.id, ()
-        journal, one.run.carried.resumption = self._resumption(one.left, one.given, one.run)
+        journal, one.run.carried.resumption = self._resumption(one.left, one.given, one.run.limits)
         return one.run.id, journal
 
     async def _count_tries(self, statements: list[Statement]) -> None:
