@@ -31,7 +31,7 @@ from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import RoomParts, Rooms, RoomTable
+from motet.actors.rooms.opening import Open, RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunEvents
@@ -235,20 +235,8 @@ async def start_actors(
         system, stores, readers, generations, table, hooks, workspace, stand_ins
     )
     services, resolver, suspended_runs = workers.services, workers.resolver, workers.suspended_runs
-    session_actors, stalled = SessionActors(), config.watchdog.stalled
-    router = await system.start(lambda: Router(services, session_actors, stalled), name="router")
-    room_table = RoomTable()
-    rooms = await system.start(lambda: Rooms(room_table), name="rooms")
-    intake = Intake(
-        table,
-        stores.sessions,
-        router,
-        lambda: generations.registry,
-        resolver,
-        services,
-        session_actors,
-    )
-    workers.children.connect(intake)
+    sessions = await start_sessions(system, stores, generations, table, workers)
+    session_actors, intake = sessions.actors, sessions.intake
     recovery = Recovery(
         config.recovery,
         readers,
@@ -263,8 +251,8 @@ async def start_actors(
     await system.start(lambda: Recoverer(recovery), name="recovery")
     await start_resumer(system, suspended_runs, session_actors)
     room_parts = RoomParts(
-        table=room_table,
-        actor=rooms,
+        table=sessions.room_table,
+        actor=sessions.rooms,
         store=stores.rooms,
         sessions=stores.sessions,
         journal=workers.journal,
@@ -288,12 +276,12 @@ async def start_actors(
         hooks=hooks.hooks,
         gate=workers.gate,
         services=services,
-        router=router,
+        router=sessions.router,
         session_actors=session_actors,
         resolver=resolver,
         journal=workers.journal,
         intake=intake,
-        room_table=room_table,
+        room_table=sessions.room_table,
         rooms=RoomApi(room_parts),
         suspended_runs=suspended_runs,
         recovery=recovery,
@@ -303,7 +291,7 @@ async def start_actors(
         inputs=Inputs(
             intake, access, table, stores.sessions, services, lambda: generations.registry
         ),
-        stops=Stops(table, room_table, suspended_runs, intake, resumable=resumable),
+        stops=Stops(table, sessions.room_table, suspended_runs, intake, resumable=resumable),
         answers=Answers(suspended_runs, access, intake, table, stores.sessions, services.events),
         interrupted=interrupted,
         add=room_parts.add,
@@ -396,6 +384,38 @@ async def start_workers(
         suspended_runs=suspended_runs,
     )
     return Workers(children, gate, resolver, journal, suspended_runs, services)
+
+
+@attrs.frozen
+class Sessions:
+    """The actors that own sessions and rooms, started after the workers."""
+
+    actors: SessionActors
+    router: ActorRef[RouterMessage]
+    intake: Intake
+    room_table: RoomTable
+    rooms: ActorRef[Open]
+
+
+async def start_sessions(
+    system: System, stores: Stores, generations: Generations, table: RunTable, workers: Workers
+) -> Sessions:
+    """Start the router of sessions and the parent of rooms; nothing is resumed yet."""
+    services, actors, room_table = workers.services, SessionActors(), RoomTable()
+    stalled = generations.config.watchdog.stalled
+    router = await system.start(lambda: Router(services, actors, stalled), name="router")
+    rooms = await system.start(lambda: Rooms(room_table), name="rooms")
+    intake = Intake(
+        table,
+        stores.sessions,
+        router,
+        lambda: generations.registry,
+        workers.resolver,
+        services,
+        actors,
+    )
+    workers.children.connect(intake)
+    return Sessions(actors, router, intake, room_table, rooms)
 
 
 def _add_agent(
