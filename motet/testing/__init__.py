@@ -25,19 +25,25 @@ if TYPE_CHECKING:
     from motet.testing.disk import SimulatedDisk
     from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws
     from motet.testing.fuzz_model import Drawn, FuzzModel
-    from motet.testing.history import History
+    from motet.testing.history import History, Ledger
     from motet.testing.host import SimulatedHost, simulated_host
-    from motet.testing.invariants.snapshot import Snapshot
-    from motet.testing.invariants.violation import Violation
-    from motet.testing.ledger import Effect, Ledger
+    from motet.testing.invariants.snapshot import Effect, Snapshot, Violation
     from motet.testing.models import FunctionModel, TestModel
-    from motet.testing.playing import script_source
-    from motet.testing.power import Power, power_cut
     from motet.testing.processes import FakeProgram, UndeclaredProgram, answers
     from motet.testing.reached import NeverReached, assert_reached, sometimes
-    from motet.testing.recorded import replay_run
-    from motet.testing.scripted import ScriptedModel
-    from motet.testing.steps import Answer, Failure, Step, call, cut, fail, raw_call, say, slow
+    from motet.testing.scripted import (
+        Answer,
+        Failure,
+        ScriptedModel,
+        Step,
+        call,
+        cut,
+        fail,
+        raw_call,
+        say,
+        script_source,
+        slow,
+    )
     from motet.testing.stories.acts import (
         Approve,
         Crash,
@@ -51,18 +57,25 @@ if TYPE_CHECKING:
         Stop,
         Wait,
     )
-    from motet.testing.stories.cases import Case, load_case, replay_case, run_twice, save_case
-    from motet.testing.stories.odds import Faults
+    from motet.testing.stories.cases import (
+        Case,
+        load_case,
+        replay_case,
+        replay_run,
+        run_twice,
+        save_case,
+    )
     from motet.testing.stories.program import BoundProgram, InvariantBroken, Mishap, Program
     from motet.testing.stories.strategy import programs
+    from motet.testing.stories.target import Faults
     from motet.testing.sweeps import HostFault, SweepReport, sweep
+    from motet.testing.world import Power, power_cut
 
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
     "motet.testing.checking": ("check", "check_memory", "snapshot"),
-    "motet.testing.invariants.snapshot": ("Snapshot",),
-    "motet.testing.invariants.violation": ("Violation",),
+    "motet.testing.invariants.snapshot": ("Effect", "Snapshot", "Violation"),
     "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
     "motet.testing.stories.acts": (
         "Approve",
@@ -77,28 +90,30 @@ _HOMES = {
         "Stop",
         "Wait",
     ),
-    "motet.testing.stories.cases": ("Case", "load_case", "replay_case", "run_twice", "save_case"),
-    "motet.testing.stories.odds": ("Faults",),
+    "motet.testing.stories.cases": (
+        "Case",
+        "load_case",
+        "replay_case",
+        "replay_run",
+        "run_twice",
+        "save_case",
+    ),
     "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Mishap", "Program"),
     "motet.testing.stories.strategy": ("programs",),
+    "motet.testing.stories.target": ("Faults",),
     "motet.actors.models.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
     "motet.runtime.testing.guards": ("NotSimulated",),
     "motet.runtime.testing.policies": ("DelayBounded", "Pct", "Uniform"),
     "motet.runtime.testing.simulation": ("Stuck",),
-    "motet.testing.history": ("History",),
+    "motet.testing.history": ("History", "Ledger"),
     "motet.testing.host": ("SimulatedHost", "simulated_host"),
     "motet.testing.fuzz_model": ("Drawn", "FuzzModel"),
     "motet.testing.sweeps": ("HostFault", "SweepReport", "sweep"),
-    "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
-    "motet.testing.playing": ("script_source",),
-    "motet.testing.power": ("Power", "power_cut"),
     "motet.testing.processes": ("FakeProgram", "UndeclaredProgram", "answers"),
-    "motet.testing.recorded": ("replay_run",),
-    "motet.testing.scripted": ("ScriptedModel",),
-    "motet.testing.steps": (
+    "motet.testing.scripted": (
         "Answer",
         "Failure",
         "Step",
@@ -107,8 +122,11 @@ _HOMES = {
         "fail",
         "raw_call",
         "say",
+        "ScriptedModel",
+        "script_source",
         "slow",
     ),
+    "motet.testing.world": ("Power", "power_cut"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

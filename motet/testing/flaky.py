@@ -18,7 +18,7 @@ from motet.actors.tools.schema import Function
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.testing.choices import Source, choices_of
-from motet.testing.ledger import Ledger
+from motet.testing.history import Ledger
 
 BEGUN = "begun"
 """What the ledger has of a call that did a half of its work: ``NAME: begun``."""

@@ -1,19 +1,215 @@
-"""A model that answers whatever is drawn: sound, slightly wrong, broken, or not at all."""
+"""A model with drawn answers: valid, slightly wrong, broken, or missing.
+
+Each kind of behaviour has a drawer, a pure function from the request and the choices to a step, or
+to None when the request does not allow it (there is no unknown argument without a tool). The first
+choice is always the simplest of its kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from motet.actors.agents.registry import ALWAYS_OFFERED
 from motet.actors.models.schema_values import Pick
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import ModelRequest
+from motet.protocols.tools import ToolSpec
 from motet.testing.choices import Source, choices_of
-from motet.testing.fuzz_steps import DRAWERS, TEXT
-from motet.testing.playing import StepModel
-from motet.testing.steps import Step
-from motet.testing.turns import plain_answer
+from motet.testing.models import plain_answer
+from motet.testing.schemas import DEFECTS, Defect, arguments, near_arguments
+from motet.testing.scripted import Answer, Step, StepModel, call, cut, fail, raw_call, say, slow
+
+T = TypeVar("T")
+Drawer: TypeAlias = Callable[[ModelRequest, Pick], Step | None]
+
+TEXT = "done"
+MOST_CALLS = 5
+SELDOM = 8
+HUGE = (20_000, 200_000, 1_000_000)
+"""Characters of a huge answer."""
+SAME_ID = "call_1"
+WAITS = (None, 1.0, 7.0, 0.0, 60.0, 600.0)
+"""Seconds that a provider asks to wait; the last is beyond patience."""
+PAUSES = (1.0, 30.0, 300.0)
+
+BROKEN = (
+    '{"a": }',
+    "{'a': 1}",
+    '{"a": 1,}',
+    "not JSON",
+    "[1, 2]",
+    "7",
+    '{"a": 1} {"a": 2}',
+    '{"a": NaN}',
+    '{"a": "\\ud800"}',
+    "[" * 2_000,
+    '{"a": "\x00"}',
+)
+_NAMES = ("no_such_tool", "", "rm -rf", "x" * 200, "functions.{}", "{}s", "{}_", "Ünbekannt")
+
+
+def one_of(options: Sequence[T], pick: Pick) -> T:
+    return options[pick(len(options))]
+
+
+def offered(request: ModelRequest, pick: Pick) -> Sequence[ToolSpec]:
+    """The agent's own tools, and seldom all of them, with those that every host offers."""
+    own = [tool for tool in request.tools if tool.name not in ALWAYS_OFFERED]
+    return request.tools if not own or pick(SELDOM) == SELDOM - 1 else own
+
+
+def answer(request: ModelRequest, _pick: Pick) -> Step:
+    """A plain answer, which ends the turn."""
+    return plain_answer(request, TEXT)
+
+
+def valid_call(request: ModelRequest, pick: Pick) -> Answer | None:
+    """A call with arguments that fit."""
+    tools = offered(request, pick)
+    if not tools:
+        return None
+    tool = one_of(tools, pick)
+    return call(tool.name, **arguments(tool.parameters, pick))
+
+
+def near_valid_call(defect: Defect, request: ModelRequest, pick: Pick) -> Step | None:
+    """A call whose arguments are wrong in one place."""
+    tools = list(offered(request, pick))
+    while tools:
+        tool = tools.pop(pick(len(tools)))
+        wrong = near_arguments(tool.parameters, defect, pick)
+        if wrong is not None:
+            return call(tool.name, **wrong)
+    return None
+
+
+def unknown_tool(request: ModelRequest, pick: Pick) -> Step:
+    """A call of a tool that is not offered, by a name that is near, far or none at all."""
+    known = [tool.name for tool in request.tools]
+    near = one_of(known, pick) if known else "tool"
+    names = [name.format(near) for name in _NAMES]
+    return call(one_of([name for name in names if name not in known], pick))
+
+
+def broken_json(request: ModelRequest, pick: Pick) -> Step | None:
+    """A call whose arguments cannot be read as an object."""
+    tools = offered(request, pick)
+    return raw_call(one_of(tools, pick).name, one_of(BROKEN, pick)) if tools else None
+
+
+def truncated_json(request: ModelRequest, pick: Pick) -> Step | None:
+    """A call whose arguments end too early, in an answer that ends as it should."""
+    tools = offered(request, pick)
+    if not tools:
+        return None
+    tool = one_of(tools, pick)
+    text = _json(tool, pick)
+    return raw_call(tool.name, text[: 1 + pick(min(len(text) - 1, 256))])
+
+
+def duplicate_ids(request: ModelRequest, pick: Pick) -> Step | None:
+    """Calls that all have one id, which calls of earlier answers may have, too."""
+    return _several(request, pick, SAME_ID)
+
+
+def parallel_calls(request: ModelRequest, pick: Pick) -> Step | None:
+    """Several calls in one answer, of the same tool for one."""
+    return _several(request, pick, "")
+
+
+def empty(_request: ModelRequest, _pick: Pick) -> Step:
+    """An answer without text and calls."""
+    return say("")
+
+
+def huge(_request: ModelRequest, pick: Pick) -> Step:
+    """A text of up to a million characters."""
+    return say("motet " * (one_of(HUGE, pick) // 6))
+
+
+def echo(request: ModelRequest, pick: Pick) -> Step:
+    """What it was told, back: the last message, or all that it was told first of all."""
+    last = request.messages[-1].text if request.messages else ""
+    return say((last, request.system)[pick(2)] or TEXT)
+
+
+def cut_short(request: ModelRequest, pick: Pick) -> Step:
+    """A stream that ends in the middle."""
+    whole = valid_call(request, pick) if pick(2) else None
+    return cut(whole or say("the answer is cut off here"), after=pick(8))
+
+
+def rate_limit(_request: ModelRequest, pick: Pick) -> Step:
+    """The provider refuses for now, and may say for how long."""
+    return fail(429, retry_after=one_of(WAITS, pick))
+
+
+def server_error(_request: ModelRequest, pick: Pick) -> Step:
+    """The provider fails, and may say when to come back."""
+    status = one_of((500, 503, 529, 502, 408), pick)
+    return fail(status, retry_after=one_of(WAITS[:3], pick))
+
+
+def connection(_request: ModelRequest, pick: Pick) -> Step:
+    """The provider is not reached, or does not answer."""
+    return fail(kind=one_of(("connection", "timeout"), pick))
+
+
+def refusal(_request: ModelRequest, pick: Pick) -> Step:
+    """A failure that no second attempt can mend: what was sent is too long, or wrong."""
+    return fail(400, kind=one_of(("bad_request", "context_exhausted"), pick))
+
+
+def late(request: ModelRequest, pick: Pick) -> Step:
+    """A good answer that takes its time."""
+    found = valid_call(request, pick) if pick(2) else None
+    return slow(found or plain_answer(request, TEXT), seconds=one_of(PAUSES, pick))
+
+
+def _several(request: ModelRequest, pick: Pick, id: str) -> Answer | None:
+    calls = Answer()
+    for _ in range(2 + pick(MOST_CALLS - 1)):
+        tools = offered(request, pick)
+        if not tools:
+            return None
+        tool = one_of(tools, pick)
+        if id:
+            calls += raw_call(tool.name, _json(tool, pick), id=id)
+        else:
+            calls += call(tool.name, **arguments(tool.parameters, pick))
+    return calls
+
+
+def _json(tool: ToolSpec, pick: Pick) -> str:
+    return msgspec.json.encode(arguments(tool.parameters, pick)).decode()
+
+
+DRAWERS: Mapping[str, tuple[int, Drawer]] = {
+    "answer": (6, answer),
+    "valid_call": (12, valid_call),
+    "parallel_calls": (6, parallel_calls),
+    "loop": (2, valid_call),
+    **{defect: (3, partial(near_valid_call, defect)) for defect in DEFECTS},
+    "unknown_tool": (3, unknown_tool),
+    "broken_json": (3, broken_json),
+    "truncated_json": (3, truncated_json),
+    "duplicate_ids": (3, duplicate_ids),
+    "empty": (2, empty),
+    "echo": (2, echo),
+    "cut": (3, cut_short),
+    "rate_limit": (2, rate_limit),
+    "server_error": (2, server_error),
+    "connection": (2, connection),
+    "refusal": (1, refusal),
+    "slow": (2, late),
+    "huge": (1, huge),
+}
+"""The kinds of behaviour, the simplest first, each with its weight and how it is drawn."""
+
 
 PLAIN = ("answer", None)
 LOOPS = 12

@@ -18,10 +18,9 @@ from motet.runtime.testing.guards import NotSimulated
 from motet.testing.checking import check
 from motet.testing.host import simulated_host
 from motet.testing.invariants import Invariant
-from motet.testing.stories.odds import Faults
 from motet.testing.stories.program import BoundProgram
 from motet.testing.stories.strategy import programs
-from motet.testing.stories.target import Subject
+from motet.testing.stories.target import Faults, Subject
 
 __all__ = ["Found", "Search", "Stopped"]
 

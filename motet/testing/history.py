@@ -1,12 +1,17 @@
-"""The history of a simulated host, over its crashes, as people, models and tools saw it.
+"""The history of a simulated host and the effects of its tools, across crashes.
 
-Invariant: what a host does while it is taken apart after a crash is not in it, since nobody
-could have seen it.
+Invariant: actions of a host while it is dismantled after a crash are not in either, since nobody
+outside could have seen them.
+
+Law of the ledger: a tool that is not declared idempotent has each effect at most once per call of a
+model, across every cut, resumption and restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,9 +19,12 @@ from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols.events import EventRecord
 from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Ack, StopReport
-from motet.testing.invariants.snapshot import Asked, Happened, Sent, Stopped
+from motet.testing.invariants.snapshot import Asked, Effect, Happened, Sent, Stopped
 
-__all__ = ["History"]
+if TYPE_CHECKING:
+    from motet.actors.tools.context import Context
+
+__all__ = ["History", "Ledger"]
 
 
 @attrs.define(eq=False)
@@ -92,3 +100,46 @@ class History:
     def listeners(self) -> tuple[Callable[[EventRecord], None], Callable[..., None]]:
         """For the events and the requests of one host: they fall silent with its crash."""
         return self.hear, self.hear_request
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """A list of effects, in their order. A tool says what it has just done:
+
+        async def pay(ctx: motet.Context[None], amount: int) -> str:
+            ledger.did(ctx, f"paid {amount}")
+
+    Attributes:
+        effects: all of them.
+        cut_off: nothing counts: the tools that run belong to a host whose power was cut.
+    """
+
+    effects: list[Effect] = attrs.field(factory=list[Effect])
+    cut_off: bool = False
+
+    def did(self, call: str | Context[Any], what: str, *, repeatable: bool = False) -> None:
+        """Something was done for a call: that of the context of a tool, or any name of one.
+
+        The context is better than the id of the call, which only its own session knows.
+        """
+        if not self.cut_off:
+            self.effects.append(Effect(_name(call), what, repeatable))
+
+    def of(self, call: str | Context[Any]) -> Sequence[str]:
+        """What was done for a call."""
+        name = _name(call)
+        return [effect.what for effect in self.effects if effect.call == name]
+
+    def count(self, what: str) -> int:
+        """How often something was done, for any call."""
+        return sum(1 for effect in self.effects if effect.what == what)
+
+    def doubled(self) -> Sequence[Effect]:
+        """What was done more than once for one call, and may not be; empty is at most once."""
+        times = Counter(effect for effect in self.effects if not effect.repeatable)
+        return [effect for effect, count in times.items() if count > 1]
+
+
+def _name(call: str | Context[Any]) -> str:
+    """A run keeps its id when it is taken up again, and its calls keep theirs."""
+    return call if isinstance(call, str) else f"{call.run_id}/{call.call_id}"

@@ -17,7 +17,7 @@ from motet.actors.models.dialects import json_object
 from motet.actors.models.schema_values import Pick, filled, resolved, schemas
 from motet.actors.tools.json_schema import problems
 from motet.protocols.chat import JsonObject
-from motet.testing.turns import TEXT
+from motet.testing.models import TEXT
 
 Defect: TypeAlias = Literal["wrong_type", "missing_field", "extra_field", "out_of_range"]
 DEFECTS: tuple[Defect, ...] = ("wrong_type", "missing_field", "extra_field", "out_of_range")

@@ -1,12 +1,279 @@
-"""A model that follows a script: each request is answered by the next step of it."""
+"""Scripts for models: their steps as data, how a step is played, and ``ScriptedModel``.
+
+A step is the answer to one request, right or wrong. Its ``repr`` is the Python that makes it, so
+that a drawn or recorded step can be pasted into a test. Steps are msgspec structs: a list of
+``Step`` can be stored as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count, islice
+from keyword import iskeyword
+from typing import TypeAlias, cast
 
-from motet.protocols.models import ModelFailure, ModelRequest
-from motet.testing.playing import StepModel
-from motet.testing.steps import Step as Step
+import msgspec
+import trio
+
+from motet.actors.models.failures import kind_of_status
+from motet.actors.models.recorded import Played
+from motet.protocols.chat import JsonObject
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    TextPart,
+    Usage,
+    UsageReport,
+)
+
+LONG = 160
+"""Characters from which on a text that repeats itself is written shorter."""
+PERIOD = 80
+
+
+class RawCall(msgspec.Struct, frozen=True, tag="raw_call"):
+    """A call as a model wrote it: ``arguments`` is any text. An empty ``id`` is made up."""
+
+    tool: str
+    arguments: str
+    id: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, tag="say"):
+    """One answer of a script: a text, calls of tools, or both. ``a + b`` is one answer of both."""
+
+    text: str = ""
+    calls: tuple[tuple[str, JsonObject] | RawCall, ...] = ()
+
+    def __add__(self, other: Answer) -> Answer:
+        return Answer(self.text + other.text, self.calls + other.calls)
+
+    def __repr__(self) -> str:
+        texts = [f"say({written(self.text)})"] if self.text or not self.calls else []
+        return " + ".join([*texts, *map(_written_call, self.calls)])
+
+
+class Failure(msgspec.Struct, frozen=True, tag="fail"):
+    """A request of a script that fails as the provider would have it fail."""
+
+    status: int | None
+    kind: str
+    retry_after: float | None
+    message: str
+
+    def __repr__(self) -> str:
+        kind = None if self.kind == kind_of_status(self.status) else self.kind
+        options = {"kind": kind, "retry_after": self.retry_after, "message": self.message}
+        if self.message == FAILED:
+            del options["message"]
+        named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return f"fail({', '.join([*([repr(self.status)] if self.status else []), *named])})"
+
+
+class Cut(msgspec.Struct, frozen=True, tag="cut"):
+    """An answer whose stream ends after so many of its parts."""
+
+    answer: Answer
+    after: int
+
+    def __repr__(self) -> str:
+        return f"cut({self.answer!r}, after={self.after})"
+
+
+class Slow(msgspec.Struct, frozen=True, tag="slow"):
+    """A step that comes so many seconds later."""
+
+    step: Answer | Failure | Cut
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"slow({self.step!r}, seconds={self.seconds:g})"
+
+
+Step: TypeAlias = Answer | Failure | Cut | Slow
+
+FAILED = "scripted to fail"
+
+
+def say(text: str) -> Answer:
+    """An answer of this text."""
+    return Answer(text)
+
+
+def call(tool: str, /, **arguments: object) -> Answer:
+    """An answer that calls a tool. ``call("a") + call("b")`` calls two at once."""
+    return Answer(calls=((tool, arguments),))
+
+
+def raw_call(tool: str, arguments: str, *, id: str = "") -> Answer:
+    """An answer that calls a tool with any text for arguments: ``raw_call("add", '{"a": ')``.
+
+    ``id``: what the model calls the call; two of one answer may have the same.
+    """
+    return Answer(calls=(RawCall(tool, arguments, id),))
+
+
+def fail(
+    status: int | None = None,
+    *,
+    kind: str | None = None,
+    retry_after: float | None = None,
+    message: str = FAILED,
+) -> Failure:
+    """A failed request: ``fail(429, retry_after=7)``, or ``fail(kind="connection")``.
+
+    ``kind`` is that of :class:`motet.protocols.models.ModelFailure`; the status says it otherwise.
+    """
+    return Failure(status, kind or kind_of_status(status), retry_after, message)
+
+
+def cut(answer: Answer, *, after: int) -> Cut:
+    """An answer whose stream is cut after ``after`` parts, or, if it has less, before its end.
+
+    A part is a word of the text, the beginning of a call, or a few characters of its arguments.
+    """
+    return Cut(answer, after)
+
+
+def slow(step: Answer | Failure | Cut, *, seconds: float) -> Slow:
+    """A step that begins ``seconds`` after the request; it can be cancelled meanwhile."""
+    return Slow(step, seconds)
+
+
+def written(value: object) -> str:
+    """JSON data as Python, short where a long text is one piece again and again."""
+    match value:
+        case str():
+            return _written_text(value)
+        case list():
+            return f"[{', '.join(map(written, cast('list[object]', value)))}]"
+        case dict():
+            items = cast(JsonObject, value).items()
+            return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in items) + "}"
+        case _:
+            return repr(value)
+
+
+def _written_call(one: tuple[str, JsonObject] | RawCall) -> str:
+    if isinstance(one, RawCall):
+        id = f", id={one.id!r}" if one.id else ""
+        return f"raw_call({one.tool!r}, {written(one.arguments)}{id})"
+    tool, arguments = one
+    plain = {k: v for k, v in arguments.items() if k.isidentifier() and not iskeyword(k)}
+    named = [f"{name}={written(value)}" for name, value in plain.items()]
+    if others := {name: value for name, value in arguments.items() if name not in plain}:
+        named.append(f"**{written(others)}")
+    return f"call({', '.join([repr(tool), *named])})"
+
+
+def _written_text(text: str) -> str:
+    if len(text) >= LONG:
+        for period in range(1, PERIOD + 1):
+            piece, times = text[:period], len(text) // period
+            if text == piece * times + piece[: len(text) - times * period]:
+                rest = text[times * period :]
+                return f"{piece!r} * {times}" + (f" + {rest!r}" if rest else "")
+    return repr(text)
+
+
+CHARS_PER_TOKEN = 4
+PIECE = 8
+"""Characters of arguments in one part of an answer that comes in parts."""
+
+
+class StepModel(ABC):
+    """A model that answers each request by a step. Deterministic but for how steps are chosen.
+
+    Call ids are ``call_1``, ``call_2``... unless a step gives them, tokens are counted as four
+    characters, the cost is zero. ``requests`` are those it has had.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._player = Player()
+
+    @abstractmethod
+    def _step(self, request: ModelRequest, /) -> Step:
+        """What to answer; the request is the last of ``requests``. Raises ``ModelFailure``."""
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        await trio.lowlevel.checkpoint()
+        self.requests.append(request)
+        yield await self._player.play(request, self._step(request))
+
+
+class Player:
+    """Plays steps; the ids of their calls are counted up."""
+
+    def __init__(self) -> None:
+        self._ids = count(1)
+
+    async def play(self, request: ModelRequest, step: Step) -> Played:
+        """The events of a step. Raises ``ModelFailure`` where it fails."""
+        match step:
+            case Slow(then, seconds):
+                await trio.sleep(seconds)
+                return await self.play(request, then)
+            case Failure(status, kind, retry_after, message):
+                raise ModelFailure(message, kind=kind, status=status, retry_after=retry_after)
+            case Cut(answer, after):
+                return Played(islice(self._pieces(answer), after))
+            case Answer():
+                return Played(list(self._whole(request, step)))
+
+    def _whole(self, request: ModelRequest, answer: Answer) -> Iterator[ModelEvent]:
+        size = 0
+        for event in self._events(answer):
+            size += 0 if isinstance(event, CallStart) else len(event.text)
+            yield event
+        yield from ending(request, size, calls=bool(answer.calls))
+
+    def _events(self, answer: Answer) -> Iterator[TextPart | CallStart | CallArguments]:
+        if answer.text:
+            yield TextPart(answer.text)
+        for index, one in enumerate(answer.calls):
+            made_up = f"call_{next(self._ids)}"
+            if isinstance(one, tuple):
+                tool, arguments, id = one[0], msgspec.json.encode(one[1]).decode(), made_up
+            else:
+                tool, arguments, id = one.tool, one.arguments, one.id or made_up
+            yield CallStart(index, id, tool)
+            yield CallArguments(index, arguments)
+
+    def _pieces(self, answer: Answer) -> Iterator[ModelEvent]:
+        """The answer in small parts, without an end."""
+        for event in self._events(answer):
+            match event:
+                case TextPart(text):
+                    yield from map(TextPart, re.findall(r"\S+\s*|\s+", text))
+                case CallArguments(index, text):
+                    pieces = range(0, len(text), PIECE)
+                    yield from (CallArguments(index, text[at : at + PIECE]) for at in pieces)
+                case CallStart():
+                    yield event
+
+
+def ending(request: ModelRequest, size: int, *, calls: bool) -> tuple[UsageReport, Finished]:
+    """How an answer of ``size`` characters ends."""
+    heard = len(msgspec.json.encode((request.system, request.messages, request.tools)))
+    used = Usage(heard // CHARS_PER_TOKEN, -(-size // CHARS_PER_TOKEN), cost=0.0)
+    return UsageReport(used), Finished("tool_calls" if calls else "stop")
+
+
+def script_source(steps: list[Step]) -> str:
+    """The Python of a :class:`ScriptedModel` with these steps, to be pasted into a test."""
+    lines = "".join(f"    {step!r},\n" for step in steps)
+    return f"ScriptedModel([\n{lines}])"
 
 
 class ScriptedModel(StepModel):

@@ -19,7 +19,7 @@ from motet.protocols.errors import MotetError
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import Interrupted
 from motet.testing.host import HostOptions, SimulatedHost, simulated_host
-from motet.testing.power import power_cut
+from motet.testing.world import power_cut
 
 __all__ = ["Finding", "HostFault", "Story", "SweepReport", "sweep"]
 

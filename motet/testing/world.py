@@ -1,15 +1,20 @@
-"""The life of a host in a world of its own: time, steps, and the cut of its power.
+"""The life of a host in a simulated world: time, steps, crashes and power cuts.
 
-Invariant: after :meth:`HostWorld.crash` there is nothing of before but what the disk had synced,
-what the outside world had seen, and the agents, rooms and settings that the program gives to every
-host it opens.
+Invariant: after :meth:`HostWorld.crash` nothing is left but the synced disk, the effects on the
+outside world, and the agents, rooms and settings that the program gives to every host it opens.
+
+A crash falls between two steps, where a commit is complete or has not begun, since the host waits
+for its disk within a step. :func:`power_cut` falls inside a commit: only there can an input be on
+disk without an acknowledgement, or a commit be half written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import attrs
 import trio
 
 from motet.actors.agents.spec import AnyAgent
@@ -19,18 +24,18 @@ from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.config import HostConfig
 from motet.runtime.testing.invariants import Violation
-from motet.runtime.testing.loop import Job, SimulatedLoop
+from motet.runtime.testing.loop import Interrupted, Job, SimulatedLoop
 from motet.runtime.testing.simulation import Stuck
 from motet.runtime.testing.trace import Trace
 from motet.testing.disk import SimulatedDisk
-from motet.testing.history import History
-from motet.testing.ledger import Ledger
+from motet.testing.history import History, Ledger
 from motet.testing.processes import FakeProcesses
 
 if TYPE_CHECKING:
     from motet.actors.hooks.registry import On
 
-__all__ = ["HostWorld", "Setup", "open_room"]
+__all__ = ["HostWorld", "Power", "Setup", "open_room", "power_cut"]
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -258,3 +263,45 @@ async def _settled(host: Host, limit: float) -> bool:
             else:
                 return True
     return False
+
+
+@attrs.define
+class Power:
+    """Whether the power has ``failed``."""
+
+    failed: bool = False
+
+
+@contextmanager
+def power_cut(host: HostWorld, change: int) -> Generator[Power]:
+    """In the block the power fails: before the ``change``-th change of the disk from now.
+
+    At once nobody hears the host any more; at the end of its step the call that drives it is left,
+    and with it the block, after which a new host has opened what the disk has kept. A block that
+    changes the disk less often goes to its end.
+
+        with mt.power_cut(host, 3) as power:
+            host.start(agent, "go", key="once")
+        assert power.failed
+    """
+    power = Power()
+
+    def fail() -> None:
+        power.failed = True
+        host._fall_silent(True)  # pyright: ignore[reportPrivateUsage]  # of this package
+        host.loop.at(0, _leave)
+
+    host.disk.crash_at(change, fail)
+    try:
+        yield power
+    except Interrupted:
+        if not power.failed:
+            raise
+    finally:
+        host.disk.crash_at(None)
+    if power.failed:
+        host.crash()
+
+
+def _leave() -> None:
+    raise Interrupted

@@ -14,9 +14,8 @@ from motet.testing.invariants.rooms import (
     no_self_reply,
     only_members_speak,
 )
-from motet.testing.invariants.snapshot import Snapshot
+from motet.testing.invariants.snapshot import Finding, Invariant, Snapshot, Violation
 from motet.testing.invariants.standard import CHEAP, STANDARD, broken
-from motet.testing.invariants.violation import Finding, Invariant, Violation
 
 __all__ = [
     "CHEAP",

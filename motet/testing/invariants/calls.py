@@ -12,8 +12,7 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 from motet.protocols.events import RunResumed, ToolCall, ToolResult, Warned
 from motet.testing.invariants.runs import ends
-from motet.testing.invariants.snapshot import Snapshot
-from motet.testing.invariants.violation import Finding
+from motet.testing.invariants.snapshot import Finding, Snapshot
 
 __all__ = [
     "effects_at_most_once",

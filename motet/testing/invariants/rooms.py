@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from motet.protocols.rooms import RoomMessage
-from motet.testing.invariants.snapshot import RoomSeen, Snapshot
-from motet.testing.invariants.violation import Finding
+from motet.testing.invariants.snapshot import Finding, RoomSeen, Snapshot
 
 __all__ = [
     "bounded_turns",

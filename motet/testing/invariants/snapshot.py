@@ -1,11 +1,13 @@
-"""The state of a host at one moment, and all events before it: pure data.
+"""The state of a host at one moment with all events before it, and invariants on it: pure data.
 
-Invariants: everything is as somebody outside of the host could see it, by its public calls, as a
-subscriber, as a model or as a tool; ``at`` numbers what happened, over all crashes, so that two
-things can be put in order.
+Invariants: everything is as an outsider could see it, by the host's public calls, as a subscriber,
+as a model or as a tool. ``at`` numbers all that happened, across crashes, and so orders it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,17 +19,21 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import HistoryRow, RunInfo, SessionInfo, StopReport
-from motet.testing.ledger import Effect
 
 __all__ = [
     "Asked",
+    "Effect",
+    "Finding",
     "Happened",
+    "Invariant",
     "Ran",
     "RoomSeen",
     "Sent",
     "Snapshot",
     "Stopped",
     "Task",
+    "Violation",
+    "name_of",
     "token_of",
 ]
 
@@ -69,6 +75,14 @@ class Asked(msgspec.Struct, frozen=True):
     user: str
     agent: str
     request: ModelRequest
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """One thing that was done for a call. ``repeatable``: to do it twice is as good as once."""
+
+    call: str
+    what: str
+    repeatable: bool = False
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -175,3 +189,28 @@ def token_of(text: str) -> str:
     head, colon, _ = text.partition(":")
     user, slash, number = head.partition("/")
     return f"{head}:" if colon and slash and user and number.isdigit() else text
+
+
+Finding: TypeAlias = str
+"""A sentence: what is wrong, with the names of the run, the session and the call."""
+
+Invariant: TypeAlias = Callable[[Snapshot], Iterable[Finding]]
+"""Gives a sentence for everything that is wrong; nothing when all is well."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """An invariant that does not hold. ``guarantee``: ``G1`` to ``G16``, empty for others."""
+
+    invariant: str
+    sentence: Finding
+    guarantee: str = ""
+
+    def __str__(self) -> str:
+        number = f" ({self.guarantee})" if self.guarantee else ""
+        return f"{self.invariant}{number}: {self.sentence}"
+
+
+def name_of(invariant: Invariant) -> str:
+    """How an invariant is called in a violation."""
+    name = str(getattr(invariant, "__name__", "") or invariant)
+    return name.removeprefix("mt.invariants.")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from motet.testing.invariants import calls, limits, runs, users
-from motet.testing.invariants.snapshot import Snapshot
-from motet.testing.invariants.violation import Invariant, Violation, name_of
+from motet.testing.invariants import calls, runs, users
+from motet.testing.invariants.snapshot import Invariant, Snapshot, Violation, name_of
 
 __all__ = ["CHEAP", "STANDARD", "broken"]
 
@@ -16,7 +15,7 @@ CHEAP: Mapping[Invariant, str] = {
     calls.no_work_after_the_end: "G1",
     calls.effects_at_most_once: "G15",
     calls.hooks_do_not_fail: "",
-    limits.stops_are_total: "G2",
+    runs.stops_are_total: "G2",
     runs.keys_start_one_run: "G15",
 }
 """What can be told from the history alone: looked at after each step of a program."""
@@ -25,9 +24,9 @@ STANDARD: Mapping[Invariant, str] = {
     **CHEAP,
     calls.transcripts_are_valid: "G7",
     calls.gates_hold: "G10",
-    limits.budgets_hold: "",
-    limits.counters_agree: "G4",
-    limits.nothing_is_left: "G1",
+    runs.budgets_hold: "",
+    runs.counters_agree: "G4",
+    runs.nothing_is_left: "G1",
     runs.one_terminal_event: "",
     runs.streams_have_no_gaps: "",
     runs.inputs_are_answered_once: "G15",

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from motet.testing.invariants.snapshot import Sent, Snapshot
-from motet.testing.invariants.violation import Finding
+from motet.testing.invariants.snapshot import Finding, Sent, Snapshot
 
 __all__ = ["errors_stay_inside", "users_are_apart"]
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from motet.testing.stories.written import Written
+import msgspec
+from msgspec import NODEFAULT
+
+from motet.testing.scripted import written
 
 __all__ = [
     "INPUTS",
@@ -24,7 +27,22 @@ __all__ = [
     "Steer",
     "Stop",
     "Wait",
+    "Written",
 ]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Root of steps and mishaps: ``mt.Send('ann', 'hello', key='k')``."""
+
+    def __repr__(self) -> str:
+        given: list[str] = []
+        for field in msgspec.structs.fields(self):
+            value: object = getattr(self, field.name)
+            if field.default is NODEFAULT:
+                given.append(written(value))
+            elif value != field.default:
+                given.append(f"{field.name}={written(value)}")
+        return f"mt.{type(self).__name__}({', '.join(given)})"
 
 
 class Send(Written, frozen=True, tag="send"):

@@ -1,7 +1,7 @@
-"""A program in a file: what was found once is played again, byte for byte, in another process.
+"""Files that replay: cases of generated programs, and records of production runs.
 
-Invariant: a case is JSON and holds what it takes: versions, seed, script, fault plan, choices, and
-the trace with its hash, so that a difference is named by its first line.
+A case is JSON and complete: versions, seed, script, fault plan, choices, and the trace with its
+hash. So another process replays it byte for byte, and a difference is named by its first line.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
+from motet.actors.hosting.replay import Replay as RunReplay
+from motet.actors.hosting.replay import replay
+from motet.actors.hosting.replay_journal import Comparison, excerpt, read_record
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import UnknownName
 from motet.runtime.testing.replay import difference, versions
 from motet.testing.checking import check
 from motet.testing.host import simulated_host
@@ -25,6 +31,7 @@ from motet.testing.stories.stage import Replay, being_replayed, hash_of, replay_
 from motet.testing.stories.target import Receive, Subject, Target
 
 __all__ = ["Case", "Replaying", "load_case", "replay_case", "replayed", "replaying", "save_case"]
+
 
 FORMAT = 1
 UNNAMED = "?"
@@ -200,3 +207,62 @@ def _imported(path: str) -> object:
         return getattr(import_module(place.module), place.name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{path} cannot be imported: {error}") from error
+
+
+ToolsOf: TypeAlias = Literal["record", "real"]
+_MODES: dict[str, Literal["journal", "live"]] = {"record": "journal", "real": "live"}
+
+
+def replay_run(
+    case: str | Path,
+    agent: AnyAgent,
+    *,
+    tools: ToolsOf = "record",
+    deps: Any = None,
+    config: HostConfig | None = None,
+    seed: int = 0,
+    check: bool = True,
+) -> RunReplay:
+    """Play the run in a file of ``motet record`` once more, as ``agent``, in a simulated host.
+
+    The model says what it said then, to whatever it is asked; virtual time; no network.
+
+    Args:
+        tools: ``record``: each call has the result it had then, and no tool runs; ``real``: the
+            agent's tools run, within the simulated host's world.
+        deps: for real tools.
+        config: limits and tools of the host.
+        seed: of the schedule.
+        check: raise when the run does otherwise now.
+
+    Returns what was compared. Raises ``AssertionError`` with the lines that differ, and
+    ``ConfigError`` for a file that is no record.
+    """
+    if tools not in _MODES:
+        raise UnknownName("kind of tools", tools, tuple(_MODES))
+    journal = read_record(case)
+
+    async def play(_: Host) -> RunReplay:
+        return await replay(journal, agent, config=config, tools=_MODES[tools], deps=deps)
+
+    with simulated_host(seed) as host:
+        done = host.call(play)
+    if check and not done.same:
+        raise AssertionError(
+            f"{case}: the run does otherwise now (- then, + now)\n{_differences(done)}"
+        )
+    return done
+
+
+def _differences(done: RunReplay) -> str:
+    """What differs, with some lines around it."""
+    compared = {"transcript": done.rows, "events": done.events}
+    return "\n".join(_differing(title, one) for title, one in compared.items() if not one.same)
+
+
+def _differing(title: str, compared: Comparison) -> str:
+    lines = [
+        "  ⋮" if change is None else f"{change.mark} {change.line}"
+        for change in excerpt(tuple(compared.changes()))
+    ]
+    return "\n".join([f"{title}:", *lines])

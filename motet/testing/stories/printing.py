@@ -10,7 +10,7 @@ from typing import Protocol
 
 import attrs
 
-from motet.testing.steps import Step
+from motet.testing.scripted import Step
 from motet.testing.stories.acts import Act
 from motet.testing.stories.stage import Mishap
 from motet.testing.stories.target import Target

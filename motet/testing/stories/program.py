@@ -35,7 +35,7 @@ from motet.testing.host import SimulatedHost
 from motet.testing.invariants import CHEAP, Invariant, Violation, broken
 from motet.testing.invariants.snapshot import Sent, Snapshot
 from motet.testing.processes import answers
-from motet.testing.steps import Step
+from motet.testing.scripted import Step
 from motet.testing.stories import acts
 from motet.testing.stories.acts import Act
 from motet.testing.stories.printing import as_test, source

@@ -23,10 +23,9 @@ from motet.protocols.models import ModelRequest
 from motet.runtime.testing.replay import ReplayDiverged, difference
 from motet.testing.history import History
 from motet.testing.invariants.snapshot import Ran
-from motet.testing.playing import StepModel
-from motet.testing.steps import Slow, Step
-from motet.testing.stories.written import Written
-from motet.testing.turns import plain_answer
+from motet.testing.models import plain_answer
+from motet.testing.scripted import Slow, Step, StepModel
+from motet.testing.stories.acts import Written
 
 __all__ = [
     "Mishap",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from motet.protocols.errors import MissingExtra
-from motet.testing.stories.odds import Faults
-from motet.testing.stories.target import Receive, Subject, Target
+from motet.testing.stories.target import Faults, Receive, Subject, Target
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

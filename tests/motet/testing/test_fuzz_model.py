@@ -19,8 +19,8 @@ from motet.actors.tools.arguments import ArgumentError
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import Finished, ModelEvent, ModelRequest
 from motet.testing import FuzzModel, ScriptedModel, Step, call, cut, fail, raw_call, say, slow
-from motet.testing.fuzz_steps import BROKEN
-from motet.testing.steps import FAILED, Answer, RawCall
+from motet.testing.fuzz_model import BROKEN
+from motet.testing.scripted import FAILED, Answer, RawCall
 
 
 @motet.tool

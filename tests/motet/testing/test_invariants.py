@@ -22,6 +22,7 @@ from motet.protocols.sessions import HistoryRow, RunInfo, RunStatus, SessionInfo
 from motet.testing.invariants import STANDARD, Invariant, Snapshot, broken
 from motet.testing.invariants.snapshot import (
     Asked,
+    Effect,
     Happened,
     Ran,
     RoomSeen,
@@ -30,7 +31,6 @@ from motet.testing.invariants.snapshot import (
     Task,
     token_of,
 )
-from motet.testing.ledger import Effect
 
 CALLS = (Call("c1", "look"), Call("c2", "look"))
 RESULTS = (ToolMessage("c1", "look", "x"), ToolMessage("c2", "look", "x"))

@@ -17,7 +17,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Row, SqlValue
-from motet.testing.power import power_cut
+from motet.testing.world import power_cut
 
 ANN = Principal("ann")
 CHANGES = range(1, 60, 7)
