@@ -67,9 +67,8 @@ class AgentRegistry:
     def add(self, agent: AnyAgent) -> None:
         """Register an agent. Adding the same one again changes nothing.
 
-        It replaces a stored agent of its name. Raises ``ConfigError`` when another
-        agent has its name, ``UnknownName`` for a model provider or a built-in tool that does not
-        exist.
+        It replaces a stored agent of its name. Raises ``ConfigError`` if another agent has its
+        name, ``UnknownName`` for an unknown model provider or built-in tool.
         """
         known = self._agents.get(agent.name)
         if known is agent:
@@ -99,7 +98,7 @@ class AgentRegistry:
             self._policy.drop_agent(name)
 
     def check(self, agent: AnyAgent) -> None:
-        """Raise what :meth:`put` would for the agent's model, tools and policy."""
+        """Raise the errors that :meth:`put` would raise for the agent's model, tools and policy."""
         self._add_model(agent)
         tools = [tool.name for tool in self._complete(agent)]
         self._policy.check_agent(agent.name, agent.policy, tools)
@@ -335,7 +334,7 @@ class Resolver:
         return await self._source.records() if self._source else ()
 
     async def _load_for_all(self, name: str) -> AnyAgent | None:
-        """Load for all who wait; None if the agent was invalidated meanwhile."""
+        """Load for all waiting callers; None if the agent was invalidated meanwhile."""
         load = self._loads[name] = _Load()
         try:
             agent = await self._load(name)

@@ -114,7 +114,7 @@ class AgentSpec(AgentLike[D_contra, O_co]):
     def tool(
         self, fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-        """Give the agent a type-hinted function as a tool. The function stays what it was.
+        """Give the agent a type-hinted function as a tool. The function itself is unchanged.
 
         Raises ``TypeError`` when the signature cannot be described to a model.
         """

@@ -89,8 +89,8 @@ class RoomApi:
         people: tuple[str, ...] = (),
         principal: Principal = LOCAL,
     ) -> RoomInfo:
-        """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
-        # A name that is free for sure, so that nobody learns which names others have.
+        """Raises ``ConfigError``, ``UnknownName`` for a room that could not be opened."""
+        # A unique suffix: a refusal of a taken name would reveal the rooms of others.
         name = f"{name}-{fresh_hex(4)}"
         await members_of(self._parts, planned_room(name, plan))
         await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))

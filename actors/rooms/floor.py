@@ -6,7 +6,7 @@ Nothing here knows of tasks, time or disks.
 
 Invariants: only a person's message opens a round, with fresh counters; a turn is counted when the
 floor is given, so that neither silence nor a crash gives one back; a round takes at most
-``max_turns`` turns whatever anybody says; nobody has the floor twice at once.
+``max_turns`` turns, whatever is said in it; no member has the floor twice at once.
 Source: API specification, section 6, rules 1 to 6.
 """
 
@@ -22,9 +22,9 @@ from motet.protocols.models import Usage
 from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor, RoomState, Waiting
 
 # idle      no round is open: the room waits for a person
-# deciding  nobody has the floor; the next speakers are due, or have to be chosen
-# speaking  somebody has the floor and works
-# held      all who have the floor wait for a person's approval
+# deciding  no member has the floor; the next speakers are due, or have to be chosen
+# speaking  at least one member has the floor and works
+# held      all members with the floor wait for a person's approval
 Phase = Literal["idle", "deciding", "speaking", "held"]
 
 Transition = Literal[
@@ -153,7 +153,7 @@ def end_turn(state: RoomState, name: str, *, silent: bool, called: Iterable[str]
 
 
 def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
-    """Members who had the floor when the host died have lost the turn; the counters stay.
+    """The members that had the floor when the host died lose it; the counters stay.
 
     ``again``: they speak next, in another turn. Suspended turns go on.
     """
@@ -178,7 +178,7 @@ def end_round(state: RoomState, reason: str, *, heard: int = 0) -> RoomState:
 def shown_at_least(
     state: RoomState, names: Iterable[str], *, agents: int, people: int
 ) -> RoomState:
-    """These members know what agents said up to one number, and what people said up to another."""
+    """These members were shown the messages of agents up to one number, of people to another."""
     names = tuple(names)
     return replace(
         state,
@@ -277,7 +277,7 @@ def drop_impossible(
 
 
 def no_choice(floor: Floor, names: Sequence[str], free: Sequence[str]) -> str:
-    """The reason to end a round after a policy was asked; empty: it has named somebody to speak.
+    """The reason to end a round after a policy was asked; empty: it has named a speaker.
 
     A round ends too when all who may be chosen have passed since the last message.
     """

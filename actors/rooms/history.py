@@ -1,8 +1,8 @@
-"""The history of a room: what was said, and where its round stands, on disk and in memory.
+"""The history of a room: its messages and the state of its round, on disk and in memory.
 
 Invariants: one task writes at a time, so that no change is lost to another; memory is never behind
-the disk. A message of a person is refused when it cannot be stored; what the room itself does is
-tried until it is stored or the room is stopped, and then kept in memory until something can be.
+the disk. A message of a person is refused if it cannot be stored. A change by the room itself is
+tried until it is stored or the room is stopped; then it is kept in memory until the next write.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RoomHistory:
         self._writing = trio.Lock()
 
     async def load(self) -> None:
-        """Read the stored state, and what the room's actor had done before it crashed."""
+        """Read the stored state, for every life of the room's actor."""
         found = await self._store.ask(FindRoom(self._settings.name, self._settings.room.history))
         assert found is not None
         self.messages = list(found.messages)
@@ -184,9 +184,9 @@ class RoomHistory:
         await self._publisher.publish(RoomIdle(reason))
 
     async def republish(self) -> None:
-        """Publish what a killed host has stored and not published any more."""
-        # While this holds the lock nobody posts: the message would make the end of the last round
-        # look unpublished, and that would follow the message as if it were the end of the next.
+        """Publish the events of stored changes that a killed host has not published."""
+        # Posts wait for the lock: a new message would make the end of the last round look
+        # unpublished, and a second ``room.idle`` would follow it as if the next round were over.
         async with self._writing:
             floor, unanswered = self.state.floor, self.unanswered()
             try:

@@ -363,7 +363,7 @@ class MemberRunner:
         return tuple(dict.fromkeys((*self.live(), *resumed)))
 
     def stop(self, why: str) -> tuple[str, ...]:
-        """Ask all runs of members to end; the ids of those that nobody had asked before.
+        """Ask all runs of members to end; the ids of those that this call was the first to ask.
 
         Needs no actor and no disk.
         """
@@ -374,7 +374,7 @@ _log = logger("motet.rooms")
 
 
 class Steering:
-    """The messages of people for members who have the floor, in a room whose mode is ``steer``.
+    """Delivers messages of people to the members that have the floor, in mode ``steer``.
 
     They enter the members' runs as any steering input does, on disk and past its gates. Messages
     are delivered in order; one is held back until all earlier ones are delivered. A message that

@@ -208,9 +208,9 @@ class OpenRoom:
         return self._live.history.state.floor
 
     async def stop(self, grace: float = 5.0, *, why: str = "the room was stopped") -> StopReport:
-        """End every speaker, and have nobody speak until a person says something more.
+        """End every speaker. No agent speaks again until a person sends another message.
 
-        What people have said and nobody has answered yet stays so. Waits at most ``grace`` seconds.
+        Earlier messages without an answer stay unanswered. Waits at most ``grace`` seconds.
         Needs neither the room's actor nor the disk.
         """
         stop = self._live.stop(why)
@@ -300,7 +300,7 @@ class RoomParts:
 async def open_room(parts: RoomParts, room: Room | str, principal: Principal) -> OpenRoom:
     """Open a room; one that is open already stays as it is.
 
-    Raises ``UnknownName`` for a room or a member that nobody knows, ``NotFound`` for one that the
+    Raises ``UnknownName`` for an unknown room or member, ``NotFound`` for one that the
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name

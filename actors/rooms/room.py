@@ -61,8 +61,8 @@ _log = logger("motet.rooms")
 class LiveRoom:
     """One open room. It stays when the room's actor is restarted or passivated.
 
-    ``resume_within``: seconds after which an unfinished round does not go on after a restart, since
-    nobody expects it any more.
+    ``resume_within``: seconds after which an unfinished round is not resumed after a restart: its
+    answer would come too late to be expected.
     """
 
     settings: RoomSettings
@@ -100,7 +100,7 @@ class LiveRoom:
                 self.settings.adopt()
 
     def stop(self, why: str) -> RoomStop:
-        """Ask all speakers to end, and let nobody follow until a person speaks again.
+        """Ask all speakers to end. No agent speaks again until a person does.
 
         Needs neither the room's actor nor the disk; nothing is awaited.
         """
@@ -109,7 +109,7 @@ class LiveRoom:
         return RoomStop(self, runs, self.members.stop(why))
 
     def interrupt(self, why: str) -> None:
-        """End the round; messages that nobody has answered open the next one."""
+        """End the round; unanswered messages open the next one."""
         self.control.interrupt()
         self.members.stop(why)
 
@@ -216,7 +216,7 @@ class RoomActor(Actor[RoomMessages]):
         return self._history.state
 
     async def on_start(self) -> None:
-        """Go on with what is on disk, also when another life of this actor has crashed."""
+        """Resume from the stored state, also after a crash of an earlier life of this actor."""
         await self._history.load()
         self._members.begin_round(self._room.limits, self._state)
         for name, waits in self._state.waiting.items():
@@ -224,7 +224,7 @@ class RoomActor(Actor[RoomMessages]):
         self._drive_soon()
 
     async def on_stop(self) -> None:
-        self._control.idle.set()  # nobody can wait for an answer of this actor any more
+        self._control.idle.set()  # waiters must not outlive the actor
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
@@ -367,7 +367,7 @@ class RoomActor(Actor[RoomMessages]):
         return expected
 
     async def _repeat(self, cut: Sequence[str]) -> None:
-        """Members who were cut off speak again, in another turn, unless that has effects twice."""
+        """Give members that were cut off another turn, unless it could have effects twice."""
         again = [name for name in cut if await self._members.may_repeat(name)]
         for name in cut:
             if name not in again:

@@ -1,4 +1,4 @@
-"""Speaker selection: the policies of who speaks next in a room, and the calls by ``@name``.
+"""Speaker selection: the policies that pick the next speakers, and the calls by ``@name``.
 
 ``mentions() | selector(model)`` is the first policy that picks somebody. Invariant: whatever a
 policy answers, :func:`only_members` returns members only, each once.
@@ -60,7 +60,7 @@ class Speakers(ABC):
 
     @abstractmethod
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:
-        """The next speakers, now that nobody is called."""
+        """The next speakers, when no called member is left."""
 
     def called(self, text: str, members: Sequence[MemberInfo]) -> Sequence[str]:  # noqa: ARG002
         """The members that a message calls, to speak after the ones called before."""
@@ -112,7 +112,7 @@ class Handoff(Speakers):
 
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
         if view.floor.turns:
-            return ()  # nobody was given the floor, so the round is over
+            return ()  # the floor was not given away, so the round is over
         names = [member.name for member in view.members]
         return [view.floor.last] if view.floor.last in names else list(view.free[:1])
 
@@ -154,7 +154,7 @@ def only_members(names: Sequence[str], view: RoomView) -> tuple[str, ...]:
 
 @attrs.frozen
 class Selector(Speakers):
-    """A model reads what was said and names one member.
+    """A model reads the messages and names one member.
 
     If it names nobody, or somebody unknown, it is asked once more; then members take turns.
     """

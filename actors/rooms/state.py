@@ -1,7 +1,7 @@
 """The mutable state of one open room, as plain data that a stop can reach while its actor is stuck.
 
-Two objects, each with one purpose: the settings say what the room is, the control who has stopped
-it. What was said, and where the round stands, is in :mod:`motet.actors.rooms.history`.
+Two objects: the settings hold its definition, the control its stops. Its messages and the state of
+its round are in :mod:`motet.actors.rooms.history`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RoomControl:
     asks :meth:`overtaken` afterwards: the one check for a stop that came in between.
 
     Attributes:
-        closing: set when the host shuts down. From then on nobody gets the floor, and the rest of
+        closing: set when the host shuts down. From then on no member gets the floor; the rest of
             the round is for the next host.
         idle: set while no agent speaks and none is to.
         clears: counts the stops after which the messages of people so far need no answer.
@@ -88,7 +88,7 @@ class RoomControl:
     _posts: int = attrs.field(default=0, init=False)
 
     def interrupt(self) -> None:
-        """End the round; messages that nobody has answered open the next one."""
+        """End the round; unanswered messages open the next one."""
         self._interrupts += 1
         if self._choosing is not None:
             self._choosing.cancel()

@@ -19,7 +19,7 @@ from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.limits import Limits
 
 
-class Shelf:
+class FakeStore:
     """A store in memory. It answers when ``open`` is set, and counts how often it was asked."""
 
     def __init__(self, *records: AgentRecord) -> None:
@@ -59,17 +59,17 @@ REX = AgentRecord("rex", instructions="Bark.")
 
 
 async def test_agents_of_the_program_come_first_and_without_waiting() -> None:
-    known, shelf = registry(), Shelf(REX)
+    known, store = registry(), FakeStore(REX)
     own = Agent("rex")
     known.add(own)
-    assert await Resolver(known, shelf).resolve("rex") is own
-    assert shelf.asked == 0
+    assert await Resolver(known, store).resolve("rex") is own
+    assert store.asked == 0
 
 
 async def test_a_hundred_callers_at_once_load_once() -> None:
-    shelf, found = Shelf(REX), list[AnyAgent]()
-    shelf.open = trio.Event()
-    resolver = Resolver(registry(), shelf)
+    store, found = FakeStore(REX), list[AnyAgent]()
+    store.open = trio.Event()
+    resolver = Resolver(registry(), store)
 
     async def ask() -> None:
         found.append(await resolver.resolve("rex"))
@@ -78,17 +78,17 @@ async def test_a_hundred_callers_at_once_load_once() -> None:
         for _ in range(100):
             nursery.start_soon(ask)
         await wait_all_tasks_blocked()
-        assert shelf.asked == 1
-        shelf.open.set()
+        assert store.asked == 1
+        store.open.set()
     assert len(found) == 100
     assert len({id(agent) for agent in found}) == 1
-    assert shelf.asked == 1
+    assert store.asked == 1
 
 
 async def test_the_next_caller_loads_when_the_loading_one_is_cancelled() -> None:
-    shelf, found = Shelf(REX), list[AnyAgent]()
-    shelf.open = trio.Event()
-    resolver = Resolver(registry(), shelf)
+    store, found = FakeStore(REX), list[AnyAgent]()
+    store.open = trio.Event()
+    resolver = Resolver(registry(), store)
 
     async def ask() -> None:
         found.append(await resolver.resolve("rex"))
@@ -107,15 +107,15 @@ async def test_the_next_caller_loads_when_the_loading_one_is_cancelled() -> None
         await wait_all_tasks_blocked()
         scope.cancel()
         await wait_all_tasks_blocked()
-        shelf.open.set()
+        store.open.set()
     assert len(found) == 2
-    assert shelf.asked == 2
+    assert store.asked == 2
 
 
 async def test_all_waiting_callers_get_the_error_and_it_is_not_cached() -> None:
-    shelf, errors = Shelf(REX), list[Exception]()
-    shelf.open, shelf.error = trio.Event(), OSError("no store")
-    resolver = Resolver(registry(), shelf)
+    store, errors = FakeStore(REX), list[Exception]()
+    store.open, store.error = trio.Event(), OSError("no store")
+    resolver = Resolver(registry(), store)
 
     async def ask() -> None:
         try:
@@ -127,29 +127,29 @@ async def test_all_waiting_callers_get_the_error_and_it_is_not_cached() -> None:
         for _ in range(3):
             nursery.start_soon(ask)
         await wait_all_tasks_blocked()
-        shelf.open.set()
+        store.open.set()
     assert len(errors) == 3
-    assert shelf.asked == 1
-    shelf.error = None
+    assert store.asked == 1
+    store.error = None
     assert (await resolver.resolve("rex")).instructions == "Bark."
 
 
 async def test_an_agent_is_cached_for_ten_minutes(mock_clock: MockClock) -> None:
-    shelf = Shelf(REX)
-    resolver = Resolver(registry(), shelf)
+    store = FakeStore(REX)
+    resolver = Resolver(registry(), store)
     first = await resolver.resolve("rex")
     await resolver.resolve("rex")
     mock_clock.jump(TTL)
     assert await resolver.resolve("rex") is first
-    shelf.kept["rex"] = AgentRecord("rex", instructions="Purr.")
+    store.kept["rex"] = AgentRecord("rex", instructions="Purr.")
     mock_clock.jump(1)
     later = await resolver.resolve("rex")
     assert (later.instructions, first.instructions) == ("Purr.", "Bark.")
-    assert shelf.asked == 2
+    assert store.asked == 2
 
 
 async def test_a_change_takes_effect_at_the_next_use() -> None:
-    resolver = Resolver(registry(), Shelf())
+    resolver = Resolver(registry(), FakeStore())
     await resolver.put(REX)
     first = await resolver.resolve("rex")
     await resolver.put(AgentRecord("rex", instructions="Purr."))
@@ -162,9 +162,9 @@ async def test_a_change_takes_effect_at_the_next_use() -> None:
 
 
 async def test_an_agent_read_before_a_change_is_not_cached() -> None:
-    shelf, found = Shelf(REX), list[AnyAgent]()
-    shelf.open = trio.Event()
-    resolver = Resolver(registry(), shelf)
+    store, found = FakeStore(REX), list[AnyAgent]()
+    store.open = trio.Event()
+    resolver = Resolver(registry(), store)
 
     async def ask() -> None:
         found.append(await resolver.resolve("rex"))
@@ -175,16 +175,16 @@ async def test_an_agent_read_before_a_change_is_not_cached() -> None:
         await resolver.put(AgentRecord("rex", instructions="Purr."))
         nursery.start_soon(ask)
         await wait_all_tasks_blocked()
-        shelf.open.set()
+        store.open.set()
     assert [agent.instructions for agent in found] == ["Purr.", "Purr."]
     assert (await resolver.resolve("rex")).instructions == "Purr."
-    assert shelf.asked == 2
+    assert store.asked == 2
 
 
 async def test_an_unknown_name_is_compared_with_those_of_all_sources() -> None:
     known = registry()
     known.add(Agent("helper"))
-    resolver = Resolver(known, Shelf(REX, AgentRecord("old", status="inactive")))
+    resolver = Resolver(known, FakeStore(REX, AgentRecord("old", status="inactive")))
     for wrong, near in (("helpr", "helper"), ("rexx", "rex"), ("olt", "old")):
         with pytest.raises(UnknownName, match=f"did you mean '{near}'"):
             await resolver.resolve(wrong)
@@ -195,9 +195,9 @@ async def test_an_unknown_name_is_compared_with_those_of_all_sources() -> None:
 
 
 async def test_an_agent_that_could_never_run_is_refused_before_it_is_stored(tmp_path: Path) -> None:
-    known, shelf = registry(), Shelf()
+    known, store = registry(), FakeStore()
     known.add(Agent("helper"))
-    resolver = Resolver(known, shelf)
+    resolver = Resolver(known, store)
     wrong = {
         "did you mean 'read_file'": AgentRecord("a", tools=("read_fil",)),
         "did you mean 'openai'": AgentRecord("a", model="opnai:m"),
@@ -208,18 +208,18 @@ async def test_an_agent_that_could_never_run_is_refused_before_it_is_stored(tmp_
     for message, record in wrong.items():
         with pytest.raises(ConfigError, match=message):
             await resolver.put(record)
-    assert shelf.kept == {}
+    assert store.kept == {}
     with pytest.raises(ConfigError, match="no store of agents"):
         await Resolver(known).put(REX)
 
 
 async def test_defaults_fill_what_a_record_leaves_open() -> None:
-    shelf = Shelf(
+    store = FakeStore(
         REX,
         AgentRecord("own", model="m", iterations=5, profile=AgentProfile(window=-1)),
         AgentRecord("set", limits=Limits(turns=7), profile=AgentProfile(window=9, team=Team("t"))),
     )
-    resolver = Resolver(registry(), shelf, limits=Limits(turns=20, tokens=9))
+    resolver = Resolver(registry(), store, limits=Limits(turns=20, tokens=9))
     rex, own, chosen = [await resolver.resolve(name) for name in ("rex", "own", "set")]
     assert (rex.limits, rex.model_name) == (Limits(turns=20, tokens=9), "demo")
     assert (own.limits, own.model_name) == (Limits(turns=5, tokens=9), "openai:m")
@@ -251,7 +251,7 @@ def test_a_record_s_model_is_of_its_provider_or_of_the_first(
 
 async def test_every_agent_has_tools_of_its_own_and_loses_those_taken_away() -> None:
     catalog = ToolCatalog()
-    resolver = Resolver(registry(catalog), Shelf())
+    resolver = Resolver(registry(catalog), FakeStore())
     await resolver.put(AgentRecord("a", tools=("group:fs",)))
     await resolver.put(AgentRecord("b", tools=("shell",)))
     await resolver.resolve("a")
@@ -267,7 +267,7 @@ async def test_every_agent_has_tools_of_its_own_and_loses_those_taken_away() -> 
 
 async def test_an_agent_of_the_program_replaces_a_stored_one() -> None:
     known = registry()
-    resolver = Resolver(known, Shelf(REX))
+    resolver = Resolver(known, FakeStore(REX))
     await resolver.resolve("rex")
     own = Agent("rex", instructions="Mine.")
     known.add(own)
