@@ -1,7 +1,7 @@
 """The hooks of a host: a chain is asked in order, and its verdicts are merged into one (G10).
 
 Invariants: a gate that failed never counts as an allow unless it was declared ``continue``; a
-verdict that restricts (Abort, Deny, Ask) counts whatever else is wrong with the hook. A hook gets
+verdict that restricts (Abort, Deny, Ask) counts even if it is late or malformed. A hook gets
 its own copy of the event: only its return value changes anything.
 
 Hooks run in an actor (:class:`Hooks`), so that :class:`HooksClient` can tell a verdict from

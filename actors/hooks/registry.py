@@ -41,7 +41,7 @@ PRIORITY = 100
 
 
 class HookOptions(TypedDict, total=False):
-    """What a hook declares besides its point.
+    """The options of a hook.
 
     match: ``|``-separated patterns (``*``, ``?``, ``[...]``) of tool names, at the tool points.
     on_error: the meaning of its exception, time-out or wrong decision; else the point's.

@@ -1,7 +1,7 @@
 """The arguments of a call: from the model's raw JSON text to valid values, or all its problems.
 
-Most arguments fit as they are, and are converted together, as one struct; only others are checked
-one by one, to repair them or to explain each problem. Tools without Python types, such as those of
+Most arguments fit unchanged, and are converted together, as one struct; only others are checked one
+by one, to repair them or to explain each problem. Tools without Python types, such as those of
 MCP servers, get a check from their JSON Schema (:func:`from_schema`).
 
 Invariants: for every text, the outcome is a JSON object or an :class:`ArgumentError`; a check of
@@ -145,7 +145,7 @@ class Arguments:
             plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
         except Exception:
             plain = None
-        if plain is None:  # not as they are; each by itself may fit, or has a problem to name
+        if plain is None:  # each by itself may still be repaired, or has a problem to report
             return self._one_by_one(args, strict=strict)
         return {
             name: value if isinstance(value := plain[name], _PLAIN) else _listed(value)

@@ -87,7 +87,7 @@ class RunningBatch:
             self._asks.pause()
 
     async def run(self) -> list[CallResult]:
-        """Run all calls; returns their results by call index, in whatever order they end.
+        """Run all calls; returns their results by call index, in any order of their ends.
 
         Cancellation: running calls are cancelled and waited for, no further one starts; a call that
         finishes nevertheless keeps its result.

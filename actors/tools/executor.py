@@ -185,7 +185,7 @@ class _Work(msgspec.Struct):
 class ToolExecutor(Actor[ExecuteCall]):
     """Executes calls, many at once.
 
-    Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of that
+    Cancelling the ask cancels the tool and waits for its clean-up (G1); observers hear of that
     call too.
 
     Args:
@@ -265,7 +265,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 or await self._run(work, tool)
             )
         finally:
-            # One settle point: whatever became of the call, its place at the breaker is given back.
+            # The one place that ends an attempt, in every case, or its breaker would be stuck.
             opened = "" if work.attempt is None else self._breakers.end(work.attempt, work.ending)
         if opened:
             self._degraded(work, "tools", opened)
@@ -331,13 +331,13 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return _denied(f"{type(other).__name__} is no verdict on a call")
 
     async def _ask_tool(self, work: _Work, tool: Tool) -> _End | None:
-        """Note whether the tool's own declaration wants a person. It ends no call."""
+        """Add the request of the tool's own declaration for a person, if any. It ends no call."""
         if tool.approval is not False:
             work.asked += await asked_by_tool(tool, work.context, work.args)
         return None
 
     async def _ask_person(self, work: _Work) -> _End | None:
-        """None is the permission to begin now, with ``work.args`` as they are.
+        """None is the permission to begin now, with the current ``work.args``.
 
         The approver is asked about every call, since a call in order waits there for its turn.
         """

@@ -4,7 +4,7 @@ A thread cannot be ended, a process can: a stop, a time-out or the death of the 
 all its descendants (G1, G2). The price is a fresh interpreter for each call, some tenths of a
 second, which imports the module of the function and has nothing of the host's state.
 
-Invariant: :func:`answer`, in that process, replies whatever the function does, short of ending the
+Invariant: :func:`answer`, in that process, replies in every case, unless the function ends the
 process.
 """
 

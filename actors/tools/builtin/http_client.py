@@ -228,7 +228,7 @@ def redirected(url: str, location: str) -> str:
     """Where a redirect leads.
 
     Raises:
-        ToolFailure: from https to http, which would give away what was protected.
+        ToolFailure: from https to http, which would send a protected address in clear text.
     """
     try:
         to = urljoin(url, location)

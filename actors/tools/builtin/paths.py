@@ -6,7 +6,7 @@ Invariants:
       the resolved path has none, so that a link found now was put there after the check.
     - Only regular files and folders are ever opened: a pipe cannot hang a tool, and no device is
       opened.
-    - Existing files keep their owner. Only an empty workspace, which holds nobody's work, is given
+    - Existing files keep their owner. Only an empty workspace, with no one's work in it, is given
       to the unprivileged user that commands run as.
 """
 

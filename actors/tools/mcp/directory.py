@@ -286,7 +286,7 @@ class McpDirectory:
     ) -> Specs:
         """The tools of an agent that its model is shown; the same object for the same tools.
 
-        ``found``: what its run has searched for; it takes what ``history`` has called.
+        ``found``: the tools that its run has searched for; those called in ``history`` are added.
         """
         if not self._catalog.sources(agent):
             return specs

@@ -3,7 +3,7 @@
 A request has these parts: the principal is ``User::"<user>"`` in ``Role::"<role>"``; the action is
 ``Action::"call"``; the resource is ``Tool::"<tool>"`` with the attribute ``effects``, in a
 ``Group`` for each of its groups (``Group::"group:fs"``, ``Group::"mcp:git"``); the context has
-``agent``, ``session`` and ``role``. As always in Cedar, what no policy permits is denied.
+``agent``, ``session`` and ``role``. As always in Cedar, a call that no policy permits is denied.
 
 Invariant: only a decision without any error allows. A ``forbid`` that cannot be evaluated is no
 decision for Cedar, which goes on without it; here it denies.
