@@ -338,7 +338,7 @@ class Host(Records):
         deps: object = None,
         principal: Principal = LOCAL,
     ) -> ApprovalInfo:
-        """Answer an approval; its run goes on, also one that waited when its host was killed.
+        """Answer an approval; its run resumes, also one that waited when its host was killed.
 
         ``allow-always`` allows this tool of this agent for this user from now on, whatever the
         arguments; :meth:`grants` lists that. ``by``: who decides, for the record; the principal if
@@ -354,7 +354,7 @@ class Host(Records):
         return await self._parts.answers.approve(approval, decision, by, note, deps, principal)
 
     async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None:
-        """Have people asked again. Calls that were begun go on. Raises ``NotFound``."""
+        """Have people asked again. Calls that have begun are not affected. Raises ``NotFound``."""
         await self._parts.answers.revoke(grant, principal)
 
     async def resolve(
@@ -447,7 +447,7 @@ class Host(Records):
         return self._parts.rooms
 
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
-        """A room, at work: its messages are there, and an unfinished round goes on.
+        """A room, at work: its messages are there, and an unfinished round continues.
 
         ``room`` is its definition, or the name of a configured one; one that is open stays as it
         is. Raises ``UnknownName``, and ``NotFound`` for a room that is another's.
@@ -489,10 +489,10 @@ class Host(Records):
         """Shut down in order: refuse inputs, tell clients, and give runs some seconds to end.
 
         ``deadline``: seconds; None: as configured. Runs that have not ended then are cut off, as
-        are those that wait for a person: the next host on this state goes on with them where it
-        can. Returns their ids. Queued inputs stay queued, for it too, unless a caller of
-        :meth:`run` waits for them. Afterwards leave the block of the host. Cancelling cuts the
-        waiting short, and live runs end with the block.
+        are those that wait for a person: the next host on this state resumes them where it can.
+        Returns their ids. Queued inputs stay queued, for it too, unless a caller of :meth:`run`
+        waits for them. Afterwards leave the block of the host. Cancelling cuts the waiting short,
+        and live runs end with the block.
         """
         configured = self._parts.generations.config.recovery.drain
         return await self._parts.stops.drain(configured if deadline is None else deadline)
@@ -518,21 +518,21 @@ async def open_host(
 
     Args:
         state: directory of the database; one host at a time may use it. None: in memory.
-        config: limits, tools, model providers, agents, or the TOML file that says so; its
+        config: limits, tools, model providers, agents, or a TOML file with them; its
             ``state`` and ``workspace`` are the defaults.
         agents: known by name from the start, before configured ones of their names; others
             become known when they first run.
-        workspace: what the file and shell tools see; default as :class:`HostConfig` says.
-        check_messages: copy every message through msgpack, for tests: what could not cross a
-            process never enters a mailbox unnoticed.
+        workspace: the directory of the file and shell tools; default: see :class:`HostConfig`.
+        check_messages: copy every message through msgpack, for tests: a message that could not
+            cross a process is refused.
         memory: what agents with ``memory`` use; None: a full-text index in the database.
         policy: an engine that rules on tools beside the rules of the configuration.
         mcp: MCP servers by name, beside the configured ones; agents name them ``mcp:<name>``.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
-    used, ``ConfigError`` for a wrong agent, a rule on a tool or an agent that nobody knows (here:
-    of ``agents``), or a workspace that holds the state. Cancellation ends
-    everything in order: runs first, the database last.
+    used, ``ConfigError`` for a wrong agent, a rule on an unknown tool or agent (here: of ``agents``),
+    or a workspace that holds the state. Cancellation ends everything in order: runs first, the
+    database last.
     """
     source, config = ConfigSource.of(config or HostConfig(), mcp or {}, policy)
     async with hosted(

@@ -23,7 +23,7 @@ from motet.runtime.loops import refuse_in_loop
 Out = TypeVar("Out")
 
 ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
-"""For a host of which only the caller of one run knows: there is no person to ask."""
+"""For a host that lives for one run: there is no person to ask."""
 
 
 class Agent(AgentSpec[D_contra, O_co]):
@@ -78,8 +78,8 @@ class Agent(AgentSpec[D_contra, O_co]):
     ) -> RunResult[Any]:
         """One answer from a host in memory that lives for this call only.
 
-        What needs an approval is denied: nobody could answer. Raises and is cancelled as
-        :meth:`motet.Host.run`.
+        Calls that need an approval are denied: there is no person to ask. Raises and is cancelled
+        as :meth:`motet.Host.run`.
         """
         async with open_host(config=ALONE) as host:
             return await host.run(self._any, text, deps=deps, check=check, **bounds)

@@ -1,4 +1,4 @@
-"""Answers of people: to approvals, and to escalations of runs that could not go on by themselves.
+"""Answers of people: to approvals, and to escalations of runs that needed help.
 
 Invariants: an answer is on disk before it has any effect; of several answers the first counts, and
 the others are told who gave it; the run that an answer starts is started once.

@@ -202,7 +202,7 @@ class Records:
 
     @property
     def interrupted(self) -> tuple[RunInfo, ...]:
-        """Runs that the end of the last host on this state cut off, and that do not go on."""
+        """Runs that the end of the last host on this state cut off, and that cannot be resumed."""
         return self._interrupted
 
     @property
@@ -283,7 +283,7 @@ class Records:
         return await self._stores.traces.ask(request)
 
     async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace:
-        """The spans of one run, also while it goes on. Raises ``NotFound`` (also for a foreign)."""
+        """The spans of one run, also of a live one. Raises ``NotFound`` (also for a foreign)."""
         found = await self._stores.traces.ask(GetTrace(run_id))
         if found is None or not sees(principal, found.info.user):
             raise NotFound(f"no trace of a run {run_id!r}")

@@ -117,7 +117,7 @@ async def read_journal(readers: Readers, run: str) -> RunJournal:
 
 
 def require_ended(info: RunInfo) -> None:
-    """Raises ``ConfigError`` for a run that still goes on."""
+    """Raises ``ConfigError`` for a live run."""
     if info.status not in FINAL:
         raise ConfigError(f"run {info.run_id} is {info.status}: replay it when it has ended")
 

@@ -1,4 +1,4 @@
-"""A run as its caller sees it: events while it goes on, the result when it has ended."""
+"""A run as its caller sees it: events while it is live, the result when it has ended."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from motet.protocols.sessions import Principal, StopReport
 class Stops:
     """See :meth:`motet.Host.stop` and :meth:`motet.Host.drain`.
 
-    ``resumable``: another host can go on with the runs that this one leaves.
+    ``resumable``: the next host can resume the runs that this one leaves.
     """
 
     def __init__(

@@ -199,7 +199,7 @@ async def _over(job: Job[T]) -> None:
 
 
 def _watched(future: Future[T]) -> asyncio.Future[T]:
-    """For :func:`asyncio.wait`. Reads the exception, or asyncio would log that nobody did."""
+    """For :func:`asyncio.wait`. Reads the exception, or asyncio would log it as never retrieved."""
     watched = asyncio.wrap_future(future)
     watched.add_done_callback(lambda done: done.cancelled() or done.exception())
     return watched
