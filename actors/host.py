@@ -530,7 +530,7 @@ async def open_host(
         mcp: MCP servers by name, beside the configured ones; agents name them ``mcp:<name>``.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
-    used, ``ConfigError`` for a wrong agent, a rule on an unknown tool or agent (here: of ``agents``),
+    used, ``ConfigError`` for a wrong agent, a rule on an unknown tool or agent (of ``agents``),
     or a workspace that holds the state. Cancellation ends everything in order: runs first, the
     database last.
     """
