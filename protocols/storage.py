@@ -49,11 +49,6 @@ class Transact(Request[Rows], frozen=True, tag="storage.transact"):
     statements: Transaction
 
 
-def storable(text: str) -> str:
-    """The text as valid UTF-8: a lone surrogate becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
-
-
 # Exceptions: one class for each reaction of a caller
 
 

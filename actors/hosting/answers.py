@@ -15,12 +15,12 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.intake import Intake
+from motet.actors.storage.tables import storable
 from motet.protocols.approvals import AnswerApproval, ApprovalDecision, ApprovalInfo, RevokeGrant
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import Answer, AnswerEscalation, EscalationInfo
 from motet.protocols.events import EscalationResolved
 from motet.protocols.sessions import GetRun, Principal, SessionStoreMessage
-from motet.protocols.storage import storable
 from motet.runtime import ActorRef
 
 DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")

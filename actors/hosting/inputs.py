@@ -14,6 +14,7 @@ from motet.actors.hosting.access import Access
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.intake import Intake, body_hash
+from motet.actors.storage.tables import storable
 from motet.actors.transcript import input_guard as guard
 from motet.actors.transcript.history import with_author
 from motet.protocols.errors import InputValidation, UnknownName
@@ -30,7 +31,6 @@ from motet.protocols.sessions import (
     SetSessionModel,
     exchange,
 )
-from motet.protocols.storage import storable
 from motet.runtime import ActorRef
 from motet.runtime.outside import fresh_hex
 

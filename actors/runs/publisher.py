@@ -21,7 +21,7 @@ from motet.actors.runs.table import RunTable
 from motet.actors.runs.watchdog import hear
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.transcript.input_guard import Finding
-from motet.actors.transcript.stream_filter import StreamFilter
+from motet.actors.transcript.sanitize import StreamFilter
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.hooks import RunWarning

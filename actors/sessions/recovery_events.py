@@ -20,8 +20,8 @@ from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import PUBLISHED, STEPS, UnfinishedRun, run_info, since
-from motet.actors.storage.rows import decode_message
 from motet.actors.storage.session_runs import RUN, runs_query
+from motet.actors.storage.tables import decode_message
 from motet.actors.tools.arguments import preview
 from motet.protocols import events as ev
 from motet.protocols.approvals import (

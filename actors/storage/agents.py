@@ -9,8 +9,7 @@ import attrs
 import msgspec
 
 from motet.actors.errors.log import logger
-from motet.actors.storage.rows import to_json
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore, to_json
 from motet.protocols.agents import (
     AgentProtocol,
     AgentRecord,

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from motet.actors.storage.approval_states import transition
-from motet.actors.storage.rows import (
+from motet.actors.storage.tables import (
     Query,
     clamped,
     decode_message,
     encode_message,
+    storable,
     struct,
     to_json,
     where,
@@ -37,7 +38,7 @@ from motet.protocols.approvals import (
     SuspendedState,
 )
 from motet.protocols.chat import JsonObject, ToolMessage
-from motet.protocols.storage import Row, Statement, storable
+from motet.protocols.storage import Row, Statement
 
 STATE_STEP = -2
 """The step of a run's journal that holds its suspended state; rows count from 0."""

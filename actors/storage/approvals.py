@@ -15,7 +15,7 @@ from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_journal import RunJournal
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from motet.actors.storage.table_store import TableStore, rows_of
+from motet.actors.storage.tables import TableStore, rows_of
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import FINAL
 from motet.protocols.storage import ExpectationFailed, Row, Statement

@@ -24,8 +24,7 @@ from motet.actors.errors.log import logger
 from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.rows import DAY
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import (
     ErrorProtocol,

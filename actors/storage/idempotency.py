@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import attrs
 
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.tables import storable
 from motet.protocols.gateway_stores import StoredAnswer
 from motet.protocols.sessions import RESEND, KeyConflict
-from motet.protocols.storage import Commit, SqlValue, Statement, storable
+from motet.protocols.storage import Commit, SqlValue, Statement
 
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""

@@ -15,7 +15,7 @@ import trio
 
 from motet.actors.errors.redact import redacted_head
 from motet.actors.errors.text import shorten, well_formed
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import (
     FindMemories,

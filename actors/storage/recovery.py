@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 import msgspec
 
-from motet.actors.storage.rows import decode_message, encode_message, struct
+from motet.actors.storage.tables import decode_message, encode_message, struct
 from motet.actors.transcript.grammar import EndedChild, close_calls
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.events import AnyEvent

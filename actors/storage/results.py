@@ -20,7 +20,7 @@ import trio
 
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore
 from motet.protocols.results import (
     DropResults,
     Kind,

@@ -11,8 +11,7 @@ from hashlib import sha256
 import msgspec
 
 from motet.actors.storage.idempotency import claim_key, first_use
-from motet.actors.storage.rows import struct, to_json
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -29,7 +28,7 @@ from motet.protocols.rooms import (
     Say,
     SetRoom,
 )
-from motet.protocols.storage import ExpectationFailed, Row, Statement, storable
+from motet.protocols.storage import ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
 
 ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from motet.actors.storage.rows import encode_message
+from motet.actors.storage.tables import encode_message
 from motet.protocols.chat import ChatMessage
 from motet.protocols.storage import Statement, StorageError
 from motet.runtime import MotetRuntimeError

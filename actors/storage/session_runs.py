@@ -15,19 +15,22 @@ from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.recovery import RUNS, run_info
-from motet.actors.storage.rows import (
+from motet.actors.storage.run_journal import RunJournal, add_step
+from motet.actors.storage.session_settings import add_escalation
+from motet.actors.storage.session_transcripts import TOUCH_SESSION
+from motet.actors.storage.tables import (
+    AT_ONCE,
     Query,
+    TableStore,
     clamped,
     decode_message,
     encode_message,
     role_of,
+    rows_of,
+    storable,
     to_json,
     where,
 )
-from motet.actors.storage.run_journal import RunJournal, add_step
-from motet.actors.storage.session_settings import add_escalation
-from motet.actors.storage.session_transcripts import TOUCH_SESSION
-from motet.actors.storage.table_store import AT_ONCE, TableStore, rows_of
 from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
@@ -52,7 +55,7 @@ from motet.protocols.sessions import (
     SessionContext,
     UnpublishedEnd,
 )
-from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement, storable
+from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement
 from motet.runtime import handles
 
 CLAIM_SESSION = """

@@ -5,8 +5,7 @@ Invariant: an escalation is stored with the end of its run or not at all, and an
 
 from __future__ import annotations
 
-from motet.actors.storage.rows import Query, clamped, struct, where
-from motet.actors.storage.table_store import AT_ONCE, TableStore
+from motet.actors.storage.tables import AT_ONCE, Query, TableStore, clamped, storable, struct, where
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (
     AnswerEscalation,
@@ -19,7 +18,7 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.queueing import MODES, QueueMode, QueueModes, SetQueueMode
 from motet.protocols.sessions import SessionModels, SetSessionModel
-from motet.protocols.storage import Row, Statement, storable
+from motet.protocols.storage import Row, Statement
 from motet.runtime import handles
 
 _ADD_ESCALATION = """

@@ -15,16 +15,19 @@ import msgspec
 
 from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
-from motet.actors.storage.rows import (
+from motet.actors.storage.tables import (
+    AT_ONCE,
     Query,
+    TableStore,
     clamped,
     decode_message,
     encode_message,
     role_of,
+    rows_of,
+    storable,
     struct,
     where,
 )
-from motet.actors.storage.table_store import AT_ONCE, TableStore, rows_of
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import (
@@ -44,7 +47,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StoreSummary,
 )
-from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError, storable
+from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError
 from motet.runtime import handles
 
 HISTORY_LIMIT = 200

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.rows import struct
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import TableStore, struct
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.storage import Commit, Row, Statement, StorageError

@@ -23,8 +23,7 @@ from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redacted_prefix
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.rows import DAY, Query, clamped, struct, to_json, where
-from motet.actors.storage.table_store import TableStore
+from motet.actors.storage.tables import DAY, Query, TableStore, clamped, struct, to_json, where
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import (

@@ -16,8 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.transcript.history import with_author
-from motet.actors.transcript.sanitize import sanitize
-from motet.actors.transcript.stream_filter import is_silent
+from motet.actors.transcript.sanitize import is_silent, sanitize
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

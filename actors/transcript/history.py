@@ -302,3 +302,11 @@ def _merged(before: ChatMessage, row: ChatMessage) -> ChatMessage | None:
 
 def _joined(first: str, second: str) -> str:
     return "\n\n".join(filter(None, (first, second)))
+
+
+def head(text: str, size: int) -> str:
+    return text[: max(size, 0)]
+
+
+def tail(text: str, size: int) -> str:
+    return text[-size:] if size > 0 else ""

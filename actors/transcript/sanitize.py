@@ -1,18 +1,307 @@
-"""Sanitizing of a model's answers for their readers: eight steps and a trim. Pure.
+"""Filters of a model's answers for their readers: while they stream, and for the transcript. Pure.
 
-The steps run on a masked text, in which code and reasoning are marks, so that no step changes
-them. Laws: sanitizing twice changes nothing more; every step takes linear time; code outside of
-reasoning is unchanged; a text without artefacts is only trimmed. Source: agent loop specification,
-section 3.
+:class:`Segmenter` divides a text into prose, code, reasoning and ``<final>`` tags as it arrives;
+:class:`SilenceMatch` recognises ``NO_REPLY``; :class:`StreamFilter` joins the two and says which
+text can be shown already. :func:`sanitize` makes the final text in eight steps and a trim, on a
+masked text in which code and reasoning are marks, so that no step changes them.
+
+Laws: the chunks into which a text is cut make no difference; sanitizing twice changes nothing more;
+code outside of reasoning is unchanged; a text without artefacts is only trimmed; all of it takes
+linear time, since undecided text is bounded. Source: agent loop specification, section 3.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from functools import cache
+from itertools import groupby
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from motet.actors.transcript.stream_filter import FINAL_TAG, Kind, runs
+import msgspec
+
+NO_REPLY: Final = "NO_REPLY"
+"""The token of a silent reply. The reply is the token in any case, with only decorations around it:
+white space, punctuation, quotes, brackets, markdown. An answer that mentions it is an answer."""
+
+_SYMBOLS = frozenset("`~^<>|+=$")
+
+
+def is_silent(text: str) -> bool:
+    """Whether the reply is to be stored, marked, and not shown."""
+    if NO_REPLY not in text.upper():
+        return False
+    match = SilenceMatch()
+    return match.goes_on(text) and match.whole
+
+
+class SilenceMatch(msgspec.Struct, eq=False):
+    """Matches a text that comes in chunks against a silent reply."""
+
+    _found: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the text is a silent reply if it ends here."""
+        return self._found == len(NO_REPLY)
+
+    def goes_on(self, text: str) -> bool:
+        """Whether the text can still become a silent reply with this chunk; once False, always."""
+        for letter in text:
+            if letter.upper() == NO_REPLY[self._found : self._found + 1]:
+                self._found += 1
+            elif self._found not in (0, len(NO_REPLY)) or not is_decoration(letter):
+                return False
+        return True
+
+
+def is_decoration(letter: str) -> bool:
+    """White space, invisible characters, punctuation, and the signs of markdown."""
+    return unicodedata.category(letter)[0] in "CPZ" or letter in _SYMBOLS
+
+
+# Segments. Law: the segments in their order are the text.
+#
+# Code is a fence (to the end of the text if it is not closed) or a span in one line. A tag in code
+# is no tag. There is no code in reasoning, which ends with the first closing tag of its own name,
+# or with the text. A construct beyond its bound below is prose.
+
+
+Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
+
+THINKING: Final = ("think", "thinking", "thought", "antThinking", "redacted_thinking")
+FINAL_TAG: Final = r"<\s{0,8}/?\s{0,8}final\s{0,8}>"
+
+_SPAN = 1_000
+_RUN = 64
+_CLOSING_TAG = 64
+
+
+class Segment(NamedTuple):
+    kind: Kind
+    text: str
+
+
+def _beginnings(word: str) -> str:
+    """A pattern of all prefixes of a word, the empty one included."""
+    pattern = ""
+    for letter in reversed(word):
+        pattern = f"(?:{letter}{pattern})?"
+    return pattern
+
+
+_NAMES = "|".join(THINKING)
+# Where prose may end: code, a whole tag, or the beginning of one at the end of the text.
+_TAG_SIGN = (
+    rf"(?P<final>{FINAL_TAG})"
+    rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
+    rf"|<(?:(?:{_NAMES})(?:\s[^<>]{{0,256}})?/?|{'|'.join(map(_beginnings, THINKING))})\Z"
+    rf"|<\s{{0,8}}/?\s{{0,8}}(?:{_beginnings('final')}|final\s{{0,8}})\Z"
+)
+_TAG = re.compile(_TAG_SIGN, re.IGNORECASE | re.ASCII)
+_SIGN = re.compile(rf"(?P<code>`|~~~|~{{1,2}}\Z)|{_TAG_SIGN}", re.IGNORECASE | re.ASCII)
+_TICKS = re.compile(r"`{1,65}|~{1,65}")
+_INFO = {"`": re.compile(r"[^`\n]{0,200}(?:\n|\Z)"), "~": re.compile(r"[^\n]{0,200}(?:\n|\Z)")}
+_MAYBE_CLOSING = re.compile(r"[ \t]{0,200}[`~]{0,200}[ \t\r]{0,200}\Z")
+
+
+@cache
+def _closing_tag(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<\s{{0,8}}/\s{{0,8}}{name}\s{{0,8}}>", re.IGNORECASE | re.ASCII)
+
+
+@cache
+def _closing_run(length: int) -> re.Pattern[str]:
+    return re.compile(rf"[^\n]{{1,{_SPAN}}}?(?<!`)`{{{length}}}(?!`)")
+
+
+@cache
+def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
+    return re.compile(rf"[ \t]{{0,200}}{sign}{{{length},200}}[ \t\r]{{0,200}}(?=\n|\Z)")
+
+
+class Segmenter(msgspec.Struct, eq=False):
+    """Divides a text that comes in chunks. ``close`` ends it and decides the rest."""
+
+    _text: str = ""
+    _at: int = 0
+    _blank: bool = True
+    """Whether this line has only white space so far: a fence may begin."""
+    _fence: re.Pattern[str] | None = None
+    _fence_line: bool = False
+    _thinking: re.Pattern[str] | None = None
+    _ended: bool = False
+
+    def feed(self, text: str) -> list[Segment]:
+        """The segments that this chunk decides."""
+        self._text, self._at = self._text[self._at :] + text, 0
+        decided: list[Segment] = []
+        while self._at < len(self._text):
+            if self._thinking:
+                piece = self._next_thinking(self._thinking)
+            elif self._fence:
+                piece = self._next_fenced(self._fence)
+            else:
+                piece = self._next_open()
+            if piece is None:
+                break
+            decided.append(piece)
+        return decided
+
+    def close(self) -> list[Segment]:
+        """The rest, now that the text has ended."""
+        self._ended = True
+        return self.feed("") if self._at < len(self._text) else []
+
+    @property
+    def ahead(self) -> str:
+        """The part of the undecided text that cannot become reasoning or a tag."""
+        if self._thinking or self._at == len(self._text):
+            return ""
+        if self._fence:
+            return self._text[self._at :]
+        tag = _TAG.search(self._text, self._at)
+        return self._text[self._at : tag.start() if tag else None]
+
+    def _next_open(self) -> Segment | None:
+        sign = _SIGN.search(self._text, self._at)
+        end = sign.start() if sign else len(self._text)
+        if end > self._at:
+            return self._prose(end)
+        assert sign is not None, "the text does not end here"
+        return self._code() if sign["code"] else self._tag(sign)
+
+    def _tag(self, found: re.Match[str]) -> Segment | None:
+        if found["final"]:
+            return self._take("final", found.end())
+        if found["name"]:
+            if not found[0].endswith("/>"):
+                self._thinking = _closing_tag(found["name"].lower())
+            return self._take("thinking", found.end())
+        return self._prose(self._at + 1) if self._ended else None
+
+    def _next_thinking(self, closing: re.Pattern[str]) -> Segment | None:
+        text = self._text
+        if found := closing.search(text, self._at):
+            self._thinking = None
+            return self._take("thinking", found.end())
+        near = text.rfind("<", max(self._at, len(text) - _CLOSING_TAG))
+        end = len(text) if self._ended or near < 0 else near
+        return self._take("thinking", end) if end > self._at else None
+
+    def _code(self) -> Segment | None:
+        run = _TICKS.match(self._text, self._at)
+        assert run is not None, "the sign is one of these"
+        if len(run[0]) > _RUN:
+            return self._prose(self._at + _RUN)
+        if run.end() == len(self._text) and not self._ended:
+            return None
+        if self._blank and len(run[0]) >= 3:
+            info = _INFO[run[0][0]].match(self._text, run.end())
+            if info and (self._ended or info[0].endswith("\n")):
+                return self._open_fence(run[0], info.end())
+            if info:
+                return None
+        return self._span(run) if run[0][0] == "`" else self._prose(run.end())
+
+    def _open_fence(self, run: str, end: int) -> Segment:
+        self._fence, self._fence_line = _closing_fence(run[0], len(run)), True
+        return self._take("fence", end)
+
+    def _span(self, run: re.Match[str]) -> Segment | None:
+        text, begin = self._text, run.end()
+        found = _closing_run(len(run[0])).match(text, begin)
+        if found and (self._ended or found.end() < len(text)):
+            self._blank = False
+            return self._take("span", found.end())
+        limit = begin + _SPAN + len(run[0]) + 1
+        if self._ended or len(text) >= limit or text.find("\n", begin, limit) >= 0:
+            return self._prose(begin)
+        return None
+
+    def _next_fenced(self, closing: re.Pattern[str]) -> Segment | None:
+        text, newline = self._text, self._text.find("\n", self._at)
+        if self._fence_line:
+            if newline < 0 and not self._ended and _MAYBE_CLOSING.match(text, self._at):
+                return None
+            if found := closing.match(text, self._at):
+                self._fence, self._blank = None, False
+                return self._take("fence", found.end())
+        self._fence_line = newline >= 0
+        return self._take("fence", newline + 1 if newline >= 0 else len(text))
+
+    def _prose(self, end: int) -> Segment:
+        piece = self._take("prose", end)
+        _, newline, line = piece.text.rpartition("\n")
+        self._blank = not line.strip() and (bool(newline) or self._blank)
+        return piece
+
+    def _take(self, kind: Kind, end: int) -> Segment:
+        piece = Segment(kind, self._text[self._at : end])
+        self._at = end
+        return piece
+
+
+def runs(text: str) -> Iterator[Segment]:
+    """The segments of a whole text; neighbours of one kind are joined."""
+    reader = Segmenter()
+    for kind, run in groupby([*reader.feed(text), *reader.close()], key=_kind):
+        yield Segment(kind, "".join(piece.text for piece in run))
+
+
+def _kind(piece: Segment) -> Kind:
+    return piece.kind
+
+
+class StreamFilter(msgspec.Struct, eq=False):
+    """Filters one answer: feed it the chunks, show the texts that it returns.
+
+    Laws: the shown text does not depend on the chunks, only grows, has nothing from inside a
+    thinking tag, and is empty for a silent reply. Only text that may become a tag or the token is
+    held back, and after a tag that may be in a code span the rest of that span.
+
+    The shown text lacks reasoning and ``<final>`` tags. The other steps of sanitizing need the
+    whole text: in the end the sanitized message replaces the shown text. A retry has its own.
+    """
+
+    _segmenter: Segmenter = msgspec.field(default_factory=Segmenter)
+    _silence: SilenceMatch | None = msgspec.field(default_factory=SilenceMatch)
+    """None once the answer cannot be silent."""
+    _ahead: int = 0
+    """How much of the undecided text was shown already."""
+    _held: list[str] = []
+
+    def feed(self, text: str) -> str:
+        """The text to show after this chunk."""
+        decided = _visible(self._segmenter.feed(text))
+        ahead = self._segmenter.ahead
+        new = (decided + ahead)[self._ahead :]
+        self._ahead = len(ahead)
+        return new if self._silence is None else self._unless_silent(new, self._silence)
+
+    def close(self) -> str:
+        """The text to show at the end of the answer."""
+        rest = _visible(self._segmenter.close())[self._ahead :]
+        if self._silence is not None:
+            rest = self._unless_silent(rest, self._silence)
+        if self._silence is None or self._silence.whole:
+            return rest
+        return "".join(self._held).strip()
+
+    def _unless_silent(self, text: str, silence: SilenceMatch) -> str:
+        self._held.append(text)
+        if silence.goes_on(text):
+            return ""
+        self._silence = None
+        return "".join(self._held).lstrip()
+
+
+def _visible(segments: list[Segment]) -> str:
+    return "".join([p.text for p in segments if p.kind not in ("thinking", "final")])
+
+
+# Masks
 
 NUL: Final = "\0"
 FENCE: Final = "\0f"

@@ -13,9 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
 from motet.actors.errors.text import ELLIPSIS
-from motet.actors.transcript.history import CHARS_PER_TOKEN, estimate_text, sendable, user_text
-from motet.actors.transcript.pruning import head, tail
-from motet.actors.transcript.stream_filter import NO_REPLY
+from motet.actors.transcript.history import (
+    CHARS_PER_TOKEN,
+    estimate_text,
+    head,
+    sendable,
+    tail,
+    user_text,
+)
+from motet.actors.transcript.sanitize import NO_REPLY
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.tools import ToolSpec

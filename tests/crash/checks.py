@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 
 from motet.actors.storage.location import DATABASE_FILE
-from motet.actors.storage.rows import decode_message
+from motet.actors.storage.tables import decode_message
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from tests.crash.workload import INPUT, ONCE, lines

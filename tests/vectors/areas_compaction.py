@@ -10,8 +10,15 @@ from trio.testing import MockClock
 import motet
 from motet.actors.storage.location import Location
 from motet.actors.transcript.history import estimate
-from motet.actors.transcript.pruning import Pruning, prune
-from motet.actors.transcript.window import COMPACTING, WINDOW, ContextWindow, cut, due_after_run
+from motet.actors.transcript.window import (
+    COMPACTING,
+    WINDOW,
+    ContextWindow,
+    Pruning,
+    cut,
+    due_after_run,
+    prune,
+)
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import ModelFailure

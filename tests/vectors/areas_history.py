@@ -13,18 +13,28 @@ import trio
 from motet.actors.sessions.compaction import SessionSummariser, SummaryTask
 from motet.actors.storage.location import Location
 from motet.actors.transcript.grammar import with_unique_ids
-from motet.actors.transcript.history import MISSING, Calibration, estimate, last_turns, repair
-from motet.actors.transcript.pruning import (
-    Pruning,
-    assistant_cutoff,
+from motet.actors.transcript.history import (
+    MISSING,
+    Calibration,
+    estimate,
     head,
-    important_tail,
-    prune,
-    seconds_of,
+    last_turns,
+    repair,
     tail,
 )
 from motet.actors.transcript.summary import output_budget, truncate
-from motet.actors.transcript.window import Compacting, ContextWindow, cut, due_after_run, walk_back
+from motet.actors.transcript.window import (
+    Compacting,
+    ContextWindow,
+    Pruning,
+    assistant_cutoff,
+    cut,
+    due_after_run,
+    important_tail,
+    prune,
+    seconds_of,
+    walk_back,
+)
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (

@@ -12,8 +12,7 @@ from motet.actors.errors.redact import redact_text
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.telemetry import tracer as texts
 from motet.actors.transcript.input_guard import Finding, check, truncate_injected, truncate_message
-from motet.actors.transcript.sanitize import STEPS, masked, sanitize, unmasked
-from motet.actors.transcript.stream_filter import is_silent
+from motet.actors.transcript.sanitize import STEPS, is_silent, masked, sanitize, unmasked
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.events import EventRecord, event_name

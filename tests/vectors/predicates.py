@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from typing import cast
 
-from motet.actors.transcript.pruning import important_tail
+from motet.actors.transcript.window import important_tail
 from tests.vectors.areas_compaction import as_designed
 from tests.vectors.cases import MAIN, Case, Facts, Given
 

@@ -20,7 +20,7 @@ from motet.actors.storage.error_store import (
 )
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.rows import DAY
+from motet.actors.storage.tables import DAY
 from motet.actors.storage.writer import Database, through
 from motet.protocols.errors import StoredError
 from motet.protocols.storage import DatabaseLocked, Row, Transact

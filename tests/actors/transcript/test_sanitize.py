@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.sanitize import STEPS, masked, sanitize, unmasked
-from motet.actors.transcript.stream_filter import Segmenter, runs
+from motet.actors.transcript.sanitize import STEPS, Segmenter, masked, runs, sanitize, unmasked
 from tests.actors.runs.texts import CODE, FENCE, LINE, PLACES, REASONING, SOUP, cut_at
 
 # The steps

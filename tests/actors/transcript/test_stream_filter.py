@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.sanitize import sanitize
-from motet.actors.transcript.stream_filter import (
+from motet.actors.transcript.sanitize import (
     NO_REPLY,
     SilenceMatch,
     StreamFilter,
     is_silent,
     runs,
+    sanitize,
 )
 from tests.actors.runs.texts import LINE, PLACES, REASONING, SOUP, cut_at
 

@@ -1,20 +1,29 @@
-"""The codec between rows and structs, and the parts of queries that all stores share. Pure.
+"""The base of the actors over tables, and the codec between their rows and structs.
 
 A struct's fields are the columns of its query, in their order; nested values are JSON columns.
 Text that comes from outside may hold lone surrogates, which UTF-8 cannot: :func:`to_json` and
-``storable`` replace them, so that no input fails to be stored.
+:func:`storable` replace them, so that no input fails to be stored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from motet.actors.storage.readers import Readers
 from motet.protocols.chat import ChatMessage
-from motet.protocols.storage import Row, SqlValue, StorageError, storable
+from motet.protocols.storage import (
+    Commit,
+    ExpectationFailed,
+    Row,
+    Rows,
+    SqlValue,
+    Transaction,
+)
+from motet.runtime.outside import wall_time
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -29,20 +38,17 @@ DAY = 86_400.0
 _message = msgspec.json.Decoder[ChatMessage](ChatMessage)
 
 
+def storable(text: str) -> str:
+    """The text as valid UTF-8: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def to_json(value: object) -> str:
     """A JSON column. A lone surrogate becomes a question mark."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return storable(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
-
-
-def from_json(text: SqlValue, kind: type[T], what: str) -> T:
-    """The value of a JSON column. Raises ``StorageError``, which says that ``what`` is broken."""
-    try:
-        return msgspec.json.decode(str(text), type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise StorageError(f"{what} cannot be read: {error}") from error
 
 
 def struct(
@@ -99,3 +105,56 @@ def where(*conditions: tuple[str, SqlValue]) -> Query:
 
 def clamped(limit: int, most: int = LIST_LIMIT) -> int:
     return max(1, min(limit, most))
+
+
+AT_ONCE = 256
+"""Requests of one kind that may wait for commits together."""
+
+
+def rows_of(sql: str, statements: Transaction, answer: Rows) -> tuple[Row, ...]:
+    """The rows of one statement of a transaction, found by its SQL instead of its place."""
+    return next(
+        rows for statement, rows in zip(statements, answer, strict=True) if statement.sql == sql
+    )
+
+
+class TableStore:
+    """The first base of an actor over tables; the second is ``Actor`` with its messages.
+
+    Invariant: an answered write is on disk. Every request may raise a ``StorageError``.
+    Cancelling an asker withdraws a write that waits; a write that is being committed is finished,
+    and its outcome is delivered.
+
+    Args:
+        commit: runs a transaction and returns after its COMMIT.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, commit: Commit, readers: Readers, clock: Callable[[], float] = wall_time
+    ) -> None:
+        self._commit = commit
+        self._readers = readers
+        self._clock = clock
+
+    async def _write(self, statements: Transaction) -> Rows:
+        return await self._commit(statements)
+
+    async def _succeeds(self, statements: Transaction) -> bool:
+        """Write; False when a statement did not find the rows that it expects."""
+        try:
+            await self._write(statements)
+        except ExpectationFailed:
+            return False
+        return True
+
+    async def _read(
+        self, decode: Callable[[Row], T], sql: str, params: tuple[SqlValue, ...] = ()
+    ) -> tuple[T, ...]:
+        return tuple(map(decode, await self._readers.read(sql, params)))
+
+    async def _read_one(
+        self, decode: Callable[[Row], T], sql: str, params: tuple[SqlValue, ...] = ()
+    ) -> T | None:
+        found = await self._readers.read(sql, params)
+        return decode(found[0]) if found else None

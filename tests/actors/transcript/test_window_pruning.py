@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.transcript.history import Calibration, estimate, overhead
-from motet.actors.transcript.pruning import (
+from motet.actors.transcript.window import (
     CLEARED,
     PRUNING,
     Pruning,
