@@ -50,17 +50,6 @@ _SPARE_SOCKETS = 64  # for requests that are no WebSocket
 SAVE_SECONDS = 1.0
 
 
-async def serve(
-    system: System, api: HostApi, config: GatewayConfig, tokens: TokenBook | None = None
-) -> str:
-    """Start the gateway of a host as the actor ``gateway``; returns its URL.
-
-    ``tokens``: the stored ones, beside those of the configuration. Raises :class:`ConfigError` when
-    it may not or cannot listen there.
-    """
-    return (await open_gateway(system, api, config, tokens)).url
-
-
 class Reconfigure(Message, frozen=True, tag="gateway.look_again"):
     """The settings have changed."""
 
@@ -117,10 +106,11 @@ async def open_gateway(
     stores: GatewayStores | None = None,
     extra: tuple[TokenConfig, ...] = (),
 ) -> Served:
-    """As :func:`serve`, for a caller that may change the settings later.
+    """Start the gateway of a host as the actor ``gateway``.
 
-    ``operator``: one more valid token, for the person at this machine; ``stores``: what survives a
-    restart; ``extra``: as of :class:`Served`.
+    ``tokens``: the stored ones, beside those of the configuration; ``operator``: one more, for the
+    person at this machine; ``stores``: the state that survives a restart; ``extra``: as of
+    :class:`Served`. Raises :class:`ConfigError` when it may not or cannot listen there.
     """
     served: Served | None = None
     settings = Settings.of(config, tokens, operator)

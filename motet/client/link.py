@@ -283,20 +283,16 @@ async def _held(
 ) -> Ended:
     try:
         link = await dial(nursery)
-    except (Unreachable, TurnedAway) as error:
-        return _not_made(error)
+    except TurnedAway as error:
+        return Ended(str(error), error=error)
+    except Unreachable as error:
+        return Ended(str(error), retry_after=error.retry_after or 0.0)
     try:
         machine.opened()
         return await _Session(link, machine, accepted).run(outgoing)
     finally:
         machine.lost()
         await link.aclose()
-
-
-def _not_made(error: Unreachable | TurnedAway) -> Ended:
-    if isinstance(error, TurnedAway):
-        return Ended(str(error), error=error)
-    return Ended(str(error), retry_after=error.retry_after or 0.0)
 
 
 @attrs.define(eq=False)

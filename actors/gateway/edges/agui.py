@@ -255,7 +255,9 @@ async def _resume(
         if all(known[approval].state != "pending" for approval in answered):
             # The same answers again, from a client that did not get their result.
             await events.replay(run_id)
-            events.skip_through(lambda event: _is_answer(event, answered))
+            events.skip_through(
+                lambda event: isinstance(event, ev.ApprovalResolved) and event.id in answered
+            )
         wait = ApprovalWait(True, working)
         sender = _Sender(exchange, given, Translation(run_id), wait)
         return await exchange.while_connected(run_id, lambda: sender.run(events))
@@ -280,10 +282,6 @@ def _answer(entry: wire.ResumeEntry) -> tuple[ApprovalDecision, str]:
     if payload.decision is not None:
         return payload.decision, payload.note
     return ("allow-once" if payload.approved else "deny"), payload.note
-
-
-def _is_answer(event: ev.AnyEvent, approvals: set[str]) -> bool:
-    return isinstance(event, ev.ApprovalResolved) and event.id in approvals
 
 
 @attrs.define(eq=False)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from motet.actors.gateway.context import Settings
-from motet.actors.gateway.server import Gateway, serve
+from motet.actors.gateway.server import Gateway, open_gateway
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GetGatewayState
@@ -37,7 +37,7 @@ async def test_it_listens_on_the_configured_address_and_reports_it(host: str) ->
 async def test_it_never_listens_for_others_without_a_token() -> None:
     async with open_system() as system:
         with pytest.raises(ConfigError, match="without a token"):
-            await serve(system, FakeHost().api, GatewayConfig(listen="0.0.0.0:0"))
+            await open_gateway(system, FakeHost().api, GatewayConfig(listen="0.0.0.0:0"))
 
 
 async def test_a_port_in_use_is_named_in_the_error() -> None:
@@ -45,12 +45,15 @@ async def test_a_port_in_use_is_named_in_the_error() -> None:
         port = taken.getsockname()[1]
         async with open_system() as system:
             with pytest.raises(ConfigError, match=f"port {port}: the port is in use"):
-                await serve(system, FakeHost().api, GatewayConfig(listen=f"127.0.0.1:{port}"))
+                await open_gateway(
+                    system, FakeHost().api, GatewayConfig(listen=f"127.0.0.1:{port}")
+                )
 
 
 async def test_a_connection_that_fails_disturbs_neither_others_nor_the_listener() -> None:
     async with open_system() as system:
-        url = await serve(system, FakeHost().api, GatewayConfig(listen="127.0.0.1:0"))
+        config = GatewayConfig(listen="127.0.0.1:0")
+        url = (await open_gateway(system, FakeHost().api, config)).url
         port = int(url.rpartition(":")[2])
         for rubbish in (b"\x00" * 100, b"GET", b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n"):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -60,7 +63,8 @@ async def test_a_connection_that_fails_disturbs_neither_others_nor_the_listener(
 
 async def test_all_sockets_are_closed_when_it_stops() -> None:
     async with open_system() as system:
-        url = await serve(system, FakeHost().api, GatewayConfig(listen="127.0.0.1:0"))
+        config = GatewayConfig(listen="127.0.0.1:0")
+        url = (await open_gateway(system, FakeHost().api, config)).url
         port = int(url.rpartition(":")[2])
         idle = await trio.open_tcp_stream("127.0.0.1", port)
     with trio.fail_after(5):
