@@ -48,6 +48,7 @@ Act: TypeAlias = Literal[
     "use",
     "use otherwise",
     "end",
+    "cut off",
     "late",
     "start",
 ]
