@@ -161,7 +161,7 @@ class RoomApi:
             owner=record.owner,
             people=tuple(sorted(people)),
             members=live.settings.members if live else self._members(definition),
-            idle=live.waits if live else not floor.going,
+            idle=live.history.waits if live else not floor.going,
             speaking=tuple(turn.name for turn in floor.speaking),
             turns=floor.turns,
             left=definition.max_turns - floor.turns if floor.going else 0,

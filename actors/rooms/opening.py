@@ -165,7 +165,7 @@ class OpenRoom:
     @property
     def waits(self) -> bool:
         """Whether all messages of people are answered."""
-        return self._live.waits
+        return self._live.history.waits
 
     async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
         """Say something as a person; it is on disk when this returns.

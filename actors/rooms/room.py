@@ -77,11 +77,6 @@ class LiveRoom:
         return self.settings.name
 
     @property
-    def waits(self) -> bool:
-        """Whether it waits for a person."""
-        return self.history.waits
-
-    @property
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
         waiting = self.control.is_posting or self.history.state.waiting
@@ -96,7 +91,7 @@ class LiveRoom:
             self.settings.invite(frozenset(people))
         if definition is not None:
             self.settings.plan(definition)
-            if self.waits:
+            if self.history.waits:
                 self.settings.adopt()
 
     def stop(self, why: str) -> RoomStop:

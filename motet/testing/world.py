@@ -228,7 +228,9 @@ class HostWorld:
     def _at_work(self) -> list[str]:
         parts = self.host._parts  # pyright: ignore[reportPrivateUsage]
         runs = [f"run {run.id} of {run.session}: {run.state}" for run in parts.table.runs.values()]
-        rooms = [f"room {one.name}" for one in parts.room_table.rooms.values() if not one.waits]
+        rooms = [
+            f"room {one.name}" for one in parts.room_table.rooms.values() if not one.history.waits
+        ]
         return [*runs, *rooms]
 
 
