@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import attrs
@@ -276,9 +276,6 @@ class Carried:
     approval_missed: bool = False
 
 
-_constant = attrs.setters.frozen
-
-
 @attrs.define(eq=False)
 class Run:
     """One run, from the moment its input arrived.
@@ -302,27 +299,23 @@ class Run:
     agent: AnyAgent
     limits: Limits
     toolkit: Toolkit | None = attrs.field(default=None, repr=False)
-    pending: PendingInput | None = attrs.field(default=None, repr=False, on_setattr=_constant)
+    pending: Final[PendingInput | None] = attrs.field(default=None, repr=False)
     # Of the input; here too, since they never change and are read everywhere.
-    id: str = attrs.field(
+    id: Final[str] = attrs.field(
         default=attrs.Factory(lambda self: self.input.id, takes_self=True),
         init=False,
-        on_setattr=_constant,
     )
-    session: str = attrs.field(
+    session: Final[str] = attrs.field(
         default=attrs.Factory(lambda self: self.input.session, takes_self=True),
         init=False,
-        on_setattr=_constant,
     )
-    placement: Placement = attrs.field(factory=Placement, repr=False, on_setattr=_constant)
-    lineage: Lineage = attrs.field(factory=Lineage, repr=False, on_setattr=_constant)
-    carried: Carried = attrs.field(factory=Carried, repr=False, on_setattr=_constant)
-    progress: Progress = attrs.field(factory=Progress, repr=False, on_setattr=_constant)
-    found: set[str] = attrs.field(factory=set[str], repr=False, on_setattr=_constant)
-    scope: trio.CancelScope = attrs.field(
-        factory=trio.CancelScope, repr=False, on_setattr=_constant
-    )
-    ended: trio.Event = attrs.field(factory=trio.Event, repr=False, on_setattr=_constant)
+    placement: Final[Placement] = attrs.field(factory=Placement, repr=False)
+    lineage: Final[Lineage] = attrs.field(factory=Lineage, repr=False)
+    carried: Final[Carried] = attrs.field(factory=Carried, repr=False)
+    progress: Final[Progress] = attrs.field(factory=Progress, repr=False)
+    found: Final[set[str]] = attrs.field(factory=set[str], repr=False)
+    scope: Final[trio.CancelScope] = attrs.field(factory=trio.CancelScope, repr=False)
+    ended: Final[trio.Event] = attrs.field(factory=trio.Event, repr=False)
     state: RunState = "new"
     stop_reason: str = ""
     by_user: bool = False
