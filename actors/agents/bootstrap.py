@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import trio
 
-from motet.actors.agents.prompt_sections import ContextFile
+from motet.actors.agents.prompt import ContextFile
 from motet.actors.tools.builtin.paths import Owner, Parts, give, open_file, open_folder, owner_of
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.agents import AgentProfile, AgentType, PromptMode, Team

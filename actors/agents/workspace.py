@@ -21,7 +21,7 @@ import trio
 
 from motet.actors.agents import bootstrap
 from motet.actors.agents.bootstrap import SEEDED, Home, template, wanted, with_team
-from motet.actors.agents.prompt_sections import ContextFile, PromptInput, Sandbox, Skill
+from motet.actors.agents.prompt import ContextFile, PromptInput, Sandbox, Skill
 from motet.actors.agents.skills import FoundSkills, SkillCatalog
 from motet.actors.tools.mcp.tool_search import PromptTool, is_small
 from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team

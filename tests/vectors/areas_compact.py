@@ -9,8 +9,7 @@ from typing import cast
 
 import msgspec
 
-from motet.actors.agents.prompt import assemble
-from motet.actors.agents.prompt_sections import PromptInput
+from motet.actors.agents.prompt import PromptInput, assemble
 from motet.actors.errors.classify import compact_error, error_block
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as

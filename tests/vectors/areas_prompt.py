@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from motet.actors.agents.bootstrap import create
-from motet.actors.agents.prompt_sections import cut
+from motet.actors.agents.prompt import cut
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.workspace import Peer, Workspaces, folder_names, shares, text_of
 from motet.actors.models.catalog import ModelCatalog

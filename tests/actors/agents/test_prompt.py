@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.prompt import SECTIONS, PromptCache, Section, assemble
-from motet.actors.agents.prompt_sections import (
+from motet.actors.agents.prompt import (
     ALL_CHARS,
     FILE_CHARS,
     LEAST,
+    SECTIONS,
     ContextFile,
+    PromptCache,
     PromptInput,
     Sandbox,
+    Section,
     Skill,
+    assemble,
     cut,
     fitted,
     inert,

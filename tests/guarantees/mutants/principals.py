@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from motet.actors.agents.prompt import CachedPrompt, PromptCache
-from motet.actors.agents.prompt_sections import PromptInput
+from motet.actors.agents.prompt import CachedPrompt, PromptCache, PromptInput
 from motet.actors.gateway.streams import Streams, Subscription
 from motet.actors.hosting import wiring as equipment
 from motet.actors.hosting.access import Access
