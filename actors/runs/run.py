@@ -7,7 +7,7 @@ stops of a run one is the first.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -38,7 +38,6 @@ from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
 
 StartSoon: TypeAlias = Callable[..., None]
-Work: TypeAlias = Callable[[], Awaitable[Any]]
 
 # Inputs before the run table
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs.lifecycle import OUT_OF_QUEUE
-from motet.actors.runs.queue import SessionQueue
+from motet.actors.runs.queue import SessionQueue, Way
 from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.tools.tool import held_by
 from motet.protocols.approvals import StoredSuspendedRun
@@ -27,9 +27,6 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, ShuttingDown, StopReport
-
-if TYPE_CHECKING:
-    from motet.actors.runs.queue import Way
 
 
 @attrs.frozen
