@@ -19,9 +19,9 @@ from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_command
 from motet.actors.hooks.registry import HookOptions, On
 from motet.actors.hosting.config import ConfigSource
+from motet.actors.hosting.inputs import RunStream
 from motet.actors.hosting.records import Records
 from motet.actors.hosting.reload import Reloads, check_policy
-from motet.actors.hosting.run_stream import RunStream
 from motet.actors.hosting.tree import Parts, open_tree
 from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import Room

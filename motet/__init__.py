@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from motet.actors.agents.spec import Handoff
     from motet.actors.agents.teams import Team
     from motet.actors.host import Host, open_host
+    from motet.actors.hosting.inputs import RunStream
     from motet.actors.hosting.replay import Replay
-    from motet.actors.hosting.run_stream import RunStream
     from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
     from motet.actors.rooms.opening import OpenRoom
     from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
@@ -140,7 +140,7 @@ _HOMES = {
     "motet.actors.agents.spec": "Handoff",
     "motet.actors.agents.teams": "Team",
     "motet.actors.host": "Host open_host",
-    "motet.actors.hosting.run_stream": "RunStream",
+    "motet.actors.hosting.inputs": "RunStream",
     "motet.actors.hosting.replay": "Replay",
     "motet.actors.rooms.definition": "Elapsed MaxTurns Member Room TextMention",
     "motet.actors.rooms.opening": "OpenRoom",

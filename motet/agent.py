@@ -14,7 +14,7 @@ import trio
 
 from motet.actors.agents.spec import AgentSpec, D_contra, O_co
 from motet.actors.host import open_host
-from motet.actors.hosting.run_stream import RunStream
+from motet.actors.hosting.inputs import RunStream
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.run import Bounds, RunResult

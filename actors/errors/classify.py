@@ -24,8 +24,6 @@ from motet.actors.errors.describe import (
     error_code,
     error_object,
     error_text,
-)
-from motet.actors.errors.text import (
     first_line,
     members,
     safe_text,

@@ -22,9 +22,8 @@ from motet.actors.gateway.auth import (
     WithOperator,
     token_entry,
 )
-from motet.actors.gateway.conversations import MemoryConversations
 from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.idempotency import Idempotency
+from motet.actors.gateway.idempotency import Idempotency, MemoryConversations
 from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.tls import Certificate, tls_of
 from motet.actors.storage.tokens import TokenBook, digest

@@ -9,9 +9,9 @@ has a resend carried out again, which stops what the next host has resumed in sp
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -112,3 +112,31 @@ class Idempotency:
                 break
             if one.answer is not None:
                 del self._requests[scope]
+
+
+MOST_CONVERSATIONS: Final = 1_000
+
+Message: TypeAlias = tuple[str, str]
+"""A role and a text."""
+
+
+def state_digest(user: str, agent: str, messages: Sequence[Message]) -> str:
+    """The identity of a conversation's state; spaces around its texts do not count."""
+    stripped = [(role, text.strip()) for role, text in messages]
+    return sha256(msgspec.json.encode((user, agent, stripped))).hexdigest()
+
+
+@attrs.define(eq=False)
+class MemoryConversations:
+    """For a gateway without a database. The least recent of :data:`MOST_CONVERSATIONS` is dropped."""
+
+    _states: dict[str, str] = attrs.field(init=False, factory=dict[str, str])
+
+    async def find(self, state: str) -> str | None:
+        return next((one for one, newest in self._states.items() if newest == state), None)
+
+    async def note(self, session: str, state: str) -> None:
+        others = {one: now for one, now in self._states.items() if one != session and now != state}
+        while len(others) >= MOST_CONVERSATIONS:
+            del others[next(iter(others))]
+        self._states = others | {session: state}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from motet.actors.hosting.access import scope_of, sees
+from motet.actors.hosting.answers import scope_of, sees
 from motet.actors.hosting.config_schema import view_of
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.definition import acts_as

@@ -14,7 +14,7 @@ from itertools import chain
 import attrs
 import trio
 
-from motet.actors.hosting.access import sees
+from motet.actors.hosting.answers import sees
 from motet.actors.rooms.opening import RoomTable
 from motet.actors.rooms.room import RoomStop
 from motet.actors.runs.lifecycle import NOT_BEGUN

@@ -22,8 +22,7 @@ from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
-from motet.actors.hosting.access import Access
-from motet.actors.hosting.answers import Answers
+from motet.actors.hosting.answers import Access, Answers
 from motet.actors.hosting.config import ConfigSource
 from motet.actors.hosting.generations import Generations, secrets_of
 from motet.actors.hosting.inputs import Inputs

@@ -24,14 +24,13 @@ from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
-from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.error_store import ErrorRetention, ErrorStore, Keep
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.results import ResultStore
 from motet.actors.storage.rooms import RoomStore
-from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from motet.actors.runs.call_states import PENDING, CallEvent, CallStates
+from motet.actors.runs.lifecycle import PENDING, CallEvent, CallStates
 from motet.actors.transcript.grammar import missing_result
 from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call

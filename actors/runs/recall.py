@@ -15,8 +15,7 @@ import trio
 from msgspec import UNSET
 
 from motet.actors.agents.output import OutputForm, Unreadable
-from motet.actors.errors.describe import summarize
-from motet.actors.errors.text import shorten
+from motet.actors.errors.describe import shorten, summarize
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.protocols.chat import AssistantMessage, ChatMessage

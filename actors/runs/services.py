@@ -20,8 +20,7 @@ from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.runs.turn import Turn
-from motet.actors.storage.context_cache import ContextCache
-from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.actors.tools.breakers import Breakers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from motet.actors.runs.call_states import OPEN, CallStates
+from motet.actors.runs.lifecycle import OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.resume import known, marks
 from motet.actors.runs.run import Run

@@ -14,7 +14,7 @@ import msgspec
 from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.run_access import RunJournal
 from motet.actors.storage.tables import TableStore
 from motet.protocols.approvals import (
     AnswerApproval,

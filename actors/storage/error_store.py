@@ -19,10 +19,9 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import new_id, summarize, to_json_types
+from motet.actors.errors.describe import new_id, summarize, to_json_types, well_formed
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
-from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols.chat import JsonObject

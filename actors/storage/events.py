@@ -13,9 +13,8 @@ from itertools import count
 
 import msgspec
 
-from motet.actors.errors.describe import to_json_types
+from motet.actors.errors.describe import to_json_types, well_formed
 from motet.actors.errors.redact import redact_text
-from motet.actors.errors.text import well_formed
 from motet.protocols.events import (
     AnyEvent,
     ErrorStoreFailed,

@@ -13,8 +13,8 @@ from typing import cast
 import attrs
 import trio
 
+from motet.actors.errors.describe import shorten, well_formed
 from motet.actors.errors.redact import redacted_head
-from motet.actors.errors.text import shorten, well_formed
 from motet.actors.storage.tables import TableStore
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import (

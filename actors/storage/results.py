@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.text import well_formed
+from motet.actors.errors.describe import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore
 from motet.protocols.results import (

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
+from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.tables import (
     AT_ONCE,
     Query,

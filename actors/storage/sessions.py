@@ -13,11 +13,9 @@ from collections.abc import Callable
 
 import attrs
 
-from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import RunJournal
-from motet.actors.storage.session_runs import RunTables
-from motet.actors.storage.session_settings import SettingTables
+from motet.actors.storage.run_access import ContextCache, RunJournal
+from motet.actors.storage.session_runs import RunTables, SettingTables
 from motet.actors.storage.session_transcripts import TranscriptTables
 from motet.protocols.sessions import SessionStoreMessage
 from motet.protocols.storage import Commit

@@ -18,10 +18,9 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import summarize
+from motet.actors.errors.describe import summarize, well_formed
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redacted_prefix
-from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY, Query, TableStore, clamped, struct, to_json, where
 from motet.protocols.models import Usage

@@ -14,10 +14,18 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import classify, failure_text, fallback_text
-from motet.actors.errors.describe import error_code, error_text, find_id, serialize_error, summarize
+from motet.actors.errors.describe import (
+    error_code,
+    error_text,
+    find_id,
+    first_line,
+    serialize_error,
+    shorten,
+    summarize,
+    type_name,
+)
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact, redact_text, redacted_head
-from motet.actors.errors.text import first_line, shorten, type_name
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError

@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 import trio
 
-from motet.actors.errors.text import well_formed
+from motet.actors.errors.describe import well_formed
 from motet.actors.storage.events import READ_EVENTS, READ_HEAD, READ_INPUT, record_of
 from motet.actors.storage.readers import Readers
 from motet.actors.telemetry.event_bus import Sink, Subscribers

@@ -20,13 +20,13 @@ from typing import Self, TypeVar
 import attrs
 import msgspec
 
+from motet.actors.errors.describe import type_name, well_formed
 from motet.actors.errors.redact import (
     PREFIX_MARGIN,
     redact_text,
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.actors.errors.text import type_name, well_formed
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.sessions import RunStatus

@@ -19,8 +19,8 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.classify import fallback_text
+from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
-from motet.actors.errors.text import message_of
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers, Ending

@@ -26,8 +26,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.classify import classify
-from motet.actors.errors.describe import serialize_error
-from motet.actors.errors.text import message_of
+from motet.actors.errors.describe import message_of, serialize_error
 from motet.actors.tools.arguments import dumped
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe

@@ -12,8 +12,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from motet.actors.errors.describe import summarize
-from motet.actors.errors.text import first_line, shorten, type_name
+from motet.actors.errors.describe import first_line, shorten, summarize, type_name
 from motet.actors.tools.context import Context
 from motet.actors.tools.results import INLINE_LIMIT, InvalidLimit, InvalidOffset, page, units
 from motet.actors.tools.tool import Tool, ToolRetry, tool

@@ -31,9 +31,8 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import error_text, summarize
+from motet.actors.errors.describe import error_text, summarize, well_formed
 from motet.actors.errors.redact import redact_text
-from motet.actors.errors.text import well_formed
 from motet.protocols.results import Kind, ResultProtocol, StoreResult, checksum
 from motet.runtime import ActorRef
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
-from motet.actors.errors.text import ELLIPSIS
+from motet.actors.errors.describe import ELLIPSIS
 from motet.actors.transcript.history import (
     CHARS_PER_TOKEN,
     estimate_text,

@@ -12,7 +12,7 @@ import trio
 from motet.actors.host import Host, open_host
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.approvals import ApprovalStore
-from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.run_access import RunJournal
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status

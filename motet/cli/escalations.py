@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from motet.actors.host import Host, open_host
-from motet.actors.storage.session_settings import escalation_info, escalations_query
+from motet.actors.storage.session_runs import escalation_info, escalations_query
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from motet.actors.host import Host
-from motet.actors.hosting.run_stream import RunStream
+from motet.actors.hosting.inputs import RunStream
 from motet.cli.exits import code_of_status
 from motet.cli.logs import log_to_stderr
 from motet.cli.render import Rendering

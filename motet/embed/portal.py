@@ -28,7 +28,7 @@ import trio
 from typing_extensions import TypeVar
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.hosting.run_stream import RunStream, RunView
+from motet.actors.hosting.inputs import RunStream, RunView
 from motet.protocols.errors import MotetError, RunCancelled
 from motet.protocols.mcp import McpServer
 from motet.protocols.memory import Memory

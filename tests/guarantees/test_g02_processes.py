@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.hosting.run_stream import RunStream
+from motet.actors.hosting.inputs import RunStream
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from tests.processes import alive, need_sandbox, wait_alive

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
-from motet.actors.gateway.conversations import Message, state_digest
 from motet.actors.gateway.edges.exchange import SESSION_LENGTH, Exchange, new_session
 from motet.actors.gateway.edges.faults import Fault, bad_request
 from motet.actors.gateway.edges.openai_wire import (
@@ -44,6 +43,7 @@ from motet.actors.gateway.edges.run_events import (
     TextWithdrawn,
     approval_question,
 )
+from motet.actors.gateway.idempotency import Message, state_digest
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import (

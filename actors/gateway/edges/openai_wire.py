@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from motet.actors.gateway import conversations
+from motet.actors.gateway import idempotency as conversations
 from motet.actors.gateway.edges.exchange import Part, text_of
 from motet.actors.gateway.edges.faults import Fault, bad_request
 from motet.actors.gateway.edges.run_events import failure_of

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.runs.call_states import (
+from motet.actors.runs.lifecycle import (
+    CALL_TRANSITIONS,
     OPEN,
     PENDING,
-    TRANSITIONS,
     CallEvent,
     CallState,
     CallStates,
-    next_state,
+    next_call_state,
     resumed_state,
 )
 from motet.protocols.approvals import Resumption, SuspendedState, TurnState
@@ -41,11 +41,11 @@ class World:
     state: CallState = "new"
 
     def happen(self, event: CallEvent) -> None:
-        if event not in TRANSITIONS[self.state]:
+        if event not in CALL_TRANSITIONS[self.state]:
             with pytest.raises(RuntimeError):
-                next_state(self.state, event, "c")
+                next_call_state(self.state, event, "c")
             return
-        self.state = next_state(self.state, event, "c")
+        self.state = next_call_state(self.state, event, "c")
         self.announced += event == "announce"
         self.reported += event == "report"
         self.ran += event == "begin"
@@ -59,8 +59,8 @@ class World:
 
 
 def test_every_state_has_a_row_and_every_row_leads_to_a_state() -> None:
-    assert set(TRANSITIONS) == set(STATES)
-    for row in TRANSITIONS.values():
+    assert set(CALL_TRANSITIONS) == set(STATES)
+    for row in CALL_TRANSITIONS.values():
         assert set(row) <= set(EVENTS)
         assert set(row.values()) <= set(STATES)
 

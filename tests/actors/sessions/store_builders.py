@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from motet.actors.storage.location import Location
-from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.run_access import RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import (

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.approval_states import (
+from motet.actors.storage.approval_rows import (
     TRANSITIONS,
     ApprovalEvent,
     ApprovalLife,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.storage import session_transcripts as compactions
-from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.location import Location
+from motet.actors.storage.run_access import ContextCache
 from motet.actors.transcript.history import EMPTY_SCAN
 from motet.protocols.chat import UserMessage
 from motet.protocols.sessions import (

@@ -15,7 +15,7 @@ from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import INTERRUPTED, interrupted_rows
-from motet.actors.storage.run_journal import RunJournal, add_step
+from motet.actors.storage.run_access import RunJournal, add_step
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tables import encode_message
 from motet.actors.transcript.grammar import violations

@@ -8,7 +8,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.storage.run_journal import LIMIT, PATIENCE, RunJournal
+from motet.actors.storage.run_access import LIMIT, PATIENCE, RunJournal
 from motet.protocols.storage import Statement, StorageError
 
 

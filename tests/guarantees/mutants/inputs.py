@@ -13,7 +13,7 @@ from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.idempotency import FORGET_KEYS
 from motet.actors.storage.location import Location
-from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.run_access import PATIENCE
 from motet.actors.storage.sessions import SessionStore
 from motet.protocols.sessions import RecoverRuns
 from motet.protocols.storage import Rows, Statement, Transaction

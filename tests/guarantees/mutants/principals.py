@@ -10,7 +10,7 @@ import re
 from motet.actors.agents.prompt import CachedPrompt, PromptCache, PromptInput
 from motet.actors.gateway.streams import Streams, Subscription
 from motet.actors.hosting import wiring as equipment
-from motet.actors.hosting.access import Access
+from motet.actors.hosting.answers import Access
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories

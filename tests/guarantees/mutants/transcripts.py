@@ -13,7 +13,7 @@ import trio
 from motet.actors.runs.runner import Runner
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import recovery, session_runs
-from motet.actors.storage.run_journal import PATIENCE, RunJournal
+from motet.actors.storage.run_access import PATIENCE, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.transcript import grammar as transcript
 from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage

@@ -18,7 +18,7 @@ import trio
 import motet
 from motet.actors.models.recorded import Played
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.run_access import PATIENCE
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.writer import Writer
 from motet.actors.transcript.grammar import violations

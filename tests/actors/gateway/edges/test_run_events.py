@@ -7,9 +7,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.gateway import conversations
-from motet.actors.gateway.conversations import MemoryConversations, state_digest
+from motet.actors.gateway import idempotency as conversations
 from motet.actors.gateway.edges.run_events import SentTexts, TextWithdrawn
+from motet.actors.gateway.idempotency import MemoryConversations, state_digest
 from motet.actors.storage.idempotency import SqliteConversations
 from motet.actors.storage.location import Location
 from motet.protocols.gateway_stores import Conversations
