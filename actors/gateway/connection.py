@@ -1,7 +1,7 @@
 """One WebSocket client: its first frame, its requests and its end.
 
-A connection has a reader, a writer (the only task that waits for the socket), a task that replays past events
-(:mod:`.streams`), and a task for each request that is carried out. Invariants: nothing but
+A connection has a reader, a writer (the only task that waits for the socket), a task that replays
+past events (:mod:`.streams`), and a task for each running request. Invariants: nothing but
 ``connect`` is answered before the client is known; the reader goes on while requests are stuck, so
 that a stop always gets through; a client that does not take a frame in time is cut off. A failure
 here ends this connection only.

@@ -128,7 +128,7 @@ def state_digest(user: str, agent: str, messages: Sequence[Message]) -> str:
 
 @attrs.define(eq=False)
 class MemoryConversations:
-    """For a gateway without a database. The least recent of :data:`MOST_CONVERSATIONS` is dropped."""
+    """For a gateway without a database; of too many, the least recent is dropped."""
 
     _states: dict[str, str] = attrs.field(init=False, factory=dict[str, str])
 

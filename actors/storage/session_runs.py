@@ -2,8 +2,8 @@
 
 A transaction does not branch. Each statement says how many rows it must return or change; with
 any other number the whole transaction is rolled back. Invariants: a key, its session and its run
-are stored together or not at all; a run that has ended is never changed; an escalation is stored with the
-end of its run or not at all, and answered once.
+are stored together or not at all; a run that has ended is never changed; an escalation is stored
+with the end of its run or not at all, and answered once.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_a_stored_conversation_has_one_newest_state(notes: Notes) -> None:
 async def test_without_a_disk_the_least_recent_conversation_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(conversations, "MOST", 2)
+    monkeypatch.setattr(conversations, "MOST_CONVERSATIONS", 2)
     known = MemoryConversations()
     for session in "abac":
         await known.note(session, session)
