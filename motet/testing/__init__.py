@@ -1,9 +1,9 @@
-"""Tests of agents: models that follow a script or a recording, and the safety switch.
+"""Tools to test agents: simulated hosts, scripted and drawn models, faults, and invariants.
 
-``ALLOW_MODEL_REQUESTS = False`` makes every adapter refuse to reach its provider: set it on this
-module, once for a whole suite; the pytest plugin does. Models that reach nobody are never refused.
+``ALLOW_MODEL_REQUESTS = False`` makes every adapter refuse to send requests: set it on this module,
+once for a whole suite; the pytest plugin does. Models without a network are never refused.
 
-A name is imported when it is first used: the plugin is loaded in every project that has motet.
+Each name is imported on its first use, since the plugin is loaded in every project that has motet.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ __all__ = [
 
 
 class _Testing(ModuleType):
-    """This module: setting its switch reaches the adapters, which do not know of it."""
+    """The class of this module: setting its switch sets the one of the adapters."""
 
     @property
     def ALLOW_MODEL_REQUESTS(self) -> bool:

@@ -1,6 +1,6 @@
-"""Cases under pytest: what a failed test has found is written to a file, and the file is a test.
+"""Case files under pytest: a failed test writes its finding to a file, and the file is a test.
 
-Loaded by the plugin when a test that plays programs has failed, or when a file is to be replayed.
+The plugin loads this module when a test with programs has failed, or when a file is replayed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from motet.runtime.testing.replay import ReplayDiverged
 from motet.testing.stories.cases import Case, load_case, replay_case, save_case
 from motet.testing.stories.program import BoundProgram, InvariantBroken
 
-__all__ = ["FOLDER", "CaseFile", "case_in", "written"]
+__all__ = ["FOLDER", "CaseFile", "case_in", "write_cases"]
 
 FOLDER = Path(".motet", "cases")
-"""Where cases are written, below the root of the project."""
+"""The folder of cases, below the root of the project."""
 
 
-def written(root: Path, nodeid: str, error: BaseException) -> list[Path]:
-    """Write a case for each program that an error is about; the files."""
+def write_cases(root: Path, nodeid: str, error: BaseException) -> list[Path]:
+    """Write a case for each program of an error; returns the files."""
     files: list[Path] = []
     for leaf in _leaves(error):
         program = _program_of(leaf)
@@ -38,7 +38,7 @@ def written(root: Path, nodeid: str, error: BaseException) -> list[Path]:
 
 
 def case_in(file: Path) -> Case:
-    """What is to be replayed. Raises ``UsageError``, which says what is wrong with the file."""
+    """Read the case to replay. Raises ``UsageError`` for a wrong file."""
     try:
         if _is_record(file):
             raise pytest.UsageError(
@@ -50,7 +50,7 @@ def case_in(file: Path) -> Case:
 
 
 class CaseFile(pytest.File):
-    """A case that names no test: it is one itself."""
+    """A case without a test, which is collected as a test itself."""
 
     def collect(self) -> Iterable[pytest.Item]:
         # pytest does not say what else it takes.
@@ -73,7 +73,7 @@ class _CaseItem(pytest.Item):
 
 
 class _Reproduced(Exception):
-    """The case is still wrong in the way of its words."""
+    """The case still fails, with these findings."""
 
 
 class _Kind(msgspec.Struct):
@@ -96,7 +96,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _program_of(error: BaseException) -> BoundProgram | None:
-    """What was played: the error says it, or a function that it has come through holds it."""
+    """The executed program: of the error itself, or of a local variable in its traceback."""
     if isinstance(error, InvariantBroken) and error.program is not None:
         return error.program
     found: BoundProgram | None = None
@@ -113,5 +113,5 @@ def _sentence(error: BaseException) -> str:
 
 
 def _name(nodeid: str) -> str:
-    """A file name that tells the test."""
+    """A file name with the name of the test."""
     return re.sub(r"[^\w.-]+", "_", nodeid.rpartition("/")[2].replace(".py::", "-"))[:120]

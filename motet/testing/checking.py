@@ -1,4 +1,4 @@
-"""``check(host)``: all invariants, looked at when a program is over, or at any other time."""
+"""``check(host)``: takes a snapshot of a host and checks all invariants, at any time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from motet.testing.invariants import (
     broken,
 )
 from motet.testing.invariants.snapshot import RoomSeen, Task
-from motet.testing.stories.program import InvariantBroken, play_in, tasks_of_runs, told
+from motet.testing.stories.program import InvariantBroken, events_published, play_in, tasks_of_runs
 
 if TYPE_CHECKING:
     from motet.testing.host import SimulatedHost
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["check", "check_memory", "snapshot"]
 
 AWAY = IDLE_AFTER + 2 * SWEEP_EVERY
-"""Virtual seconds after which nobody keeps a session that nobody uses."""
+"""Virtual seconds after which an idle session must have left memory."""
 
 SESSIONS = "/host/router/"
 
@@ -40,10 +40,10 @@ ALL = 100_000
 
 
 def check(host: SimulatedHost, *invariants: Invariant) -> None:
-    """Look at everything that every host guarantees, and at ``invariants`` besides.
+    """Check the invariants of every host, and ``invariants`` in addition.
 
-    Raises :class:`InvariantBroken` with all that is wrong, the last steps, and the program as a
-    test. ``mt.invariants`` has more than the standard ones.
+    Raises :class:`InvariantBroken` with all violations, the last steps, and the program as a test.
+    ``mt.invariants`` has more than the standard ones.
     """
     wrong = broken(snapshot(host), (*STANDARD, *invariants))
     if not wrong:
@@ -55,10 +55,10 @@ def check(host: SimulatedHost, *invariants: Invariant) -> None:
 
 
 def check_memory(host: SimulatedHost) -> None:
-    """Let idle sessions be put away, which takes a quarter of a virtual hour; is anything left?
+    """Check for leaks: wait until idle sessions are evicted, a quarter of a virtual hour.
 
-    Raises :class:`InvariantBroken` when an actor or a run of one is still in memory. For the end
-    of a test: a host that leaks grows with each session that it has ever had.
+    Raises :class:`InvariantBroken` when an actor or a run of a session is still in memory. For the
+    end of a test.
     """
     host.advance(AWAY)
     left = host.call(_kept)
@@ -70,7 +70,7 @@ def check_memory(host: SimulatedHost) -> None:
 
 
 async def _kept(host: Host) -> list[str]:
-    """The sessions and runs that a host has in its memory."""
+    """The sessions and runs in a host's memory."""
     parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
     paths = [actor.path for actor in host.actors()]
     sessions = [path for path in paths if path.startswith(SESSIONS)]
@@ -78,9 +78,9 @@ async def _kept(host: Host) -> list[str]:
 
 
 def snapshot(host: SimulatedHost) -> Snapshot:
-    """What can be seen of a host now, and what happened in it; asks the host itself."""
+    """The visible state of a host and its history; calls the host."""
     play = play_in(host)
-    host.call(told)
+    host.call(events_published)
     seen = play.history() if play is not None else history(host)
     streams = {happened.record.stream for happened in seen.events}
     seen = host.call(_look, seen, streams)
@@ -89,14 +89,14 @@ def snapshot(host: SimulatedHost) -> Snapshot:
 
 
 def _broken_laws(host: Host) -> Iterator[str]:
-    """What the counters of the actors say, as they are now."""
+    """Violations that the current counters of the actors show."""
     for cell in cells(host.system):
         for law, numbers in broken_laws(None, statistics_of(cell), limits_of(cell), None):
             yield f"{law} broken by {cell.path}: {numbers}"
 
 
 def history(host: SimulatedHost) -> Snapshot:
-    """What happened until now, without asking the host anything."""
+    """A snapshot of the history alone, without a call of the host."""
     past = host.history
     return Snapshot(
         sent=tuple(past.sent),
@@ -115,7 +115,7 @@ async def _look(host: Host, seen: Snapshot, streams: set[str]) -> Snapshot:
     runs = await host.runs(limit=ALL)
     keys = dict.fromkeys([*(one.session for one in sessions), *(run.session for run in runs)])
     rooms = [await _room(host, info.name) for info in await host.rooms.list()]
-    # Also those of which nobody has heard: what a host tells while it starts has no listeners yet.
+    # Also streams without a seen event: events during the start of a host have no subscriber yet.
     streams = streams | {f"session:{key}" for key in keys}
     return replace(
         seen,

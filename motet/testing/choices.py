@@ -1,8 +1,8 @@
 """Sources of drawn values: Hypothesis, a seed, or numbers written down before.
 
-Everything that motet.testing draws is a row of choices, each one of at most 256 ways of which the
-first is the simplest. So whatever makes the choices, smaller ones are simpler examples. Each thing
-that is drawn gets a row of its own: it stays what it is when those before it shrink.
+Every drawn value results from a row of choices, each with at most 256 options, the first of which
+is the simplest. So smaller choices are simpler examples, whatever the source. Each value has a row
+of its own, so that it does not change when the values before it shrink.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 Draw: TypeAlias = "Callable[[SearchStrategy[bytes]], bytes]"
 """``draw`` of ``@st.composite``, or ``data.draw`` of ``st.data()``."""
 Source: TypeAlias = "Draw | Random | int | Sequence[int] | Sequence[bytes]"
-"""Choices: drawn by Hypothesis, so that they shrink; from a seed, by a generator of one's own or a
-number; or written down: numbers for all, or a row of bytes for each thing that is drawn. A number
-counts modulo the ways that there are, and what is not there is 0."""
+"""Choices: drawn by Hypothesis, so that they shrink; from a generator or a seed; or given: numbers
+for all values, or a row of bytes for each value. A number counts modulo the number of options; a
+missing one is 0."""
 
 PLAIN = 0.5
-"""The share of choices that are the simplest, where chance alone makes them."""
+"""The share of simplest choices of a random source."""
 ROW = 24
-"""Choices that Hypothesis makes for each thing that is drawn; those after them are 0."""
+"""Choices of Hypothesis for each value; those after them are 0."""
 
 
 def choices_of(source: Source) -> Callable[[], Pick]:
-    """Gives the choices of one thing after the other. Raises ``TypeError``."""
+    """Returns a function that gives the choices for the next value. Raises ``TypeError``."""
     match source:
         case int() if not isinstance(source, bool):
             chance = Random(source)
@@ -52,14 +52,14 @@ def choices_of(source: Source) -> Callable[[], Pick]:
 
 @cache
 def row_strategy() -> SearchStrategy[bytes]:
-    """One row of choices, for those who draw them before the run."""
+    """One row of choices, to be drawn before the run."""
     from hypothesis import strategies as st
 
     return st.binary(min_size=ROW, max_size=ROW).map(lambda row: row.rstrip(b"\0"))
 
 
 def _rolled(chance: Random) -> Pick:
-    """What a thing is, is left to chance; its details are often the simplest, to be readable."""
+    """The first choice is random; the others are often the simplest, for readable values."""
     choices = count()
     return lambda ways: 0 if next(choices) and chance.random() < PLAIN else chance.randrange(ways)
 

@@ -1,6 +1,6 @@
 """Agents and rooms of ``motet.toml`` as names: ``from motet.testing.configured import helper``.
 
-So a case or a test can say which one it is about, though no module has made it.
+So a case file or a test can name its subject, although no module defines it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["configured"]
 def configured(name: str, file: Path | None = None) -> Subject:
     """The agent or room of that name. Raises ``UnknownName``, ``ConfigError``.
 
-    ``file``: the configuration; None: the one here, else the built-in one.
+    ``file``: the configuration; None: ``motet.toml`` in this folder, else the defaults.
     """
     here = Path(CONFIG_FILE)
     file = file or (here if here.is_file() else None)

@@ -1,19 +1,19 @@
-# ruff: noqa: ARG002  (SQLite gives its methods more than they need)
-"""A disk in memory that forgets what was not synced when its power is cut (crash worlds).
+# ruff: noqa: ARG002  (SQLite passes more arguments than needed)
+"""A disk in memory that loses data that was not synced when its power is cut.
 
-SQLite runs on it as it does on a real disk: the same journal, the same PRAGMAs, the host's own
-writer and readers. So what a test finds here is what a user would lose.
+SQLite runs on it as on a real disk: the same journal, the same PRAGMAs, the host's own writer and
+readers. So a loss in a test is a loss that a user would have.
 
-Why WAL and not a rollback journal, which a VFS written in Python gets for nothing: hosts run in
-WAL mode, and a defect of how they do, such as a weaker ``synchronous``, has to show. WAL wants
-shared memory between the connections, which such a VFS cannot offer. SQLite's own ``unix-excl``
-has it on the heap, for the connections of one process to one file, and so has its locks: each
-volume keeps an empty file for nothing but these.
+It supports WAL, although a rollback journal would be simpler for a VFS in Python: hosts run in WAL
+mode, and a defect in that, such as a weaker ``synchronous``, must show. WAL needs shared memory
+between the connections, which such a VFS cannot offer. SQLite's own ``unix-excl`` has it on the
+heap, for the connections of one process to one file, and also its locks: each volume keeps an empty
+file only for these.
 
     disk = SimulatedDisk(Random(seed))
     async with grow(disk.location(), ...): ...
     disk.crash()
-    async with grow(disk.location(), ...): ...   # what the host would find
+    async with grow(disk.location(), ...): ...   # opens the surviving data
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _DATABASE = f"/{DATABASE_FILE}"
 _WITH_NEW_NAME = (
     apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
 )
-"""Files whose first sync also syncs the directory, as SQLite has it on Unix."""
+"""Files whose first sync also syncs the directory, as in SQLite on Unix."""
 
 _numbers = count(1)
 
 
 class SimulatedDisk:
-    """What a simulated host keeps its state on. One thread; nothing on it blocks.
+    """The disk of a simulated host. For one thread; no operation blocks.
 
-    ``random`` decides what a crash leaves, by one draw for each crash. ``image`` is the database
-    to begin with, default that of :func:`formatted`; empty for one that is still to be made.
+    ``random`` decides what survives a crash, by one draw for each crash. ``image`` is the initial
+    database, by default that of :func:`formatted`; empty: the host makes a new one.
 
-    A crash leaves what was synced. Of the rest each sector of each write is there, is not, or is
-    there in part; files that were made, cut or deleted may be as before. Connections that were
-    open go on with a copy that nobody else sees: a dying host notices nothing.
+    Synced data survives a crash. Each sector of another write survives, is lost, or survives in
+    part; files that were created, cut or deleted may be as before. Open connections continue on a
+    private copy, so that a crashed host notices nothing.
     """
 
     def __init__(self, random: Random, *, image: bytes | None = None) -> None:
@@ -79,7 +79,7 @@ class SimulatedDisk:
 
     @property
     def room(self) -> int | None:
-        """Bytes that all files together may have before a commit fails; None: any number."""
+        """The size of the disk in bytes, beyond which a commit fails; None: unlimited."""
         return self._faults.room
 
     @room.setter
@@ -92,9 +92,9 @@ class SimulatedDisk:
         return sum(len(file.seen) for file in self._volume.files.values())
 
     def location(self) -> Location:
-        """The place of a host's state on this disk, for one host at a time.
+        """The location of a host's state on this disk, for one host at a time.
 
-        Raises ``StateInUse`` while another has it open: close that one, or crash.
+        Raises ``StateInUse`` while another host has it open: close that host, or crash.
         """
         volume, system = self._volume, self._system
         if system.in_use:
@@ -104,17 +104,17 @@ class SimulatedDisk:
         return Location.simulated(system.name, _DATABASE, system.release)
 
     def crash(self) -> None:
-        """Cut the power, and have it back: at once, within whatever the host is doing."""
+        """Cut the power and restore it at once, at any point of the host's work."""
         dead = self._volume
         dead.before = _nothing
         self.crashes += 1
         self._power_on(dead.survivor(self._random))
 
     def crash_at(self, change: int | None, then: Callable[[], None] | None = None) -> None:
-        """Crash by itself before the ``change``-th change from now, 1 being the next; None: never.
+        """Crash before the ``change``-th change from now, 1 being the next; None: never.
 
-        So a crash comes in the middle of a commit, where a host never pauses. ``then`` is called
-        on the spot: the host goes on to its next checkpoint, and what it does is seen by nobody.
+        So a crash can fall inside a commit, where a host never pauses. ``then`` is called at once;
+        the host continues to its next checkpoint, on a private copy.
         """
         volume, left = self._volume, count(1)
         if change is None:
@@ -132,10 +132,10 @@ class SimulatedDisk:
         volume.before = tick
 
     def fail_sync(self, nth: int = 1) -> None:
-        """Have the sync of a commit fail, once: the ``nth`` from now, 1 being the next.
+        """Make the ``nth`` sync of a commit from now fail once, 1 being the next.
 
-        What it was to save is then lost for good, as on Linux: it is seen until the power goes,
-        but no later sync that succeeds saves it.
+        Its data is then lost for good, as on Linux: it is visible until the power goes, but no
+        later successful sync saves it.
         """
         if nth < 1:
             raise ValueError(f"the next sync is number 1, there is no number {nth}")
@@ -148,9 +148,9 @@ class SimulatedDisk:
 
 @cache
 def formatted() -> bytes:
-    """A database as a new host of this version makes it, for hosts that need not make it again.
+    """The database of a new host of this version.
 
-    Making the tables is half of what starting a host takes.
+    Cached, since making the tables takes half of a host's start.
     """
     with Location.memory() as place:
         connection = place.connect()
@@ -161,16 +161,16 @@ def formatted() -> bytes:
 
 
 def _in_wal_mode(image: bytes) -> bytes:
-    """The versions of the file format that readers and writers need; 2 is WAL."""
+    """Set the file format's versions for readers and writers; 2 is WAL."""
     return image[:18] + b"\2\2" + image[20:]
 
 
 def _nothing() -> None:
-    """Nothing more is to happen on a disk without power."""
+    """A disk without power counts no changes."""
 
 
 class _System(apsw.VFS):
-    """SQLite's view of a volume; registered as long as somebody has it."""
+    """A volume as a VFS of SQLite; registered as long as it is referenced."""
 
     def __init__(self, volume: Volume) -> None:
         self.volume = volume
@@ -187,7 +187,7 @@ class _System(apsw.VFS):
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         wanted, flags[1] = flags[0], flags[0]
         if name is None:
-            return _Journal(Volume(), File(), first_sync=False)  # a scratch file, of nobody else
+            return _Journal(Volume(), File(), first_sync=False)  # a private temporary file
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         made = path not in self.volume.files
         try:
@@ -211,17 +211,17 @@ class _System(apsw.VFS):
         return name
 
     def xSleep(self, microseconds: int) -> int:
-        """Time passes at once: nobody else could let go of a lock meanwhile."""
+        """Return at once: no other thread could release a lock meanwhile."""
         return microseconds
 
 
 class _Journal(apsw.VFSFile):
-    """A file that one connection has open, or that is locked through another."""
+    """A file of one connection, or one that is locked through another file."""
 
     _may_fail = True
 
     def __init__(self, volume: Volume, file: File, *, first_sync: bool) -> None:
-        # Not initialised as a VFSFile: it has nothing of another VFS.
+        # Not initialised as a VFSFile, since it inherits from no other VFS.
         self._volume = volume
         self._file = file
         self._first_sync = first_sync
@@ -264,10 +264,10 @@ class _Journal(apsw.VFSFile):
 
 
 class _Database(_Journal):
-    """The file that connections share: its locks, and the index of the WAL, are the base's."""
+    """The database file, shared by connections: the base VFS has its locks and WAL index."""
 
-    # Only checkpoints write it. SQLite makes nothing of their failures, but apsw would: after each
-    # statement it raises what was raised meanwhile, here by a commit that succeeded.
+    # Only checkpoints write it. SQLite ignores their failures, but apsw would raise them after the
+    # statement, here a commit that succeeded.
     _may_fail = False
 
     def __init__(self, volume: Volume, file: File, locks: str) -> None:

@@ -1,7 +1,7 @@
-"""A function in the place of a process: what it is given, and how it ends.
+"""A function in place of a process: its arguments, streams, signals and exit code.
 
-Invariants: a program runs until its function returns or a signal ends it, and then its streams are
-closed, whatever its function still does; how it ended never changes.
+Invariants: a program runs until its function returns or a signal ends it; then its streams are
+closed, even if its function is still running; the exit code never changes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["Behaviour", "FakeProgram", "answers"]
 
 
 class FakeProgram:
-    """A running program: what its function is given, and what a test can look at and end.
+    """A running program: the argument of its function, and a handle for tests.
 
     Attributes:
         argv: its name, as it was started, and its arguments.
         env: all of its environment.
         cwd: its current directory.
-        stdin: what the host writes to it.
-        stdout: what the host reads; waits while 64 KiB are unread.
-        stderr: the same, or ``stdout`` where both come as one.
-        line: where it was started.
+        stdin: the host writes to it.
+        stdout: the host reads from it; a write waits while 64 KiB are unread.
+        stderr: the same, or ``stdout`` if both are joined.
+        line: the source line that started it.
     """
 
     def __init__(self, pid: int, program: Program, line: str) -> None:
@@ -77,20 +77,20 @@ class FakeProgram:
         await self.stdout.send_all(text.encode() if isinstance(text, str) else text)
 
     def trap_sigterm(self) -> trio.Event:
-        """From now on SIGTERM does not end it, but sets this; whoever never looks ignores it."""
+        """Handle SIGTERM: from now on it sets the returned event and does not end the program."""
         self._trap = self._trap or trio.Event()
         return self._trap
 
     # ------------------------------------------------------------------ for its host, and a test
 
     async def wait(self) -> int:
-        """Wait until it has ended; its exit code, or minus the signal that ended it."""
+        """Wait for its end; returns its exit code, or minus the signal that ended it."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     def terminate(self) -> None:
-        """Send SIGTERM: ends it at once, unless it has trapped that."""
+        """Send SIGTERM: ends it at once, unless it has trapped the signal."""
         if self._trap is not None:
             self._trap.set()
         else:
@@ -101,7 +101,7 @@ class FakeProgram:
         self.end(-signal.SIGKILL)
 
     def end(self, code: int) -> None:
-        """End it with an exit code; nothing if it has ended. Its function is cancelled."""
+        """End it with an exit code and cancel its function. Does nothing if it has ended."""
         if self.returncode is not None:
             return
         self.returncode = code
@@ -111,16 +111,16 @@ class FakeProgram:
         self._ended.set()
 
     async def end_within(self, grace: float) -> None:
-        """Ask it to end, and kill it when it has not after ``grace`` seconds."""
+        """Terminate it, and kill it after ``grace`` seconds."""
         self.terminate()
         with trio.move_on_after(grace):
             await self._ended.wait()
         self.kill()
 
     async def run(self, behave: Behaviour) -> Exception | None:
-        """Be the program until it has ended; what its function raised, which ends it with 1.
+        """Run the function; returns its error, which ends the program with exit code 1.
 
-        Writing where nobody reads any more ends it by SIGPIPE, as it does a process.
+        A write to a closed pipe ends it by SIGPIPE, as a process.
         """
         failure: Exception | None = None
         code: int | None = 1
@@ -137,13 +137,13 @@ class FakeProgram:
 
 
 Behaviour: TypeAlias = Callable[[FakeProgram], Awaitable[int | None]]
-"""What a program does; its exit code, None for 0, minus a signal for one that ends it."""
+"""The function of a program. It returns the exit code: None for 0, minus a signal."""
 
 
 def answers(
     stdout: str | bytes = "", exit: int = 0, *, stderr: str | bytes = "", after: float = 0.0
 ) -> Behaviour:
-    """A program that prints after so many virtual seconds, and exits, whatever it is told."""
+    """A program that waits ``after`` virtual seconds, prints and exits; it ignores its input."""
 
     async def behave(program: FakeProgram) -> int:
         await trio.sleep(after)

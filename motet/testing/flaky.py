@@ -1,7 +1,7 @@
-"""Tools that misbehave as they are told to: late, hanging, failing, deaf, or half done.
+"""Tools with planned faults: late, hanging, failing, uncancellable, or half done.
 
-A plan says what is wrong with each call of a tool. What a call does to the outside world goes into
-a :class:`Ledger`, so that a test can tell what happened from what was reported.
+A plan has a flaw for each call of a tool. The effects of calls go into a :class:`Ledger`, so that a
+test can compare what happened with what was reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from motet.testing.choices import Source, choices_of
 from motet.testing.history import Ledger
 
 BEGUN = "begun"
-"""What the ledger has of a call that did a half of its work: ``NAME: begun``."""
+"""The ledger's entry for a half-done call: ``NAME: begun``."""
 DONE = "done"
 
 _PARAMETERS: JsonObject = {
@@ -32,26 +32,26 @@ _PARAMETERS: JsonObject = {
 
 
 class FlakyToolError(Exception):
-    """What a flaky tool raises that is not told what to raise."""
+    """The default error of a flaky tool."""
 
 
 class Opaque:
-    """A result that is no JSON data, nor anything like it."""
+    """A result that cannot be converted to JSON."""
 
 
 @attrs.frozen(kw_only=True)
 class Flaw:
-    """What is wrong with one call; without options nothing is. Options go together.
+    """The faults of one call; without options none. Options can be combined.
 
     Attributes:
         latency: seconds that its work takes.
         hang: it never ends by itself.
-        deaf: seconds from its start in which it does not hear that it is cancelled, nor its
-            time-out. It takes at least that long.
-        error: raised with a message, before anything is done.
-        half: a half of the work is done, and then the error is raised, or a FlakyToolError.
+        deaf: seconds from its start in which it cannot be cancelled, not even by its timeout. It
+            takes at least that long.
+        error: raised with a message, before any work.
+        half: half of the work is done, and then ``error`` or a ``FlakyToolError`` is raised.
         size: characters of its result.
-        opaque: its result is no data.
+        opaque: its result is not JSON data.
     """
 
     latency: float = 0.0
@@ -73,18 +73,18 @@ class Flaw:
 
 FINE = Flaw()
 Plan: TypeAlias = Sequence[Flaw] | Callable[[Context[Any]], Flaw]
-"""What is wrong with the first call, the second...; all is well with those after the last. Or a
-function that says it, such as a :class:`FuzzPlan`."""
+"""The flaws of the first call, the second...; later calls have none. Or a function that returns the
+flaw of a call, such as a :class:`FuzzPlan`."""
 
 
 class FuzzPlan:
-    """A plan that is drawn: something else is wrong with each call, and often nothing.
+    """A plan with a drawn flaw for each call, often none.
 
-    ``source``: as of :class:`~motet.testing.FuzzModel`. The first choices draw no flaw. After
-    ``limit`` calls all is well.
+    ``source``: see :class:`~motet.testing.FuzzModel`. The first choice is no flaw. Calls after
+    ``limit`` have none.
 
     Attributes:
-        drawn: what was drawn, in order; it is a plan itself.
+        drawn: the drawn flaws in order; it is a plan itself.
     """
 
     def __init__(self, source: Source, *, limit: int = 100) -> None:
@@ -108,10 +108,10 @@ def flaky_tool(
     timeout: float = 60.0,
     description: str = "Does something outside.",
 ) -> Tool:
-    """A tool that does something outside, in two halves, and misbehaves by ``plan``.
+    """A tool with an effect on the outside world, in two halves, and the faults of ``plan``.
 
-    The ledger has ``NAME: begun`` when a call begins its work and ``NAME: done`` at its end, of
-    which its latency lies in front. It takes ``what`` and ``times``, which change nothing.
+    A call records ``NAME: begun`` in the ledger, waits for its latency, and records ``NAME: done``.
+    Its parameters ``what`` and ``times`` have no effect.
     """
     planned = _Planned(name, plan, ledger, idempotent)
     return Tool(
@@ -126,11 +126,11 @@ def flaky_tool(
 
 
 def with_flaws(made: Tool | Function, plan: Plan = (), *, ledger: Ledger | None = None) -> Tool:
-    """A tool of one's own, or a function, that misbehaves by ``plan``.
+    """Wrap an existing tool or function with the faults of ``plan``.
 
-    Its own work is done after the latency, or not at all: when it hangs, or raises without
-    ``half``. With ``half`` it is done, and the error is raised in place of the result: done, and
-    reported as failed. The ledger has ``NAME: done`` when it was done.
+    The tool's own work runs after the latency, or not at all if the call hangs or raises without
+    ``half``. With ``half`` the work is done and the error replaces the result: done, but reported
+    as failed. The ledger gets ``NAME: done`` when the work was done.
     """
     inner = made if isinstance(made, Tool) else tool(made)
     planned = _Planned(inner.name, plan, ledger, inner.idempotent, inner)
@@ -139,7 +139,7 @@ def with_flaws(made: Tool | Function, plan: Plan = (), *, ledger: Ledger | None 
 
 @attrs.define
 class _Planned:
-    """The calls of one tool, each by its place in the plan; ``inner`` does the work, if given."""
+    """Runs the calls of one tool by its plan; ``inner`` does the work, if given."""
 
     name: str
     plan: Plan
@@ -179,12 +179,12 @@ class _Planned:
 
 
 async def _wait(flaw: Flaw) -> None:
-    """The time that a call takes, in the first part of which it is deaf."""
+    """Wait for the latency of a call; the first part, ``deaf``, cannot be cancelled."""
     if flaw.deaf:
         with trio.CancelScope(shield=True):
             await trio.sleep(flaw.deaf)
     rest = inf if flaw.hang else flaw.latency - flaw.deaf
-    if rest > 0 or not flaw.deaf:  # what was deaf until its end ends without having heard
+    if rest > 0 or not flaw.deaf:  # a call that is deaf to its end never sees the cancellation
         await trio.sleep(max(rest, 0))
 
 
@@ -211,4 +211,4 @@ FLAWS: tuple[Flaw, ...] = (
     Flaw(hang=True),
     Flaw(hang=True, deaf=1),
 )
-"""What is drawn, the simplest first."""
+"""The flaws to draw from, the simplest first."""

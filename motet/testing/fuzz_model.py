@@ -33,7 +33,7 @@ HUGE = (20_000, 200_000, 1_000_000)
 """Characters of a huge answer."""
 SAME_ID = "call_1"
 WAITS = (None, 1.0, 7.0, 0.0, 60.0, 600.0)
-"""Seconds that a provider asks to wait; the last is beyond patience."""
+"""Delays that a provider asks for, in seconds; the last is longer than the retry policy's limit."""
 PAUSES = (1.0, 30.0, 300.0)
 
 BROKEN = (
@@ -57,7 +57,7 @@ def one_of(options: Sequence[T], pick: Pick) -> T:
 
 
 def offered(request: ModelRequest, pick: Pick) -> Sequence[ToolSpec]:
-    """The agent's own tools, and seldom all of them, with those that every host offers."""
+    """The agent's own tools; rarely all tools, with those that every host offers."""
     own = [tool for tool in request.tools if tool.name not in ALWAYS_OFFERED]
     return request.tools if not own or pick(SELDOM) == SELDOM - 1 else own
 
@@ -68,7 +68,7 @@ def answer(request: ModelRequest, _pick: Pick) -> Step:
 
 
 def valid_call(request: ModelRequest, pick: Pick) -> Answer | None:
-    """A call with arguments that fit."""
+    """A call with valid arguments."""
     tools = offered(request, pick)
     if not tools:
         return None
@@ -77,7 +77,7 @@ def valid_call(request: ModelRequest, pick: Pick) -> Answer | None:
 
 
 def near_valid_call(defect: Defect, request: ModelRequest, pick: Pick) -> Step | None:
-    """A call whose arguments are wrong in one place."""
+    """A call with one defect in its arguments."""
     tools = list(offered(request, pick))
     while tools:
         tool = tools.pop(pick(len(tools)))
@@ -88,7 +88,7 @@ def near_valid_call(defect: Defect, request: ModelRequest, pick: Pick) -> Step |
 
 
 def unknown_tool(request: ModelRequest, pick: Pick) -> Step:
-    """A call of a tool that is not offered, by a name that is near, far or none at all."""
+    """A call of a tool that is not offered; its name is similar, different or empty."""
     known = [tool.name for tool in request.tools]
     near = one_of(known, pick) if known else "tool"
     names = [name.format(near) for name in _NAMES]
@@ -96,13 +96,13 @@ def unknown_tool(request: ModelRequest, pick: Pick) -> Step:
 
 
 def broken_json(request: ModelRequest, pick: Pick) -> Step | None:
-    """A call whose arguments cannot be read as an object."""
+    """A call whose arguments are not a JSON object."""
     tools = offered(request, pick)
     return raw_call(one_of(tools, pick).name, one_of(BROKEN, pick)) if tools else None
 
 
 def truncated_json(request: ModelRequest, pick: Pick) -> Step | None:
-    """A call whose arguments end too early, in an answer that ends as it should."""
+    """A call with truncated arguments, in an answer that ends normally."""
     tools = offered(request, pick)
     if not tools:
         return None
@@ -112,12 +112,12 @@ def truncated_json(request: ModelRequest, pick: Pick) -> Step | None:
 
 
 def duplicate_ids(request: ModelRequest, pick: Pick) -> Step | None:
-    """Calls that all have one id, which calls of earlier answers may have, too."""
+    """Calls with one id for all, which earlier answers may have used, too."""
     return _several(request, pick, SAME_ID)
 
 
 def parallel_calls(request: ModelRequest, pick: Pick) -> Step | None:
-    """Several calls in one answer, of the same tool for one."""
+    """Several calls in one answer, possibly of the same tool."""
     return _several(request, pick, "")
 
 
@@ -132,7 +132,7 @@ def huge(_request: ModelRequest, pick: Pick) -> Step:
 
 
 def echo(request: ModelRequest, pick: Pick) -> Step:
-    """What it was told, back: the last message, or all that it was told first of all."""
+    """A repetition of the input: the last message or the system prompt."""
     last = request.messages[-1].text if request.messages else ""
     return say((last, request.system)[pick(2)] or TEXT)
 
@@ -144,28 +144,28 @@ def cut_short(request: ModelRequest, pick: Pick) -> Step:
 
 
 def rate_limit(_request: ModelRequest, pick: Pick) -> Step:
-    """The provider refuses for now, and may say for how long."""
+    """A rate limit, with or without the time to wait."""
     return fail(429, retry_after=one_of(WAITS, pick))
 
 
 def server_error(_request: ModelRequest, pick: Pick) -> Step:
-    """The provider fails, and may say when to come back."""
+    """An error of the provider, with or without the time to wait."""
     status = one_of((500, 503, 529, 502, 408), pick)
     return fail(status, retry_after=one_of(WAITS[:3], pick))
 
 
 def connection(_request: ModelRequest, pick: Pick) -> Step:
-    """The provider is not reached, or does not answer."""
+    """No connection to the provider, or no answer."""
     return fail(kind=one_of(("connection", "timeout"), pick))
 
 
 def refusal(_request: ModelRequest, pick: Pick) -> Step:
-    """A failure that no second attempt can mend: what was sent is too long, or wrong."""
+    """A failure that a retry cannot fix: the request is too long or invalid."""
     return fail(400, kind=one_of(("bad_request", "context_exhausted"), pick))
 
 
 def late(request: ModelRequest, pick: Pick) -> Step:
-    """A good answer that takes its time."""
+    """A valid answer after a delay."""
     found = valid_call(request, pick) if pick(2) else None
     return slow(found or plain_answer(request, TEXT), seconds=one_of(PAUSES, pick))
 
@@ -213,11 +213,11 @@ DRAWERS: Mapping[str, tuple[int, Drawer]] = {
 
 PLAIN = ("answer", None)
 LOOPS = 12
-"""How often a loop makes its call again, at most."""
+"""The most repetitions of a call in a loop."""
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """One answer that was drawn: to which request, of which kind, and the step itself."""
+    """One drawn answer: the number of its request, its kind and its step."""
 
     number: int
     kind: str
@@ -228,16 +228,16 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class FuzzModel(StepModel):
-    """Draws each answer, from the tools that are offered with the request.
+    """Draws each answer, with calls of the tools that the request offers.
 
     ``source`` makes the choices: Hypothesis' ``draw`` or ``data.draw``, so that a finding shrinks;
-    a ``random.Random`` or a seed; or what was drawn before: a list with a ``bytes`` for each
-    answer, or of numbers. The first choice is a plain answer, and so is every answer after
-    ``limit`` requests: a run ends. ``weights`` changes how often a kind is drawn; 0 is never.
+    a ``random.Random`` or a seed; or earlier choices: a list with a ``bytes`` for each answer, or
+    of numbers. The first choice is a plain answer, and so is every answer after ``limit`` requests,
+    so that runs end. ``weights`` changes how often a kind is drawn; 0 is never.
 
     Attributes:
-        kinds: all kinds of answers there are.
-        drawn: what was drawn so far.
+        kinds: the names of all kinds of answers.
+        drawn: all answers so far.
     """
 
     kinds = tuple(DRAWERS)
@@ -270,11 +270,11 @@ class FuzzModel(StepModel):
         return f"<{type(self).__name__} {self.name}, {len(self.drawn)} drawn>"
 
     def script(self) -> list[Step]:
-        """The steps that were drawn: a :class:`ScriptedModel` of them does the same again."""
+        """The drawn steps: a :class:`ScriptedModel` of them repeats the run."""
         return [one.step for one in self.drawn]
 
     def report(self) -> str:
-        """What was drawn, one line for each request."""
+        """The drawn answers, one line for each request."""
         return "\n".join(map(str, self.drawn))
 
     def _step(self, request: ModelRequest, /) -> Step:

@@ -1,7 +1,7 @@
-"""The search for a program that breaks something, without a test: what ``motet fuzz`` runs.
+"""The search of ``motet fuzz`` for a program that breaks an invariant, without a test.
 
-It is what ``@given(programs(...))`` does, with the same seed the same, and nothing is kept between
-two searches.
+It does the same as ``@given(programs(...))``, but deterministically by its seed, and without a
+database of examples.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UNASKED = (
 
 
 class Stopped(BaseException):
-    """Somebody waits no longer. It is no error, so that nobody takes it for a finding."""
+    """The search was stopped from outside. No ``Exception``, so that it is no finding."""
 
 
 class _Unfit(BaseException):
-    """The agent cannot be searched, so that nothing needs to be made smaller."""
+    """The agent cannot be tested, so that shrinking makes no sense."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -46,7 +46,7 @@ class _Unfit(BaseException):
 
 @attrs.frozen
 class Found:
-    """A program that breaks something, the smallest one so far, and what it breaks."""
+    """The smallest failing program so far, and its error."""
 
     program: BoundProgram
     error: Exception
@@ -58,13 +58,13 @@ class Search:
 
     Attributes:
         subject: the agent or room.
-        examples: how many programs are tried at most.
-        seed: of what is drawn.
-        invariants: more than those of every host.
-        look: called before each program; what it raises ends the search.
+        examples: the most programs to try.
+        seed: of the drawn programs.
+        invariants: in addition to those of every host.
+        look: called before each program; an error of it ends the search.
         tried: programs until the first finding.
-        smaller: programs that were tried to make it smaller.
-        found: what was found.
+        smaller: programs tried for shrinking.
+        found: the finding.
     """
 
     subject: Subject
@@ -81,10 +81,10 @@ class Search:
     found: Found | None = attrs.field(default=None, init=False)
 
     def run(self) -> Found | None:
-        """Search until something is found and cannot be made smaller, or all has been tried.
+        """Search until a finding cannot be shrunk further, or ``examples`` programs were tried.
 
-        Raises what ``look`` raises (``found`` stays), ``NotSimulated`` when the agents reach for
-        what a simulation does not have, and ``ConfigError`` for an agent that cannot be tested.
+        Raises the errors of ``look`` (``found`` stays), ``NotSimulated`` when the agents use
+        something real, and ``ConfigError`` for an agent that cannot be tested.
         """
         drawn = programs(self.subject, self.users, self.sessions, self.max_steps, self.faults)
         quick = settings(
@@ -100,7 +100,7 @@ class Search:
 
         search = seeded(self.seed)(quick(given(program=drawn)(attempt)))
         try:
-            with suppress(Exception):  # it is in ``found``
+            with suppress(Exception):  # the error is in ``found``
                 search()
         except _Unfit as unfit:
             raise unfit.error from None

@@ -29,7 +29,7 @@ __all__ = ["History", "Ledger"]
 
 @attrs.define(eq=False)
 class History:
-    """Grows while the world is driven. ``at`` of an entry is its number among all of them."""
+    """All that outsiders saw. ``at`` of an entry is its number among all entries."""
 
     sent: list[Sent] = attrs.field(factory=list[Sent])
     asked: list[Asked] = attrs.field(factory=list[Asked])
@@ -37,11 +37,11 @@ class History:
     stops: list[Stopped] = attrs.field(factory=list[Stopped])
     crashes: list[int] = attrs.field(factory=list[int])
     cut_off: bool = False
-    """The host is being taken apart: what it does now does not count."""
+    """True while a crashed host is dismantled: its actions are ignored."""
     _count: int = 0
 
     def next_at(self) -> int:
-        """The number of what happens now, from 1."""
+        """The number of the next entry, from 1."""
         self._count += 1
         return self._count
 
@@ -68,7 +68,7 @@ class History:
     def was_refused(
         self, error: Exception, *, user: str, place: str, text: str, key: str | None, room: bool
     ) -> None:
-        """An input was not taken, and who sent it was told so."""
+        """An input was refused, and its sender has got the error."""
         why = f"{type(error).__name__}: {error}"
         self.sent.append(
             Sent(self.next_at(), user, place, text, key, accepted=False, why=why, to_room=room)
@@ -79,7 +79,7 @@ class History:
         self.stops.append(Stopped(self.next_at(), user, place, report, to_room=room))
 
     def hear(self, record: EventRecord) -> None:
-        """An event of whatever stream."""
+        """An event of any stream."""
         if not self.cut_off:
             self.events.append(Happened(self.next_at(), record))
 
@@ -98,48 +98,48 @@ class History:
             )
 
     def listeners(self) -> tuple[Callable[[EventRecord], None], Callable[..., None]]:
-        """For the events and the requests of one host: they fall silent with its crash."""
+        """The callbacks for the events and the requests of one host; a crash mutes them."""
         return self.hear, self.hear_request
 
 
 @attrs.define(eq=False)
 class Ledger:
-    """A list of effects, in their order. A tool says what it has just done:
+    """The effects of tools on the outside world, in order. A tool records each effect:
 
         async def pay(ctx: motet.Context[None], amount: int) -> str:
             ledger.did(ctx, f"paid {amount}")
 
     Attributes:
         effects: all of them.
-        cut_off: nothing counts: the tools that run belong to a host whose power was cut.
+        cut_off: nothing is recorded, since the running tools belong to a crashed host.
     """
 
     effects: list[Effect] = attrs.field(factory=list[Effect])
     cut_off: bool = False
 
     def did(self, call: str | Context[Any], what: str, *, repeatable: bool = False) -> None:
-        """Something was done for a call: that of the context of a tool, or any name of one.
+        """Record an effect of a call, given by the tool's context or by any name.
 
-        The context is better than the id of the call, which only its own session knows.
+        Prefer the context: the id of a call is unique only in its session.
         """
         if not self.cut_off:
             self.effects.append(Effect(_name(call), what, repeatable))
 
     def of(self, call: str | Context[Any]) -> Sequence[str]:
-        """What was done for a call."""
+        """The effects of a call."""
         name = _name(call)
         return [effect.what for effect in self.effects if effect.call == name]
 
     def count(self, what: str) -> int:
-        """How often something was done, for any call."""
+        """The number of times of an effect, over all calls."""
         return sum(1 for effect in self.effects if effect.what == what)
 
     def doubled(self) -> Sequence[Effect]:
-        """What was done more than once for one call, and may not be; empty is at most once."""
+        """The non-repeatable effects that a call had more than once; empty: at most once."""
         times = Counter(effect for effect in self.effects if not effect.repeatable)
         return [effect for effect, count in times.items() if count > 1]
 
 
 def _name(call: str | Context[Any]) -> str:
-    """A run keeps its id when it is taken up again, and its calls keep theirs."""
+    """The key of a call. A resumed run keeps its id, and its calls keep theirs."""
     return call if isinstance(call, str) else f"{call.run_id}/{call.call_id}"

@@ -1,8 +1,7 @@
-"""A host in a world of its own: virtual time, a seeded schedule, a disk and programs that are not
-real, and nothing of the real world within reach.
+"""A host in a simulated world: virtual time, a seeded schedule, simulated disk and programs.
 
-Everything is driven from synchronous code: between two calls nothing happens in the world, and its
-clock stands still.
+The real world is out of reach. Synchronous code drives the world: between two calls nothing happens
+in it, and its clock stands still.
 
     with mt.simulated_host(seed=1) as host:
         result = host.run(agent, "go")
@@ -16,7 +15,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.host import Host
@@ -32,9 +31,6 @@ from motet.runtime.testing.loop import MAX_STEPS, Job, SimulatedLoop
 from motet.runtime.testing.policies import Policy
 from motet.testing.world import HostWorld, Setup, open_room
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["HostOptions", "Setup", "SimulatedHost", "simulated_host"]
 
 D = TypeVar("D")
@@ -42,18 +38,18 @@ Out = TypeVar("Out")
 
 
 class SimulatedHost(HostWorld):
-    """A host, and the world it is in; made by :func:`simulated_host`.
+    """A host and its world; made by :func:`simulated_host`.
 
-    What runs in the world raises, besides its own errors, :class:`Stuck` when nothing can run any
-    more, and ``NotSimulated``, which names the line, when something real was used meanwhile.
+    Calls raise, besides their own errors, :class:`Stuck` when no task can ever run again, and
+    ``NotSimulated`` with the source line when something real was used.
 
     Attributes:
         loop: the world itself: steps, choices, clock.
-        disk: what a crash leaves.
+        disk: the simulated disk.
         processes: programs that tools, hooks and MCP servers may start, declared by the test.
         ledger: effects of flaky tools on the outside world.
-        history: what people, models and subscribers saw, over all crashes.
-        setup: called with every host before anything else happens in it.
+        history: all that users, models and subscribers saw, across crashes.
+        setup: functions that are called with every new host before anything else.
     """
 
     @overload
@@ -87,7 +83,7 @@ class SimulatedHost(HostWorld):
         check: bool = True,
         **options: Unpack[RunOptions],
     ) -> RunResult[Any]:
-        """Answer one input, and let the world go on until that is done: ``motet.Host.run``."""
+        """Answer one input, and wait for the end of the run: ``motet.Host.run``."""
         self._agents[agent.name] = agent
 
         async def run(host: Host) -> RunResult[Any]:
@@ -105,7 +101,7 @@ class SimulatedHost(HostWorld):
         key: str | None = None,
         mode: QueueMode | None = None,
     ) -> Ack:
-        """Say something, and wait until it is on disk: ``motet.Host.submit``."""
+        """Submit an input, and wait until it is on disk: ``motet.Host.submit``."""
         return self.loop.wait(
             self.start_soon(agent, text, session=session, user=user, key=key, mode=mode)
         )
@@ -120,7 +116,7 @@ class SimulatedHost(HostWorld):
         key: str | None = None,
         mode: QueueMode | None = None,
     ) -> Job[Ack]:
-        """Say something, and wait for nothing: it arrives as the world goes on."""
+        """Submit an input without waiting: it arrives while the world is driven."""
         if agent is not None:
             self.know(agent)
         name = agent.name if agent is not None else None
@@ -135,7 +131,7 @@ class SimulatedHost(HostWorld):
     def send(
         self, session: str, text: str, *, user: str | None = None, key: str | None = None
     ) -> Ack:
-        """Say something to the run that goes on in a session: ``motet.Host.send``."""
+        """Send a message to the active run of a session: ``motet.Host.send``."""
 
         async def say(host: Host) -> Ack:
             return await host.send(text, session=session, principal=_who(user), key=key)
@@ -164,7 +160,7 @@ class SimulatedHost(HostWorld):
         return self.call(stop)
 
     def know(self, agent: AnyAgent) -> None:
-        """Have the host, and those after a crash, know an agent by its name."""
+        """Register an agent with this host and those after a crash."""
         if self._agents.get(agent.name) is not agent:
             self._agents[agent.name] = agent
         if all(info.name != agent.name for info in self.host.agents()):
@@ -178,10 +174,10 @@ class SimulatedHost(HostWorld):
         return self._open[room.name]
 
     def post(self, room: Room | str, text: str, *, user: str, key: str | None = None) -> Said:
-        """Say something in a room, and wait until it is on disk."""
+        """Post a message in a room, and wait until it is on disk."""
         opened = self._open[room] if isinstance(room, str) else self.room(room)
 
-        async def say(host: Host) -> Said:  # noqa: ARG001 (as all that is called in the world)
+        async def say(host: Host) -> Said:  # noqa: ARG001 (the signature of all calls in the world)
             said = await opened.post(text, user=user, key=key)
             self.history.was_posted(
                 user=user, room=opened.name, text=text, key=key, again=said.duplicate
@@ -220,7 +216,7 @@ class SimulatedHost(HostWorld):
 
 
 class HostOptions(TypedDict, total=False):
-    """What may be given to :func:`simulated_host` besides the seed."""
+    """The options of :func:`simulated_host` besides the seed."""
 
     agents: Sequence[AnyAgent]
     config: HostConfig | None
@@ -248,17 +244,17 @@ def simulated_host(
     """A host in a simulated world for the length of the block.
 
     Args:
-        seed: of the schedule, of ids, of jitter, and of what a crash leaves on the disk.
-        agents: known by name from the start, and again after a crash.
-        config: limits, tools and all else of ``motet.toml``.
-        setup: called with every host that is opened, also after a crash.
-        policy: how to schedule, by default any ready task with the same chance.
+        seed: of the schedule, of ids, of jitter, and of the disk after a crash.
+        agents: registered from the start, and again after a crash.
+        config: limits, tools and the other settings of ``motet.toml``.
+        setup: called with every new host, also after a crash.
+        policy: the scheduling policy; default: each ready task with the same probability.
         choices: the schedule itself, as Hypothesis draws it; 0 is first in, first out.
-        guards: which real things are refused.
-        max_steps: after how many steps one call gives up.
-        watch: look at every actor after every step, for the guarantees of the kernel; slower.
+        guards: the real resources to refuse.
+        max_steps: the most steps of one call.
+        watch: check the kernel's guarantees of every actor after every step; slower.
 
-    One at a time in a process. Leaving the block ends the host in order.
+    One at a time in a process. Leaving the block closes the host in order.
     """
     with ExitStack() as stack:
         workspace = stack.enter_context(tempfile.TemporaryDirectory(prefix="motet-"))

@@ -43,13 +43,13 @@ from motet.protocols.tools import ToolSpec
 from motet.testing.scripted import Answer, Cut, Failure, Player, Slow, Step, StepModel, ending, say
 
 TEXT = "a"
-"""What texts of values are, unless something is drawn."""
+"""The text of generated values that are not drawn."""
 
 _FINAL = re.compile(rf"{FINAL_ANSWER}(_\d+)?")
 
 
 def this_turn(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    """What came after the last input that began a turn."""
+    """The rows after the last input that began a turn."""
     inputs = (
         at for at, row in enumerate(messages) if isinstance(row, UserMessage) and not row.note
     )
@@ -57,7 +57,7 @@ def this_turn(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
 
 
 def called(messages: Sequence[ChatMessage]) -> set[str]:
-    """The names of all tools that were called."""
+    """The names of all called tools."""
     return {
         call.name for row in messages if isinstance(row, AssistantMessage) for call in row.calls
     }
@@ -68,16 +68,16 @@ def results(messages: Sequence[ChatMessage]) -> list[ToolMessage]:
 
 
 def output_tool(request: ModelRequest) -> ToolSpec | None:
-    """The tool whose call is the answer, for an agent whose answer has a form; it comes last."""
+    """The last tool, if a call of it is the structured answer of the agent."""
     last = request.tools[-1] if request.tools else None
     if last is None or not _FINAL.fullmatch(last.name):
         return None
     done = {row.name for row in results(this_turn(request.messages)) if row.outcome == "done"}
-    return None if last.name in done else last  # an agent's own tool of that name has been run
+    return None if last.name in done else last  # it was the agent's own tool of that name
 
 
 def plain_answer(request: ModelRequest, text: str, output: JsonObject | None = None) -> Answer:
-    """The end of a turn: ``text``, or where the answer has a form ``output`` or what fits it."""
+    """End the turn with ``text``; a structured answer is ``output`` or the simplest valid one."""
     if request.output is not None:
         value = output if output is not None else filled(request.output.schema, TEXT)
         return say(msgspec.json.encode(value).decode())
@@ -91,20 +91,20 @@ def plain_answer(request: ModelRequest, text: str, output: JsonObject | None = N
 Part: TypeAlias = str | ModelEvent
 """A part of an answer; a ``str`` is a part of its text."""
 Reply: TypeAlias = Step | str | Iterable[Part] | AsyncIterator[Part]
-"""What the function of a :class:`FunctionModel` answers."""
+"""The return value of the function of a :class:`FunctionModel`."""
 
 
 class TestModel(StepModel):
-    """Calls every tool it is offered once in each turn, all in one answer, and then answers.
+    """Calls every offered tool once per turn, all in one answer, and then answers.
 
-    It knows nothing: arguments are the simplest values that fit the schema of the tool, the same
-    each time. So an agent is run through all its tools without a script. The tools that read an
-    error or a result back, which each host offers, are called only when they are named.
+    So an agent runs through all its tools without a script. Arguments are the simplest values that
+    match the tool's schema, the same each time. The tools by which every host returns errors and
+    long results are called only if named.
 
     Attributes:
         tools: the names of the tools to call, or all.
-        text: the answer; if None it is the results, as a JSON object by the names of the tools.
-        output: the answer where the agent has an ``output_type``; if None it is what fits that.
+        text: the answer; None: the results, as a JSON object by the names of the tools.
+        output: the answer for an agent with an ``output_type``; None: the simplest valid one.
     """
 
     __test__ = False
@@ -153,12 +153,12 @@ class TestModel(StepModel):
 
 
 class FunctionModel:
-    """Answers each request by what a function makes of it.
+    """Answers each request by calling a function.
 
     The function gets the :class:`~motet.protocols.models.ModelRequest` and returns a step (``say``,
-    ``call``, ``fail``...), a ``str``, or the parts of an answer: an iterator or an async one, so
-    that it may be a generator. Parts are texts and events; an end is added where there is none. To
-    break off it raises ``ModelFailure``. An async function is cancelled with its request.
+    ``call``, ``fail``...), a ``str``, or the parts of an answer: an iterator or async iterator,
+    such as a generator. Parts are texts and events; a missing end is added. ``ModelFailure`` breaks
+    the answer off. An async function is cancelled with its request.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class FunctionModel:
 
 
 class _Parts:
-    """The parts of an answer as events, and an end after the last one."""
+    """The parts of an answer as events, with the end added."""
 
     def __init__(self, request: ModelRequest, parts: Iterator[Part] | AsyncIterator[Part]) -> None:
         self._request = request

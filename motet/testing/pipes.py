@@ -1,7 +1,7 @@
-"""A pipe in memory that is as the kernel's: bounded, so that a flood waits for its reader.
+"""A pipe in memory with the bounds of the kernel's, so that a fast writer waits for its reader.
 
-Invariants: what was written before the end of either side can still be read; nobody waits for a
-side that has been closed.
+Invariants: data written before the close of the writer can still be read; no operation waits for a
+side that is closed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ PIPE_SIZE = 1 << 16
 """Bytes that fit into a pipe, as on Linux; a writer waits for room."""
 
 PAUSE = 0.01
-"""Seconds that it takes to write as much. If it took none, a flood would be endless in a moment of
-virtual time, and no deadline would ever end it."""
+"""Seconds that it takes to write as much. Without them an endless writer would use no virtual time,
+and no deadline would ever end it."""
 
 
 class _Pipe:
@@ -27,14 +27,14 @@ class _Pipe:
 
 
 class PipeWriter(trio.abc.SendStream):
-    """The end that writes; closing it lets the reader see the end once it has read all."""
+    """The writing end; closing it ends the stream after the written data."""
 
     def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
         self._since_pause = 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Waits for room. Cancelled, it has written some. See :class:`trio.abc.SendStream`."""
+        """Wait for room. A cancelled call has written a part. See :class:`trio.abc.SendStream`."""
         await trio.lowlevel.checkpoint()
         pipe, rest = self._pipe, bytes(data)
         self._check()
@@ -78,13 +78,13 @@ class PipeWriter(trio.abc.SendStream):
 
 
 class PipeReader(trio.abc.ReceiveStream):
-    """The end that reads; closing it lets the writer see that nobody reads."""
+    """The reading end; closing it makes writes fail."""
 
     def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What there is, at least a byte; nothing at the end. Cancelled, it has taken none."""
+        """The available data, at least one byte; empty at the end. A cancelled call takes none."""
         await trio.lowlevel.checkpoint()
         pipe = self._pipe
         while not (pipe.content or pipe.write_closed or pipe.read_closed):

@@ -1,7 +1,8 @@
-"""pytest, wherever motet is installed: fixtures, async tests on Trio, and no real model requests.
+"""The pytest plugin: fixtures, async tests on Trio, and no real model requests.
 
-Invariants: nothing of motet but this file is imported until a fixture or an option asks for it; a
-test that another plugin claims is left to it. ``-p no:motet`` leaves all of this out.
+It is active wherever motet is installed. Invariants: besides this file and the switch, nothing of
+motet is imported until a fixture or an option needs it; a test that another plugin claims is left
+to it. ``-p no:motet`` disables the plugin.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ALLOW = "motet_allow_model_requests"
 ON_TRIO = "motet_async_on_trio"
 
 CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
-"""Marks by which an async test says who runs it."""
+"""Marks of async tests that another plugin runs."""
 
 _PROGRAMS = "motet.testing.stories.program"
 _REACHED = "motet.testing.reached"
@@ -66,10 +67,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def _load_as_written(plugins: pytest.PytestPluginManager) -> None:
-    """Have pytest not rewrite the asserts of all motet, as it does with the package of a plugin.
+    """Keep pytest from rewriting the asserts of all of motet, as it does for a plugin's package.
 
-    That takes half a second of each start, and nobody reads them. A pytest that keeps its list
-    elsewhere only takes the half second.
+    Rewriting costs half a second of each start for nothing. A pytest that keeps its list elsewhere
+    only costs that half second.
     """
     marked: object = getattr(plugins.rewrite_hook, "_must_rewrite", None)
     known: object = getattr(plugins.rewrite_hook, "_marked_for_rewrite_cache", None)
@@ -87,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _replay_only(config: pytest.Config, path: Path) -> None:
-    """Have nothing collected but the test that has found a case; without one, the case itself."""
+    """Collect only the test that has found a case; without a test, the case file itself."""
     from motet.testing.casefiles import case_in
 
     case = case_in(path)
@@ -96,7 +97,7 @@ def _replay_only(config: pytest.Config, path: Path) -> None:
         config.args = [str(path)]
         return
     file, _, rest = case.test.partition("::")
-    # Without any configuration, the root may be another one because of the very option.
+    # Without a configuration file, the option itself may change the root.
     roots = (config.rootpath, config.invocation_params.dir)
     found = next((root / file for root in roots if (root / file).is_file()), None)
     if found is None:
@@ -110,7 +111,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark async tests for pytest-trio, behind all plugins that mark their own."""
+    """Mark async tests for pytest-trio, after all plugins that mark their own tests."""
     if config.pluginmanager.hasplugin("trio") and config.getini(ON_TRIO):
         for item in items:
             if isinstance(item, pytest.Function) and _is_unclaimed(item):
@@ -118,10 +119,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_unclaimed(item: pytest.Function) -> bool:
-    """Whether it is an async test that pytest alone would refuse to run."""
+    """True for an async test that no plugin claims and pytest alone would refuse."""
     return (
         _is_async(item)
-        and type(item) is pytest.Function  # others have classes for what they run
+        and type(item) is pytest.Function  # other plugins use item classes of their own
         and "anyio_backend" not in item.fixturenames
         and CLAIMED.isdisjoint(mark.name for mark in item.iter_markers())
     )
@@ -132,14 +133,14 @@ def _is_async(item: pytest.Function) -> bool:
 
 
 def _function_of(item: pytest.Item) -> Callable[..., object] | None:
-    """The test as it was written, not what @given has made of it."""
+    """The test function itself, without the wrapper of @given."""
     found: Callable[..., object] | None = getattr(item, "function", None)
     return getattr(getattr(found, "hypothesis", None), "inner_test", found)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Play the case instead of what is drawn; else ask what was to be reached and was not."""
+    """Replay the case in place of drawn programs, or check the states of ``sometimes``."""
     if _replay not in item.config.stash or not isinstance(item, pytest.Function):
         with _book(item) as book:
             yield
@@ -155,7 +156,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
 @contextmanager
 def _book(item: pytest.Item) -> Generator[Book | None]:
-    """A book of what must be reached in the test, if it can name any such thing."""
+    """A book for the states that the test must reach, if it may use ``sometimes``."""
     function = _function_of(item)
     if _REACHED not in sys.modules and not _mentions(function, "sometimes"):
         yield None
@@ -173,7 +174,7 @@ def _check_reached(book: Book | None) -> None:
 
     missing = ""
     try:
-        # Without a book, the test itself has loaded what it used.
+        # Without a book, the test itself imported the module and used its default book.
         assert_reached() if book is None else book.check()
     except NeverReached as error:
         missing = str(error)
@@ -190,7 +191,7 @@ def _mentions(function: object, name: str) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to a failure what happened last in the test's host, and the case that repeats it."""
+    """Add the last events of the test's host, and the case file, to a failure."""
     report = yield
     if report.when == "call" and report.failed:
         host: SimulatedHost | None = getattr(item, "funcargs", {}).get("motet_host")
@@ -202,11 +203,11 @@ def pytest_runtest_makereport(
 
 
 def _cases(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, str]]:
-    from motet.testing.casefiles import written
+    from motet.testing.casefiles import write_cases
 
     if _replay in item.config.stash:
         return
-    for file in written(item.config.rootpath, item.nodeid, error):
+    for file in write_cases(item.config.rootpath, item.nodeid, error):
         shown = os.path.relpath(file, item.config.invocation_params.dir)
         yield "motet: a case was written", f"to replay it: pytest --motet-replay {shown}"
 
@@ -222,10 +223,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.fixture
 def motet_host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
-    """A host in a simulated world of its own: virtual time, nothing real within reach.
+    """A host in a simulated world: virtual time, no access to the real world.
 
-    See :func:`motet.testing.simulated_host`, which a test with Hypothesis opens itself, for each
-    of its examples.
+    See :func:`motet.testing.simulated_host`. A test with Hypothesis opens that itself, once for
+    each example.
     """
     from motet.testing.host import simulated_host
 
@@ -237,10 +238,10 @@ def motet_host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 @pytest.fixture
 def virtual_clock() -> MockClock:
-    """A clock for an async test on Trio: it stands still, and jumps when nobody can run.
+    """A clock for an async test on Trio: it stands still, and jumps when no task can run.
 
-    A test of ten minutes takes no time, and ``trio.current_time()`` begins at 0. For the test to
-    run on it, the test itself has to ask for it.
+    A test of ten minutes takes no time, and ``trio.current_time()`` begins at 0. The test itself
+    must request the fixture.
     """
     from trio.testing import MockClock
 

@@ -1,7 +1,7 @@
-"""Programs of a simulated world: functions in the place of processes, with all that these may do.
+"""Programs of a simulated world: functions in place of processes.
 
-Whatever a host starts comes here: the shell, the programs of hooks, MCP servers on their stdio,
-process tools. A function has what a process has: arguments, three streams, signals, an exit code.
+Every program that a host starts comes here: the shell, the programs of hooks, MCP servers on stdio,
+process tools. A function has arguments, three streams, signals and an exit code, as a process has.
 
     async def git(program: FakeProgram) -> int:
         if program.argv[1] == "push":
@@ -12,8 +12,8 @@ process tools. A function has what a process has: arguments, three streams, sign
     host.processes.program("git", git)
     host.processes.program("make", answers("nothing to be done\\n"))
 
-Tools that use ``trio.run_process`` get the same programs. Invariant: one that nobody declared fails
-the test, whatever the host makes of that (``failures``).
+Tools that use ``trio.run_process`` get the same programs. Invariant: a program that the test did
+not declare fails the test, however the host handles the error (``failures``).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = ["Behaviour", "FakeProcesses", "FakeProgram", "UndeclaredProgram", "an
 
 _SHELLS = frozenset({"sh", "bash"})
 _NOT_PLAIN = frozenset("|&;<>()$`*?[]{}~!#=\n")
-"""What makes of a command more than a program and its arguments."""
+"""Characters that need a real shell."""
 
 
 class UndeclaredProgram(NotSimulated):
-    """A program was started that the simulation does not have. ``line`` says where."""
+    """A program was started that the test did not declare. ``line``: where it was started."""
 
     def __init__(self, line: str, argv: Sequence[str], known: Sequence[str]) -> None:
         name = os.path.basename(argv[0])
@@ -64,17 +64,17 @@ class UndeclaredProgram(NotSimulated):
 
 
 class FakeProcesses:
-    """All programs of a world, and what became of them.
+    """All programs of a world.
 
     Attributes:
-        started: every program that was started, in order.
-        failures: what is a mistake of the test: programs that nobody declared, and errors of the
-            functions of others. ``note``, if there is one, gets to see them at once instead.
-        left: what a host has left running when it was closed (G2).
-        commands: what commands of a shell do whose program nobody declared; None: to start one
-            is a mistake.
-        cut_off: no program can be started, and those that ran are gone: the power was cut. What
-            their functions do in their clean-up is heard by nobody.
+        started: every started program, in order.
+        failures: mistakes of the test: undeclared programs, and errors of the functions of declared
+            ones. ``note``, if given, gets them at once instead.
+        left: programs that ran on when their host was closed (G2).
+        commands: the behaviour of shell commands without a declared program; None: they fail the
+            test.
+        cut_off: the power was cut: no program can start, and the running ones are gone. Effects of
+            their clean-up are ignored.
     """
 
     def __init__(self, note: Callable[[Exception], None] | None = None) -> None:
@@ -93,17 +93,17 @@ class FakeProcesses:
         return f"<FakeProcesses: {len(self.running)} of {len(self.started)} programs run>"
 
     def program(self, name: str, behave: Behaviour) -> None:
-        """Have a program: ``git`` for whatever path, ``/usr/bin/git`` for that one.
+        """Declare a program: ``git`` for any path, ``/usr/bin/git`` for that path only.
 
-        Declaring it again replaces it for those started from now on. A command of the shell that
-        is but a program and its arguments starts that program; for others declare ``sh``, whose
-        last argument is the command.
+        A second declaration replaces the first for later starts. A shell command that is only a
+        program and its arguments starts that program; for other commands declare ``sh``, whose last
+        argument is the command.
         """
         self._declared[name] = behave
 
     @property
     def running(self) -> Sequence[FakeProgram]:
-        """Those that have not ended, in the order of their start."""
+        """The running programs, in the order of their start."""
         return [program for program in self._running if program.returncode is None]
 
     @property
@@ -118,18 +118,18 @@ class FakeProcesses:
             self._running.clear()
 
     def check(self) -> None:
-        """Raises the first of the failures."""
+        """Raise the first of the failures."""
         if self.failures:
             raise self.failures[0]
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """What this context starts, and what it starts in turn, are programs of this world."""
+        """Start the programs of this context, and of all its tasks, in this world."""
         with started_by(self.start), trio_processes(self.begin):
             yield
 
     def host_ended(self) -> None:
-        """A host has gone: end what it has left. Called inside of the world."""
+        """End the programs of a host that has ended. Called inside of the world."""
         self.left += self.running
         for program in [*self._running, *self._dead]:
             program.kill()
@@ -144,7 +144,7 @@ class FakeProcesses:
         return Child(stdin, fake.from_stdout, fake.from_stderr, fake, lifeline, program.grace)
 
     async def begin(self, program: Program) -> FakeProgram:
-        """Start a program that somebody else will end, or :meth:`host_ended`."""
+        """Start a program without a lifeline; the caller or :meth:`host_ended` ends it."""
         line = blamed(_starter())
         await trio.lowlevel.checkpoint()
         if self._cut_off:
@@ -153,7 +153,7 @@ class FakeProcesses:
         fake = FakeProgram(next(self._pids), attrs.evolve(program, argv=argv), line)
         self.started.append(fake)
         self._running.append(fake)
-        # In the context of whoever has started it, by which a run is known that leaves it behind.
+        # In the starter's context, which names the run of a program that is left running.
         trio.lowlevel.spawn_system_task(
             self._run, fake, behave, name=f"program {argv[0]}", context=copy_context()
         )
@@ -190,7 +190,7 @@ class FakeProcesses:
 
 
 class _Lifeline(trio.abc.AsyncResource):
-    """Letting go of it ends the program, as the guard of a real one would."""
+    """Closing it ends the program, as the guard of a real process does."""
 
     def __init__(self, program: FakeProgram, grace: float) -> None:
         self._program = program
@@ -206,26 +206,26 @@ class _Lifeline(trio.abc.AsyncResource):
 
 
 async def _process_tool(program: FakeProgram) -> int:
-    """A call of a ``process_tool``: its function is at hand, and so is called here."""
+    """Run a call of a ``process_tool``: its function is called in this process."""
     request: dict[str, Any] = json.loads(await program.read())
     await program.write(await answer_here(request["module"], request["name"], request["args"]))
     return 0
 
 
 def _plain(argv: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The program and the arguments that a command of a shell consists of, if it does."""
+    """The program and arguments of a shell command; None if it needs a real shell."""
     if len(argv) != 3 or os.path.basename(argv[0]) not in _SHELLS or argv[1] != "-c":
         return None
     if _NOT_PLAIN & set(argv[2]):
         return None
     try:
         return tuple(shlex.split(argv[2])) or None
-    except ValueError:  # a quotation mark too few
+    except ValueError:  # an unbalanced quotation mark
         return None
 
 
 def _starter() -> FrameType:
-    """Who has opened the child; not how that is done."""
+    """The frame that started the program, without those of the openers."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OPENERS:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""States that must be reached in some run, or else the test that waits for them shows nothing.
+"""States that must be reached in some run, since otherwise the test proves nothing.
 
     @given(mt.programs(agent))
     def test_agent(program):
@@ -7,10 +7,10 @@
             mt.check(host)
             mt.sometimes(host.history.crashes, "a crash")
 
-The pytest plugin asks at the end of each test; a plain loop asks itself, by ``assert_reached()``.
+The pytest plugin checks at the end of each test; a plain loop calls ``assert_reached()``.
 
-Invariant: what is named is in the book of the test from the first time that it is looked at, or
-from the beginning when the source of the test names it, so that a line that is never run counts.
+Invariant: a state is in the book of the test from its first look, or from the beginning if the
+source of the test names it, so that a line that never runs counts as not reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Book", "NeverReached", "assert_reached", "book_of", "named_in", "som
 
 
 class NeverReached(AssertionError):
-    """A state that should be reached in some run was reached in none. ``names`` says which."""
+    """States that no run has reached; ``names`` lists them."""
 
     def __init__(self, names: tuple[str, ...], runs: int) -> None:
         listed = "\n".join(f"  {name}" for name in names)
@@ -42,18 +42,18 @@ class NeverReached(AssertionError):
 
 @attrs.define
 class Book:
-    """What a test has looked for, and what was reached; ``runs`` counts the looks."""
+    """The states of a test, and whether each was reached; ``runs`` counts the looks."""
 
     states: dict[str, bool] = attrs.field(factory=dict[str, bool])
     runs: int = 0
 
     def note(self, name: str, reached: bool) -> None:
-        """Something was looked at."""
+        """Record a look at a state."""
         self.runs += 1
         self.states[name] = self.states.get(name, False) or reached
 
     def expect(self, *names: str) -> None:
-        """These must be reached, whether or not they are ever looked at."""
+        """Require these states, even without a look at them."""
         for name in names:
             self.states.setdefault(name, False)
 
@@ -62,7 +62,7 @@ class Book:
         return tuple(name for name, reached in self.states.items() if not reached)
 
     def check(self) -> None:
-        """Raise :class:`NeverReached` when something was not."""
+        """Raise :class:`NeverReached` for missing states."""
         if self.missing:
             raise NeverReached(self.missing, self.runs)
 
@@ -71,10 +71,10 @@ _open: list[Book] = [Book()]
 
 
 def sometimes(condition: object, name: str = "") -> bool:
-    """Note a state that must be reached in some run of the test; whether it is reached now.
+    """Require a state in some run of the test; returns True if it is reached now.
 
-    ``sometimes(condition, "name")``, or ``sometimes("name")`` on a line that must be come to.
-    Without a name the line itself is the name.
+    ``sometimes(condition, "name")``, or ``sometimes("name")`` on a line that must run. Without a
+    name the source line is the name.
     """
     if isinstance(condition, str) and not name:
         _open[-1].note(condition, True)
@@ -85,9 +85,9 @@ def sometimes(condition: object, name: str = "") -> bool:
 
 
 def assert_reached(*names: str) -> None:
-    """Raise :class:`NeverReached` unless all that was looked for, and ``names``, was reached.
+    """Raise :class:`NeverReached` unless all states so far, and ``names``, were reached.
 
-    For plain loops, behind the loop: what was noted is forgotten then.
+    For plain loops, after the loop: it forgets the states.
     """
     book = _open[-1]
     book.expect(*names)
@@ -100,7 +100,7 @@ def assert_reached(*names: str) -> None:
 
 @contextmanager
 def book_of(test: Callable[..., object] | None = None) -> Generator[Book]:
-    """A book of its own for the time of the block, with all that the test's source names."""
+    """Use a new book in the block, with all states that the test's source names."""
     book = Book()
     if test is not None:
         book.expect(*named_in(test))
@@ -112,7 +112,7 @@ def book_of(test: Callable[..., object] | None = None) -> Generator[Book]:
 
 
 def named_in(test: Callable[..., object]) -> tuple[str, ...]:
-    """The names that the source of a test gives to its states; none for what has no source."""
+    """The names of states in the source of a test; none without a source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(test))))
     except (OSError, TypeError, SyntaxError):
@@ -139,7 +139,7 @@ def _named(call: ast.Call) -> str:
 
 
 def _line() -> str:
-    """The line that has called ``sometimes``."""
+    """The source line that called ``sometimes``."""
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # the documented way
     file, number = frame.f_code.co_filename, frame.f_lineno
     return getline(file, number).strip() or f"{file}:{number}"

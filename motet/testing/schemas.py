@@ -1,7 +1,7 @@
-"""Arguments for a tool, drawn from its JSON Schema: right ones, and such as are wrong in one place.
+"""Arguments for a tool, drawn from its JSON Schema: valid, or with exactly one defect.
 
-Laws: what :func:`arguments` gives fits the schema; what :func:`near_arguments` gives does not, and
-differs from what fits in one place only.
+Laws: :func:`arguments` matches the schema; :func:`near_arguments` does not, and differs from valid
+arguments in one place only.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _OF_ANOTHER_TYPE: Sequence[object] = (None, "five", 7, 1.5, True, [], {}, [1], {
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MOST = 10_000
-"""The longest text or list that is made to be too long."""
+"""The largest generated text or list that exceeds a limit."""
 
 
 def arguments(schema: JsonObject, pick: Pick) -> JsonObject:
-    """Arguments that fit the parameters of a tool; the first choices make the simplest."""
+    """Arguments that match the parameters of a tool; the first choices make the simplest."""
     return json_object(filled(schema, TEXT, pick))
 
 
 def near_arguments(schema: JsonObject, defect: Defect, pick: Pick) -> JsonObject | None:
-    """Arguments with one such defect; None when the parameters leave no place for it."""
+    """Arguments with one such defect; None when the parameters allow none."""
     right = arguments(schema, pick)
     places = [place for place in _places(schema, right) if place.defect == defect]
     while places:
@@ -52,7 +52,7 @@ def near_arguments(schema: JsonObject, defect: Defect, pick: Pick) -> JsonObject
 
 @attrs.frozen
 class _Removed:
-    """Stands for no value at all."""
+    """Marks a removed value."""
 
 
 REMOVED = _Removed()
@@ -60,7 +60,7 @@ REMOVED = _Removed()
 
 @attrs.frozen
 class _Place:
-    """A place of a value where a defect may be, and the values that would be one there."""
+    """A place for a defect in a value, and the candidates for the defective value."""
 
     defect: Defect
     path: Path
@@ -106,7 +106,7 @@ def _of_object(
 
 
 def _beyond(schema: JsonObject, value: object) -> Iterator[object]:
-    """Values of the right type that the schema does not allow."""
+    """Values of the right type outside of the schema's bounds."""
     for word in _NUMBERS:
         bound = schema.get(word)
         if isinstance(bound, int | float) and not isinf(bound):
@@ -138,7 +138,7 @@ def _sized(value: object, size: int) -> Iterator[object]:
 
 
 def _with(value: JsonObject, path: Path, changed: object) -> JsonObject:
-    """A copy with one place changed; the path is one of the value, or of a name that it lacks."""
+    """A copy with one place changed, added or removed."""
     copy = deepcopy(value)
     inner = cast("dict[str | int, object]", copy)
     for step in path[:-1]:

@@ -34,12 +34,12 @@ from motet.protocols.models import (
 )
 
 LONG = 160
-"""Characters from which on a text that repeats itself is written shorter."""
+"""From this length on, a repetitive text is printed as a product."""
 PERIOD = 80
 
 
 class RawCall(msgspec.Struct, frozen=True, tag="raw_call"):
-    """A call as a model wrote it: ``arguments`` is any text. An empty ``id`` is made up."""
+    """A call with any text as ``arguments``. An empty ``id`` is generated."""
 
     tool: str
     arguments: str
@@ -56,12 +56,12 @@ class Answer(msgspec.Struct, frozen=True, tag="say"):
         return Answer(self.text + other.text, self.calls + other.calls)
 
     def __repr__(self) -> str:
-        texts = [f"say({written(self.text)})"] if self.text or not self.calls else []
-        return " + ".join([*texts, *map(_written_call, self.calls)])
+        texts = [f"say({source_of(self.text)})"] if self.text or not self.calls else []
+        return " + ".join([*texts, *map(_call_source, self.calls)])
 
 
 class Failure(msgspec.Struct, frozen=True, tag="fail"):
-    """A request of a script that fails as the provider would have it fail."""
+    """A request that fails with an error of the provider."""
 
     status: int | None
     kind: str
@@ -78,7 +78,7 @@ class Failure(msgspec.Struct, frozen=True, tag="fail"):
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
-    """An answer whose stream ends after so many of its parts."""
+    """An answer whose stream is cut after ``after`` parts."""
 
     answer: Answer
     after: int
@@ -88,7 +88,7 @@ class Cut(msgspec.Struct, frozen=True, tag="cut"):
 
 
 class Slow(msgspec.Struct, frozen=True, tag="slow"):
-    """A step that comes so many seconds later."""
+    """A step that begins ``seconds`` later."""
 
     step: Answer | Failure | Cut
     seconds: float
@@ -115,7 +115,7 @@ def call(tool: str, /, **arguments: object) -> Answer:
 def raw_call(tool: str, arguments: str, *, id: str = "") -> Answer:
     """An answer that calls a tool with any text for arguments: ``raw_call("add", '{"a": ')``.
 
-    ``id``: what the model calls the call; two of one answer may have the same.
+    ``id``: the id of the call; two calls of one answer may have the same.
     """
     return Answer(calls=(RawCall(tool, arguments, id),))
 
@@ -129,51 +129,51 @@ def fail(
 ) -> Failure:
     """A failed request: ``fail(429, retry_after=7)``, or ``fail(kind="connection")``.
 
-    ``kind`` is that of :class:`motet.protocols.models.ModelFailure`; the status says it otherwise.
+    ``kind``: of :class:`motet.protocols.models.ModelFailure`; default: by the status.
     """
     return Failure(status, kind or kind_of_status(status), retry_after, message)
 
 
 def cut(answer: Answer, *, after: int) -> Cut:
-    """An answer whose stream is cut after ``after`` parts, or, if it has less, before its end.
+    """An answer whose stream is cut after ``after`` parts; if it has fewer, before ``Finished``.
 
-    A part is a word of the text, the beginning of a call, or a few characters of its arguments.
+    A part is a word of the text, the start of a call, or a few characters of its arguments.
     """
     return Cut(answer, after)
 
 
 def slow(step: Answer | Failure | Cut, *, seconds: float) -> Slow:
-    """A step that begins ``seconds`` after the request; it can be cancelled meanwhile."""
+    """A step that begins ``seconds`` after the request. The wait can be cancelled."""
     return Slow(step, seconds)
 
 
-def written(value: object) -> str:
-    """JSON data as Python, short where a long text is one piece again and again."""
+def source_of(value: object) -> str:
+    """JSON data as Python source; a long repetitive text becomes a product."""
     match value:
         case str():
-            return _written_text(value)
+            return _text_source(value)
         case list():
-            return f"[{', '.join(map(written, cast('list[object]', value)))}]"
+            return f"[{', '.join(map(source_of, cast('list[object]', value)))}]"
         case dict():
             items = cast(JsonObject, value).items()
-            return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in items) + "}"
+            return "{" + ", ".join(f"{source_of(k)}: {source_of(v)}" for k, v in items) + "}"
         case _:
             return repr(value)
 
 
-def _written_call(one: tuple[str, JsonObject] | RawCall) -> str:
+def _call_source(one: tuple[str, JsonObject] | RawCall) -> str:
     if isinstance(one, RawCall):
         id = f", id={one.id!r}" if one.id else ""
-        return f"raw_call({one.tool!r}, {written(one.arguments)}{id})"
+        return f"raw_call({one.tool!r}, {source_of(one.arguments)}{id})"
     tool, arguments = one
     plain = {k: v for k, v in arguments.items() if k.isidentifier() and not iskeyword(k)}
-    named = [f"{name}={written(value)}" for name, value in plain.items()]
+    named = [f"{name}={source_of(value)}" for name, value in plain.items()]
     if others := {name: value for name, value in arguments.items() if name not in plain}:
-        named.append(f"**{written(others)}")
+        named.append(f"**{source_of(others)}")
     return f"call({', '.join([repr(tool), *named])})"
 
 
-def _written_text(text: str) -> str:
+def _text_source(text: str) -> str:
     if len(text) >= LONG:
         for period in range(1, PERIOD + 1):
             piece, times = text[:period], len(text) // period
@@ -185,14 +185,14 @@ def _written_text(text: str) -> str:
 
 CHARS_PER_TOKEN = 4
 PIECE = 8
-"""Characters of arguments in one part of an answer that comes in parts."""
+"""Characters of arguments in one part of a cut answer."""
 
 
 class StepModel(ABC):
-    """A model that answers each request by a step. Deterministic but for how steps are chosen.
+    """Base class of models that answer each request with a step.
 
-    Call ids are ``call_1``, ``call_2``... unless a step gives them, tokens are counted as four
-    characters, the cost is zero. ``requests`` are those it has had.
+    Call ids are ``call_1``, ``call_2``... unless a step gives them; a token is four characters; the
+    cost is zero. ``requests`` are all requests so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -202,7 +202,7 @@ class StepModel(ABC):
 
     @abstractmethod
     def _step(self, request: ModelRequest, /) -> Step:
-        """What to answer; the request is the last of ``requests``. Raises ``ModelFailure``."""
+        """Choose the step; the request is the last of ``requests``. Raises ``ModelFailure``."""
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
@@ -213,13 +213,13 @@ class StepModel(ABC):
 
 
 class Player:
-    """Plays steps; the ids of their calls are counted up."""
+    """Plays steps, with consecutive ids for their calls."""
 
     def __init__(self) -> None:
         self._ids = count(1)
 
     async def play(self, request: ModelRequest, step: Step) -> Played:
-        """The events of a step. Raises ``ModelFailure`` where it fails."""
+        """The events of a step. Raises ``ModelFailure`` for a failing one."""
         match step:
             case Slow(then, seconds):
                 await trio.sleep(seconds)
@@ -251,7 +251,7 @@ class Player:
             yield CallArguments(index, arguments)
 
     def _pieces(self, answer: Answer) -> Iterator[ModelEvent]:
-        """The answer in small parts, without an end."""
+        """The answer in small parts, without ``Finished``."""
         for event in self._events(answer):
             match event:
                 case TextPart(text):
@@ -264,23 +264,22 @@ class Player:
 
 
 def ending(request: ModelRequest, size: int, *, calls: bool) -> tuple[UsageReport, Finished]:
-    """How an answer of ``size`` characters ends."""
+    """The last events of an answer of ``size`` characters."""
     heard = len(msgspec.json.encode((request.system, request.messages, request.tools)))
     used = Usage(heard // CHARS_PER_TOKEN, -(-size // CHARS_PER_TOKEN), cost=0.0)
     return UsageReport(used), Finished("tool_calls" if calls else "stop")
 
 
 def script_source(steps: list[Step]) -> str:
-    """The Python of a :class:`ScriptedModel` with these steps, to be pasted into a test."""
+    """The Python source of a :class:`ScriptedModel` with these steps, for a test."""
     lines = "".join(f"    {step!r},\n" for step in steps)
     return f"ScriptedModel([\n{lines}])"
 
 
 class ScriptedModel(StepModel):
-    """Answers one step per request, in order. A request too many fails and says so.
+    """Answers one step per request, in order. A request beyond the last step fails.
 
-    Deterministic: call ids are ``call_1``, ``call_2``..., tokens are counted as four characters,
-    the cost is zero. ``requests`` are those it has had.
+    Deterministic; see :class:`StepModel` for call ids, tokens and ``requests``.
     """
 
     def __init__(self, steps: Sequence[Step], *, name: str = "scripted") -> None:
@@ -292,11 +291,11 @@ class ScriptedModel(StepModel):
 
     @property
     def remaining(self) -> Sequence[Step]:
-        """The steps that no request has reached yet."""
+        """The steps without a request so far."""
         return self._steps[len(self.requests) :]
 
     def assert_complete(self) -> None:
-        """Raises ``AssertionError`` when a step was not reached."""
+        """Raise ``AssertionError`` when a step was not reached."""
         assert not self.remaining, (
             f"{len(self.remaining)} of {len(self._steps)} steps were not reached, "
             f"the next is {self.remaining[0]!r}"

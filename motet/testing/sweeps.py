@@ -1,8 +1,8 @@
-"""The same fault at every step of a story: what SQLite does with failing mallocs, for hosts.
+"""Fault injection at every step of a story, as SQLite does with failing mallocs.
 
 A story is a function that drives a simulated host. It is played once undisturbed, then with the
-fault before step 1, 2, 3 and so on, until the step passes its end; after each, the host comes to
-rest and is checked.
+fault before step 1, 2, 3 and so on, until the step is beyond its end. After each play the host
+comes to rest and is checked.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HostFault: TypeAlias = Literal["cancel", "crash", "kill", "delay", "power", "sto
 
 Story: TypeAlias = Callable[[SimulatedHost], None]
 
-_LENGTH = 20  # steps of others for which a delayed task waits
+_LENGTH = 20  # steps of other tasks during which a delayed task waits
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A fault that the host, or what the story says of it, did not survive."""
+    """A fault after which the host or the story's own assertions failed."""
 
     fault: HostFault
     step: int
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class SweepReport(msgspec.Struct, frozen=True):
-    """What a sweep did: ``worlds`` played, ``steps`` taken in all, faults that ``struck``."""
+    """The result of a sweep: ``worlds`` played, ``steps`` in all, faults that ``struck``."""
 
     worlds: int = 0
     steps: int = 0
@@ -73,25 +73,25 @@ def sweep(
     max_findings: int = 1,
     **options: Unpack[HostOptions],
 ) -> SweepReport:
-    """Play ``story`` once for each step of it, with one fault at that step.
+    """Play ``story`` once for each of its steps, with one fault at that step.
 
-    * ``cancel``: who drives the host goes away: the call that goes on is cancelled;
-    * ``crash``: the power is cut, and a new host opens what the disk has kept;
-    * ``kill``: the actor at the path ``target`` is killed, as ``/host/tools``;
-    * ``power``: as a crash, but within a commit: not before a step of the host, but before a change
-      of its disk, of which one commit makes several;
-    * ``delay``: whichever task has its turn waits while others take up to 20 steps;
-    * ``stop``: everything that goes on is stopped.
+    * ``cancel``: the active call of the driver is cancelled;
+    * ``crash``: the power is cut, and a new host opens the surviving data;
+    * ``kill``: the actor at the path ``target``, such as ``/host/tools``, is killed;
+    * ``power``: a crash within a commit: before a change of the disk in place of a step of the
+      host, since one commit makes several changes;
+    * ``delay``: the task of that step waits while others take up to 20 steps;
+    * ``stop``: all activity is stopped.
 
     Args:
-        story: what it asserts must hold whatever happens. Of a host that was disturbed it may
-            get any error of motet; a crash or a cancellation ends it.
+        story: its assertions must hold despite the fault. A disturbed host may raise any error of
+            motet in it; a crash or a cancellation ends it.
         seeds: one sweep for each.
         every: take only each n-th step.
-        check: judges the host at rest; by default all standard invariants, ``mt.check``.
+        check: checks the host at rest; default: all standard invariants, ``mt.check``.
         options: of :func:`simulated_host`.
 
-    Raises ValueError for a ``kill`` without a target, and what an undisturbed story raises.
+    Raises ValueError for a ``kill`` without a target, and the errors of the undisturbed story.
     """
     if fault == "kill" and not target:
         raise ValueError("a kill needs target=, the path of an actor such as '/host/tools'")
@@ -115,7 +115,7 @@ def _checked(host: SimulatedHost) -> None:
 
 @attrs.define(eq=False)
 class _Played:
-    """One world of a sweep. ``step`` 0: nothing strikes."""
+    """One world of a sweep. ``step`` 0: no fault."""
 
     story: Story
     fault: HostFault
@@ -139,7 +139,7 @@ class _Played:
         )
 
     def _play(self, host: SimulatedHost) -> str:
-        """Why it went wrong; empty: it did not."""
+        """The reason of a failure; empty: it passed."""
         if self.step and self.fault != "power":
             host.loop.at(host.loop.scheduler.steps + self.step, lambda: self._strike(host))
         try:
@@ -172,7 +172,7 @@ class _Played:
 
     def _whole(self, host: SimulatedHost) -> None:
         self.story(host)
-        host.settle()  # what it has left going is part of it
+        host.settle()  # unfinished activity is part of the story
 
     def _strike(self, host: SimulatedHost) -> None:
         self.struck = True
@@ -188,7 +188,7 @@ class _Played:
 
 
 def _nothing() -> None:
-    """Nothing strikes any more."""
+    """No fault."""
 
 
 async def _stop_all(host: Host) -> None:

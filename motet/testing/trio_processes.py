@@ -1,4 +1,4 @@
-"""``trio.run_process`` and ``open_process`` of tools start, in a simulated world, its programs."""
+"""Makes ``trio.run_process`` and ``open_process`` start the programs of a simulated world."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SimulatedProcess:
 
 @contextmanager
 def trio_processes(begin: Begin) -> Generator[None]:
-    """Have Trio start the programs of this context, where they are simulated, by ``begin``."""
+    """Make Trio start programs by ``begin`` in contexts with simulated programs."""
     module = processes_of_trio()
     before: Callable[..., Awaitable[object]] = module._open_process
 

@@ -1,7 +1,7 @@
-"""The files of a simulated disk: what programs see, and what a loss of power would leave of it.
+"""The files of a simulated disk: their visible content, and the content after a loss of power.
 
-Pure: no SQLite, and chance comes from the caller.
-Invariant: a byte that was synced is there after a loss of power, and so is a name that was.
+Pure: no SQLite; the caller gives the random generator. Invariant: synced bytes and synced names
+survive a loss of power.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeAlias
 import attrs
 
 SECTOR = 512
-"""Bytes. A sector that is being written when the power goes may hold any part of them."""
+"""Bytes. A write to one sector may survive a power cut in part."""
 
 Change: TypeAlias = tuple[int, bytes] | int
-"""Bytes written at an offset, or the size to which a file was cut."""
+"""Bytes written at an offset, or the size of a truncation."""
 
 
 class SyncFailed(Exception):
-    """The disk could not write, and says so once; what was not synced is lost (see ``Faults``)."""
+    """A sync failed, which is reported once; the unsynced data is lost (see ``Faults``)."""
 
 
 class NoRoom(Exception):
@@ -29,12 +29,11 @@ class NoRoom(Exception):
 
 @attrs.define
 class Faults:
-    """What the disk is to do wrong.
+    """The planned faults of the disk.
 
-    ``room``: bytes of all files together, None for any number. ``failing_sync``: which sync from
-    now fails, 1 being the next, 0: none. As on Linux, the system then forgets that it had
-    something to write: what was written is seen as long as the power is on, and a later sync that
-    succeeds does not save it.
+    ``room``: the size of the disk in bytes; None: unlimited. ``failing_sync``: the number of the
+    sync from now that fails, 1 being the next; 0: none. As on Linux, a failed sync marks its data
+    as written: it is visible as long as the power is on, and no later sync saves it.
     """
 
     room: int | None = None
@@ -42,10 +41,10 @@ class Faults:
 
 
 class Chance:
-    """Decides what is left of changes that were not synced: nothing, all, or some of each."""
+    """Decides which unsynced changes survive: none, all, or some."""
 
     def __init__(self, random: Random) -> None:
-        # One draw of the caller's, however much there is to decide: a shrinker's best friend.
+        # One draw from the caller's generator for all decisions, so that cases shrink well.
         self._random = Random(random.getrandbits(32))
         self._share = self._random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
 
@@ -53,7 +52,7 @@ class Chance:
         return self._random.random() < self._share
 
     def part(self, size: int) -> slice:
-        """Which bytes of a write to one sector are there: one in four is torn."""
+        """The surviving bytes of a write to one sector; one write in four is torn."""
         torn = self._random.randrange(4 * size)
         if torn >= size:
             return slice(size)
@@ -62,7 +61,7 @@ class Chance:
 
 @attrs.define(eq=False, repr=False)
 class File:
-    """A file as it is seen, as it was synced, and all that changed between, in order."""
+    """A file: its visible content, its synced content, and the changes in between, in order."""
 
     seen: bytearray = attrs.field(factory=bytearray)
     synced: bytearray = attrs.field(factory=bytearray)
@@ -85,7 +84,7 @@ class File:
         self.pending.clear()
 
     def survivor(self, chance: Chance) -> File:
-        """What a loss of power leaves: each sector of each change comes, or not, or in part."""
+        """The file after a loss of power: each sector of a change survives, is lost, or is torn."""
         left = bytearray(self.synced)
         for change in self.pending:
             if isinstance(change, int):
@@ -110,7 +109,7 @@ def _resize(content: bytearray, size: int) -> None:
 
 
 def _write_some(content: bytearray, data: bytes, offset: int, chance: Chance) -> None:
-    """What is beside the bytes of a write is never harmed: SQLite counts on that, as on Linux."""
+    """Write some sectors. Bytes beside a write are never harmed, which SQLite relies on."""
     start = 0
     while start < len(data):
         end = min(len(data), start + SECTOR - (offset + start) % SECTOR)
@@ -122,12 +121,12 @@ def _write_some(content: bytearray, data: bytes, offset: int, chance: Chance) ->
 
 
 def _nothing() -> None:
-    """Nothing is to happen before a change."""
+    """The default of ``Volume.before``."""
 
 
 @attrs.define(eq=False)
 class Volume:
-    """One directory of files, from one loss of power to the next.
+    """A directory of files, from one loss of power to the next.
 
     ``before`` is called before each change, which ``changes`` counts: creations, deletions,
     writes, truncations, syncs.
@@ -136,7 +135,7 @@ class Volume:
     faults: Faults = attrs.field(factory=Faults)
     files: dict[str, File] = attrs.field(factory=dict[str, File])
     named: dict[str, File] = attrs.field(factory=dict[str, File])
-    """The names as they were synced."""
+    """The synced names."""
     changes: int = 0
     before: Callable[[], None] = _nothing
 
@@ -187,7 +186,7 @@ class Volume:
         self.named = dict(self.files)
 
     def survivor(self, random: Random) -> Volume:
-        """What is left when the power goes now. Names that were not synced may be as before."""
+        """The volume after a loss of power now. Unsynced changes of names may be lost."""
         chance = Chance(random)
         left: dict[str, File] = {}
         for name in sorted(self.files.keys() | self.named.keys()):

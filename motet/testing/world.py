@@ -41,11 +41,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Setup = Callable[[Host], None]
-"""What the program does with every host that it opens: register hooks, for one."""
+"""Prepares every opened host, for example registers hooks."""
 
 
 class HostWorld:
-    """The part of :class:`motet.testing.SimulatedHost` that is not what people say to it."""
+    """The part of :class:`motet.testing.SimulatedHost` that is not user input."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class HostWorld:
 
     @property
     def trace(self) -> Trace:
-        """What happened, step by step."""
+        """The events of the world, step by step."""
         return self.loop.sim.trace
 
     @property
     def violations(self) -> Sequence[Violation]:
-        """Where the kernel broke a guarantee (G2, G4, G5, G6, G13); needs ``watch``."""
+        """Violations of kernel guarantees (G2, G4, G5, G6, G13); needs ``watch``."""
         return self.loop.sim.violations
 
     def report(self, last: int = 50) -> str:
@@ -99,37 +99,37 @@ class HostWorld:
         return self.loop.now
 
     def advance(self, seconds: float) -> None:
-        """Let so much virtual time go by, and what is due then happen."""
+        """Let virtual time pass, and run the work that becomes due."""
         self.loop.call(_sleep, seconds, name="clock", patience=seconds + 1)
 
     def steps(self, count: int) -> int:
-        """Let the world take ``count`` steps, then hold it there; how many it could take."""
+        """Run ``count`` steps of the scheduler, or as many as possible; returns their number."""
         return self.loop.steps(count)
 
     def settle(self, limit: float = 3600.0) -> None:
-        """Let the world go on until no run goes on or waits for its turn, and no room speaks.
+        """Run until no run is active or queued and all rooms are idle.
 
-        Raises :class:`Stuck` if that takes more than ``limit`` virtual seconds. A run that waits
-        for a person's approval is at rest once it is parked.
+        Raises :class:`Stuck` after ``limit`` virtual seconds. A run that waits for an approval
+        counts as idle once it is suspended.
         """
         if not self.call(_settled, limit):
             raise Stuck(f"not at rest after {limit:g} virtual seconds", self._at_work())
 
     def crash(self) -> None:
-        """Cut the power now, and have it come back: a new host opens what the disk has kept.
+        """Cut the power and restore it: a new host opens the surviving data of the disk.
 
-        Raises what a host raises that cannot open it.
+        Raises the new host's error if it cannot open the data.
         """
         self._note("CRASH: the power is cut")
         self.history.crashes.append(self.history.next_at())
         self.disk.crash()
-        self._fall_silent(True)
+        self._mute(True)
         try:
             for job in [*self._jobs, self._life]:
                 if job is not None:
                     self.loop.end(job)
         finally:
-            self._fall_silent(False)
+            self._mute(False)
         self._jobs.clear()
         self._open.clear()
         self._boot()
@@ -138,26 +138,26 @@ class HostWorld:
 
     @property
     def host(self) -> Host:
-        """The host itself, for what needs no waiting; another one after each crash."""
+        """The current host, for methods that do not wait; a crash replaces it."""
         if self._host is None:
             raise RuntimeError("the simulated host is not open: use it inside of its block")
         return self._host
 
     @property
     def on(self) -> On:
-        """Register a hook with this host; with those after a crash too: see ``setup``."""
+        """Register a hook with this host only; ``setup`` registers it after a crash, too."""
         return self.host.on
 
     def call(
         self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
     ) -> T:
-        """Run ``function`` in the world, with the host in front of its arguments."""
+        """Run ``function(host, *args)`` in the world."""
         return self.loop.wait(self.begin(function, *args, **kw))
 
     def begin(
         self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
     ) -> Job[T]:
-        """Start ``function`` in the world; it goes on whenever the world does, until a crash."""
+        """Start ``function`` in the world; it runs while the world is driven, until a crash."""
         host = self.host
 
         async def job() -> T:
@@ -169,7 +169,7 @@ class HostWorld:
         return started
 
     def cancel(self) -> None:
-        """Whoever drives the host goes away: cancel what was begun, and wait for its clean-up."""
+        """Cancel all begun jobs, as if their caller went away, and wait for their clean-up."""
         going = [job for job in self._jobs if not job.over]
         self.loop.cancel(going)
 
@@ -198,7 +198,7 @@ class HostWorld:
                 state=self.disk.location(),
                 workspace=self._workspace,
             ) as host:
-                self._overhear(host)
+                self._observe(host)
                 for prepare in self.setup:
                     prepare(host)
                 self._host = host
@@ -206,15 +206,15 @@ class HostWorld:
         finally:
             self.processes.host_ended()
 
-    def _overhear(self, host: Host) -> None:
+    def _observe(self, host: Host) -> None:
         parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
         parts.services.tracer.overhear = self.history.hear_request
         parts.stores.publisher.subscribers.attach_everywhere(self.history.hear)
         if self._watch:
             self.loop.sim.watch(host.system)
 
-    def _fall_silent(self, silent: bool) -> None:
-        """What is taken apart after a crash has no effect on anything outside of it."""
+    def _mute(self, silent: bool) -> None:
+        """Mute a crashed host: while it is dismantled, it has no effect on the outside."""
         self.history.cut_off = silent
         self.trace.muted = silent
         self.ledger.cut_off = silent
@@ -249,7 +249,7 @@ async def open_room(host: Host, room: Room) -> OpenRoom:
 
 
 async def _settled(host: Host, limit: float) -> bool:
-    """Whether all has come to rest within so many seconds."""
+    """True if all has come to rest within ``limit`` seconds."""
     parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
     with trio.move_on_after(limit):
         while True:
@@ -276,11 +276,11 @@ class Power:
 
 @contextmanager
 def power_cut(host: HostWorld, change: int) -> Generator[Power]:
-    """In the block the power fails: before the ``change``-th change of the disk from now.
+    """Cut the power in the block, before the ``change``-th change of the disk from now.
 
-    At once nobody hears the host any more; at the end of its step the call that drives it is left,
-    and with it the block, after which a new host has opened what the disk has kept. A block that
-    changes the disk less often goes to its end.
+    The host is mute at once; at the end of its step the call that drives it is interrupted, which
+    leaves the block. Then a new host opens the surviving data. A block with fewer changes of the
+    disk runs to its end.
 
         with mt.power_cut(host, 3) as power:
             host.start(agent, "go", key="once")
@@ -290,7 +290,7 @@ def power_cut(host: HostWorld, change: int) -> Generator[Power]:
 
     def fail() -> None:
         power.failed = True
-        host._fall_silent(True)  # pyright: ignore[reportPrivateUsage]  # of this package
+        host._mute(True)
         host.loop.at(0, _leave)
 
     host.disk.crash_at(change, fail)

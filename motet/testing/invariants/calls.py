@@ -30,13 +30,13 @@ NOT_RUN = ("denied", "answered", "cancelled_before_start")
 def one_result_per_call(snapshot: Snapshot) -> Iterator[Finding]:
     """Every ``tool.call`` has exactly one ``tool.result`` when its run has ended (G7).
 
-    A run that is taken up again tells anew what was not certain: only the last telling counts.
+    A resumed run repeats the events that were not certain: only the last repetition counts.
     """
     runs: dict[str, _Calls] = defaultdict(_Calls)
     for item in snapshot.events:
         run_id = item.record.run_id or ""
         if item.record.stream.startswith("room:"):
-            continue  # it repeats what the sessions of its members say
+            continue  # it repeats the events of its members' sessions
         match item.record.event:
             case ToolCall(id=call):
                 runs[run_id].begun[call] = item.at
@@ -59,30 +59,30 @@ def one_result_per_call(snapshot: Snapshot) -> Iterator[Finding]:
 
 @attrs.define
 class _Calls:
-    """When the calls of a run began, and how many results each has."""
+    """The starts of a run's calls, and the number of results of each."""
 
     begun: dict[str, int] = attrs.field(factory=dict[str, int])
     results: Counter[str] = attrs.field(factory=Counter[str])
 
 
 def transcripts_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
-    """Every stored transcript is one that a provider takes (G7)."""
+    """Providers accept every stored transcript (G7)."""
     for session in snapshot.transcripts:
         for wrong in violations(snapshot.rows(session)):
             yield f"the transcript of session {session!r}: {wrong}"
 
 
 def requests_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
-    """Every request is one that a provider takes, whatever hooks have made of it (G7)."""
+    """Providers accept every request, whatever hooks have changed (G7)."""
     for asked in snapshot.asked:
         for wrong in unpaired(asked.request.messages):
             yield f"a request of run {asked.run_id} in session {asked.session!r}: {wrong}"
 
 
 def unpaired(rows: Sequence[ChatMessage]) -> Iterator[Finding]:
-    """Calls without their results right behind them, and results without their call.
+    """Calls that are not followed by their results, and results without their call.
 
-    Unlike a stored transcript, a request may begin anywhere, and have two rows of one role.
+    Unlike a stored transcript, a request may begin anywhere and have adjacent rows of one role.
     """
     due: list[str] = []
     for number, row in enumerate(rows):
@@ -100,7 +100,7 @@ def unpaired(rows: Sequence[ChatMessage]) -> Iterator[Finding]:
 
 
 def no_work_after_the_end(snapshot: Snapshot) -> Iterator[Finding]:
-    """A run that has ended has no tool at work, and asks no model any more (G1)."""
+    """A finished run has no running tool and sends no request (G1)."""
     over = ends(snapshot)
     for call in snapshot.ran:
         if not call.ended and call.run_id in over:
@@ -116,7 +116,7 @@ def no_work_after_the_end(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def gates_hold(snapshot: Snapshot) -> Iterator[Finding]:
-    """What was denied or never begun has not run; what needs an approval had it (G10)."""
+    """Denied or cancelled calls have not run; gated calls have run only with an approval (G10)."""
     ran = {(call.run_id, call.call_id) for call in snapshot.ran}
     for item in chain.from_iterable(snapshot.transcripts.values()):
         row = item.row
@@ -138,7 +138,7 @@ def gates_hold(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def hooks_do_not_fail(snapshot: Snapshot) -> Iterator[Finding]:
-    """No hook raises, times out, or decides what the host has to refuse (G10 says what then)."""
+    """No hook raises, times out, or makes an invalid decision (G10 defines the consequences)."""
     for item in snapshot.events:
         event = item.record.event
         if isinstance(event, Warned) and event.source == "hook":
@@ -146,7 +146,7 @@ def hooks_do_not_fail(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def effects_at_most_once(snapshot: Snapshot) -> Iterator[Finding]:
-    """No call has the same effect twice, in spite of retries, resumption and crashes."""
+    """No call has the same effect twice, despite retries, resumption and crashes."""
     once = (effect for effect in snapshot.effects if not effect.repeatable)
     for effect, count in Counter(once).items():
         if count > 1:

@@ -1,6 +1,6 @@
-"""Invariants that the author of a group chat may want, beside those that hold for every host.
+"""Optional invariants for group chats, besides those that hold for every host.
 
-Each is a function of a snapshot, or gives one; hand it to ``mt.check(host, ...)``.
+Each is an invariant or returns one; pass it to ``mt.check(host, ...)``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
 class bounded_turns(msgspec.Struct, frozen=True):  # it reads as a function
     """Agents speak at most ``turns`` times in a room for each message that a user has posted.
 
-    What a program posts counts; what bridges and bots post by themselves gives no turns.
+    Only posts of the program count, not those of bridges and bots.
     """
 
     turns: int
 
     def __call__(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Every room in which it was more."""
+        """Rooms with more turns."""
         for room in snapshot.rooms:
             posts = len({s.text for s in snapshot.sent if s.to_room and s.place == room.name})
             said = sum(message.kind == "agent" for message in room.messages)
@@ -57,7 +57,7 @@ def no_self_reply(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def no_echo(snapshot: Snapshot) -> Iterator[Finding]:
-    """No agent says word for word what was said just before."""
+    """No agent repeats the previous message word for word."""
     for room in snapshot.rooms:
         for before, now in _pairs(room):
             if now.kind == "agent" and now.text == before.text and now.author != before.author:
@@ -65,7 +65,7 @@ def no_echo(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def only_members_speak(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whoever speaks in a room as an agent is one of its members."""
+    """Every agent that speaks in a room is one of its members."""
     for room in snapshot.rooms:
         for message in room.messages:
             if message.kind == "agent" and message.author not in room.members:
@@ -73,7 +73,7 @@ def only_members_speak(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def everybody_answered(snapshot: Snapshot) -> Iterator[Finding]:
-    """In a room at rest somebody has answered what was said last, unless it was stopped."""
+    """In a room at rest the last message has an answer, unless the room was stopped."""
     stopped = {stop.place for stop in snapshot.stops if stop.to_room}
     for room in snapshot.rooms:
         last = room.messages[-1] if room.messages else None
@@ -88,7 +88,7 @@ class never_says(msgspec.Struct, frozen=True):
     text: str
 
     def __call__(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Where it was said."""
+        """The rooms and sessions with the text."""
         for room in snapshot.rooms:
             for message in room.messages:
                 if message.kind == "agent" and self.text in message.text:
@@ -103,12 +103,12 @@ class never_says(msgspec.Struct, frozen=True):
 
 
 class max_requests(msgspec.Struct, frozen=True):
-    """One run asks models at most ``requests`` times."""
+    """A run sends at most ``requests`` requests to models."""
 
     requests: int
 
     def __call__(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Every run that has asked more often."""
+        """Runs with more requests."""
         for run_id, count in Counter(asked.run_id for asked in snapshot.asked).items():
             if count > self.requests:
                 yield f"the run {run_id} has asked models {count} times, not {self.requests}"

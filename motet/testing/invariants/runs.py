@@ -40,12 +40,12 @@ ENDS: tuple[type[Event], ...] = (*get_args(Terminal), InputDropped, InputSteered
 
 
 def is_end(event: Event) -> bool:
-    """Whether an event ends its run, which may never have begun."""
+    """True for an event that ends its run, which may never have begun."""
     return isinstance(event, ENDS)
 
 
 def ends(snapshot: Snapshot) -> dict[str, int]:
-    """When each run that has ended did so, as a subscriber saw it."""
+    """The ``at`` of the end of each finished run, as a subscriber saw it."""
     found: dict[str, int] = {}
     for item in snapshot.events:
         if item.record.run_id is not None and is_end(item.record.event):
@@ -54,7 +54,7 @@ def ends(snapshot: Snapshot) -> dict[str, int]:
 
 
 def one_terminal_event(snapshot: Snapshot) -> Iterator[Finding]:
-    """Every run that has ended has exactly one terminal event, and no other run has any."""
+    """Every finished run has exactly one terminal event, and no other run has any."""
     told: Counter[str] = Counter()
     started: set[str] = set()
     for records in snapshot.journal.values():
@@ -78,7 +78,7 @@ def one_terminal_event(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def streams_have_no_gaps(snapshot: Snapshot) -> Iterator[Finding]:
-    """Numbers of a stream follow each other, and none is used for two events, over crashes."""
+    """The numbers of a stream have no gaps, and none is used twice, across crashes."""
     for stream, records in snapshot.journal.items():
         numbers = [record.seq for record in records]
         if numbers and numbers != list(range(numbers[0] or 0, (numbers[0] or 0) + len(numbers))):
@@ -131,7 +131,7 @@ def keys_start_one_run(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _first_ones(snapshot: Snapshot) -> Iterator[Sent]:
-    """Accepted inputs that were generated, each once: others may say the same on purpose."""
+    """Accepted generated inputs, each once. Other inputs may repeat a text on purpose."""
     seen: set[str] = set()
     for sent in snapshot.sent:
         if not sent.accepted or sent.token == sent.text or sent.token in seen:
@@ -141,7 +141,7 @@ def _first_ones(snapshot: Snapshot) -> Iterator[Sent]:
 
 
 def _is_said(snapshot: Snapshot, sent: Sent) -> bool:
-    """Whether an input that has no run is in a transcript or a room."""
+    """True if an input without a run is in a transcript or a room."""
     rooms = (said.text for room in snapshot.rooms for said in room.messages)
     rows = (
         getattr(item.row, "text", "") for rows in snapshot.transcripts.values() for item in rows
@@ -150,13 +150,13 @@ def _is_said(snapshot: Snapshot, sent: Sent) -> bool:
 
 
 def work_comes_to_rest(snapshot: Snapshot) -> Iterator[Finding]:
-    """When users say nothing more, all that goes on comes to its end."""
+    """Without further inputs, all activity comes to an end."""
     if snapshot.restless:
         yield snapshot.restless
 
 
 def stops_are_total(snapshot: Snapshot) -> Iterator[Finding]:
-    """After a stop has returned, no task, child or request of its runs is there (G2)."""
+    """After a stop has returned, no task, child or request of its runs is left (G2)."""
     for stop in snapshot.stops:
         for run_id in stop.report.still_running:
             held = f": {'; '.join(stop.report.held_by)}" if stop.report.held_by else ""
@@ -166,9 +166,9 @@ def stops_are_total(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def budgets_hold(snapshot: Snapshot) -> Iterator[Finding]:
-    """A run takes no more turns than its limit, and exceeds no other by more than one request."""
+    """A run keeps its limit of turns, and exceeds no other limit by more than one request."""
     asked = Counter(one.run_id for one in snapshot.asked)
-    # An attempt that failed, one that a crash has cut off and a summary cost a request, no turn.
+    # A failed attempt, one that a crash cut off, and a summary count as requests, not as turns.
     free = Counter(
         item.record.run_id
         for item in snapshot.events
@@ -194,7 +194,7 @@ def budgets_hold(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _largest(snapshot: Snapshot, run_id: str) -> int:
-    """A bound of the tokens of a run's largest request: no token is shorter than a byte."""
+    """An upper bound of the tokens of a run's largest request: a token has at least one byte."""
     sizes = (
         len(msgspec.json.encode((one.request.system, one.request.messages, one.request.tools)))
         for one in snapshot.asked
@@ -204,12 +204,12 @@ def _largest(snapshot: Snapshot, run_id: str) -> int:
 
 
 def counters_agree(snapshot: Snapshot) -> Iterator[Finding]:
-    """The kernel's own counters: no mail is lost, no mailbox overflows, no turn is shared."""
+    """The kernel's counters agree: no lost message, no mailbox overflow, no shared turn."""
     yield from snapshot.laws
 
 
 def nothing_is_left(snapshot: Snapshot) -> Iterator[Finding]:
-    """A host at rest has no tool at work, nor anything that a tool has started."""
+    """A host at rest has no running tool, and no live task or program of a tool."""
     if not snapshot.settled:
         return
     for call in snapshot.ran:

@@ -39,13 +39,13 @@ __all__ = [
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """An input that somebody sent. ``accepted``: the host, or the program's own door, took it.
+    """An input of a user. ``accepted``: the host, or the program's own ``receive``, took it.
 
     Attributes:
         place: the session, or the name of the room.
-        run_id: of the run that it became, as far as the host said.
-        why: it was refused.
-        again: it is the same as one before, sent once more.
+        run_id: the run of the input, if the host named it.
+        why: the reason of the refusal.
+        again: a resend of an earlier input.
     """
 
     at: int
@@ -62,7 +62,7 @@ class Sent(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """What shows that a text is, or has in it, this one."""
+        """The part of the text by which it is found in other texts."""
         return token_of(self.text)
 
 
@@ -78,7 +78,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """One thing that was done for a call. ``repeatable``: to do it twice is as good as once."""
+    """One effect of a call on the outside world. ``repeatable``: idempotent."""
 
     call: str
     what: str
@@ -86,7 +86,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """A call that reached the function of its tool. ``ended``: it has left it."""
+    """A call that reached the function of its tool. ``ended``: the function has returned."""
 
     at: int
     run_id: str
@@ -106,7 +106,7 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """A stop that has returned. ``left``: what of the stopped runs was alive then, in words."""
+    """A stop that has returned. ``left``: the live tasks of the stopped runs, in words."""
 
     at: int
     user: str
@@ -117,14 +117,14 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task that a tool of a run has started, itself or through others, and that is alive."""
+    """A live task that a tool of a run has started, directly or indirectly."""
 
     run_id: str
     name: str
 
 
 class RoomSeen(msgspec.Struct, frozen=True):
-    """A room, and what was said in it."""
+    """A room and its messages."""
 
     name: str
     members: tuple[str, ...]
@@ -136,16 +136,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     """One moment of a host, and its history.
 
     Attributes:
-        sent, asked, ran, events, stops, effects: what happened, in order.
-        journal: the durable events of each stream, as the host has them stored.
-        crashes: when the power was cut.
-        sessions, transcripts, runs, errors, approvals, rooms: what the host's own calls say.
-        limits: of agents, by name.
-        laws: what the kernel's own counters say is broken.
-        tasks: what tools have started, and is alive; programs too.
+        sent, asked, ran, events, stops, effects: the history, in order.
+        journal: the stored durable events of each stream.
+        crashes: the ``at`` of each power cut.
+        sessions, transcripts, runs, errors, approvals, rooms: the results of the host's own calls.
+        limits: the limits of agents, by name.
+        laws: violations that the kernel's counters show.
+        tasks: live tasks and programs that tools have started.
         actors: paths of live actors.
         settled: nothing in the host could run any more.
-        restless: why it did not come to rest, if it should have.
+        restless: the reason why the host did not come to rest, if it should have.
     """
 
     sent: tuple[Sent, ...] = ()
@@ -180,22 +180,22 @@ class Snapshot(msgspec.Struct, frozen=True):
         return next((room for room in self.rooms if room.name == name), None)
 
     def crashed_after(self, at: int) -> bool:
-        """Whether the power was cut later than that."""
+        """True if a power cut came later."""
         return any(crash > at for crash in self.crashes)
 
 
 def token_of(text: str) -> str:
-    """A text of a generated program begins with its author and a number: ``ann/3: hello``."""
+    """The author and number of a generated text (``ann/3: hello``); else the whole text."""
     head, colon, _ = text.partition(":")
     user, slash, number = head.partition("/")
     return f"{head}:" if colon and slash and user and number.isdigit() else text
 
 
 Finding: TypeAlias = str
-"""A sentence: what is wrong, with the names of the run, the session and the call."""
+"""A sentence about one violation, with the names of the run, session and call."""
 
 Invariant: TypeAlias = Callable[[Snapshot], Iterable[Finding]]
-"""Gives a sentence for everything that is wrong; nothing when all is well."""
+"""Yields a sentence for each violation."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -211,6 +211,6 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 def name_of(invariant: Invariant) -> str:
-    """How an invariant is called in a violation."""
+    """The name of an invariant in its violations."""
     name = str(getattr(invariant, "__name__", "") or invariant)
     return name.removeprefix("mt.invariants.")

@@ -18,7 +18,7 @@ CHEAP: Mapping[Invariant, str] = {
     runs.stops_are_total: "G2",
     runs.keys_start_one_run: "G15",
 }
-"""What can be told from the history alone: looked at after each step of a program."""
+"""Invariants on the history alone, which are checked after each step of a program."""
 
 STANDARD: Mapping[Invariant, str] = {
     **CHEAP,
@@ -37,7 +37,7 @@ STANDARD: Mapping[Invariant, str] = {
 
 
 def broken(snapshot: Snapshot, invariants: Iterable[Invariant]) -> tuple[Violation, ...]:
-    """All that is wrong, in the order of the invariants."""
+    """All violations, in the order of the invariants."""
     return tuple(
         Violation(name_of(invariant), sentence, STANDARD.get(invariant, ""))
         for invariant in invariants

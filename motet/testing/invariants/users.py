@@ -1,4 +1,4 @@
-"""Invariants of who gets to know what (G16)."""
+"""Invariants of privacy between users (G16)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from motet.testing.invariants.snapshot import Finding, Sent, Snapshot
 __all__ = ["errors_stay_inside", "users_are_apart"]
 
 MARKED = 8
-"""Shorter texts stand in others by accident."""
+"""Shorter texts occur in other texts by chance."""
 
 PLAIN = 16
-"""Shorter errors are words that anybody may say."""
+"""Shorter errors occur in other texts by chance."""
 
 
 def users_are_apart(snapshot: Snapshot) -> Iterator[Finding]:
-    """No text of one user is in a request, transcript or error of another, but in a room (G16)."""
+    """No text of a user is in a request, transcript or error of another, except in rooms (G16)."""
     told = [sent for sent in snapshot.sent if not sent.to_room and _is_marked(sent)]
     if len({sent.user for sent in told}) < 2:
         return
@@ -42,7 +42,7 @@ def users_are_apart(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def errors_stay_inside(snapshot: Snapshot) -> Iterator[Finding]:
-    """What tools and providers raised is never said in a room; people get its short form."""
+    """Error texts of tools and providers are never posted in a room; people get a short form."""
     raised = {str(error.raw_error.get("message", "")): error for error in snapshot.errors}
     for room in snapshot.rooms:
         for said in room.messages:
@@ -58,7 +58,7 @@ def _is_marked(sent: Sent) -> bool:
 
 
 def _foreign(told: list[Sent], user: str, text: str) -> Iterator[Sent]:
-    """Whose text it has in it that is not the user's."""
+    """The inputs of other users that occur in ``text``."""
     own = {sent.token for sent in told if sent.user == user}
     seen: set[str] = set()
     for sent in told:

@@ -1,7 +1,7 @@
-"""The steps of a program: acts of users, of time and of the power supply.
+"""The steps of a program: actions of users, of time and of the power supply.
 
 Invariant: a step is data, and its ``repr`` is the Python that makes it, so that a program can be
-kept in a file and pasted into a test.
+stored in a file and pasted into a test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import NODEFAULT
 
-from motet.testing.scripted import written
+from motet.testing.scripted import source_of
 
 __all__ = [
     "INPUTS",
@@ -24,32 +24,32 @@ __all__ = [
     "Reset",
     "Run",
     "Send",
+    "SourceRepr",
     "Steer",
     "Stop",
     "Wait",
-    "Written",
 ]
 
 
-class Written(msgspec.Struct, frozen=True):
-    """Root of steps and mishaps: ``mt.Send('ann', 'hello', key='k')``."""
+class SourceRepr(msgspec.Struct, frozen=True):
+    """Base class of steps and mishaps, with a ``repr`` such as ``mt.Wait(1.0)``."""
 
     def __repr__(self) -> str:
         given: list[str] = []
         for field in msgspec.structs.fields(self):
             value: object = getattr(self, field.name)
             if field.default is NODEFAULT:
-                given.append(written(value))
+                given.append(source_of(value))
             elif value != field.default:
-                given.append(f"{field.name}={written(value)}")
+                given.append(f"{field.name}={source_of(value)}")
         return f"mt.{type(self).__name__}({', '.join(given)})"
 
 
-class Send(Written, frozen=True, tag="send"):
-    """``user`` says something in a session; ``key`` makes a resend harmless.
+class Send(SourceRepr, frozen=True, tag="send"):
+    """``user`` sends a message to a session; with a ``key`` a resend is a duplicate.
 
-    The step is over when the input is on disk: nobody waits for the answer. With ``soon`` it is
-    over at once, and the input arrives as the host goes on, unless the power is cut before.
+    The step is over when the input is on disk; it does not wait for the answer. With ``soon`` it is
+    over at once, and the input arrives later, unless the power is cut before.
     """
 
     user: str
@@ -59,32 +59,32 @@ class Send(Written, frozen=True, tag="send"):
     soon: bool = False
 
 
-class Resend(Written, frozen=True, tag="resend"):
-    """``user`` has not heard that the last input of the session arrived, and sends it again."""
+class Resend(SourceRepr, frozen=True, tag="resend"):
+    """``user`` sends the last input of the session again, as if its acknowledgement was lost."""
 
     user: str
     session: str = "main"
 
 
-class Steer(Written, frozen=True, tag="steer"):
-    """``user`` says something to the run that goes on in a session."""
+class Steer(SourceRepr, frozen=True, tag="steer"):
+    """``user`` sends a message to the active run of a session."""
 
     user: str
     text: str
     session: str = "main"
 
 
-class Stop(Written, frozen=True, tag="stop"):
-    """``user`` stops a session, or the room of the program; the step is over when it has ended."""
+class Stop(SourceRepr, frozen=True, tag="stop"):
+    """``user`` stops a session, or the room of the program, and waits for its end."""
 
     user: str
     session: str = "main"
 
 
-class Disconnect(Written, frozen=True, tag="disconnect"):
-    """``user`` says something, watches ``after`` events of the answer, and goes away.
+class Disconnect(SourceRepr, frozen=True, tag="disconnect"):
+    """``user`` sends a message, reads ``after`` events of the answer, and disconnects.
 
-    Leaving the stream of a run cancels it. Nobody waits longer than a minute.
+    Leaving the stream of a run cancels it. The user waits a minute at most.
     """
 
     user: str
@@ -93,42 +93,42 @@ class Disconnect(Written, frozen=True, tag="disconnect"):
     after: int = 1
 
 
-class Reset(Written, frozen=True, tag="reset"):
-    """``user`` has a session begin anew."""
+class Reset(SourceRepr, frozen=True, tag="reset"):
+    """``user`` resets a session."""
 
     user: str
     session: str = "main"
 
 
-class Approve(Written, frozen=True, tag="approve"):
-    """``user`` answers all that waits for their approval; at the end, what still does is denied."""
+class Approve(SourceRepr, frozen=True, tag="approve"):
+    """``user`` answers all pending approvals. Those that are pending at the end are denied."""
 
     user: str
     allow: bool = True
 
 
-class Post(Written, frozen=True, tag="post"):
-    """``user`` says something in the room of the program."""
+class Post(SourceRepr, frozen=True, tag="post"):
+    """``user`` posts a message in the room of the program."""
 
     user: str
     text: str
     key: str | None = None
 
 
-class Wait(Written, frozen=True, tag="wait"):
-    """``seconds`` of virtual time go by, with all that happens in them."""
+class Wait(SourceRepr, frozen=True, tag="wait"):
+    """``seconds`` of virtual time pass, with all work that becomes due."""
 
     seconds: float
 
 
-class Run(Written, frozen=True, tag="run"):
-    """The host takes so many steps of its scheduler, and is held there."""
+class Run(SourceRepr, frozen=True, tag="run"):
+    """The host takes ``steps`` steps of its scheduler, then stands still."""
 
     steps: int
 
 
-class Crash(Written, frozen=True, tag="crash"):
-    """The power is cut, and comes back: what the disk had synced is there."""
+class Crash(SourceRepr, frozen=True, tag="crash"):
+    """The power is cut and comes back: only synced data survives."""
 
 
 Act: TypeAlias = (
@@ -136,4 +136,4 @@ Act: TypeAlias = (
 )
 
 INPUTS = (Send, Resend, Steer, Disconnect, Post)
-"""Steps by which somebody says something."""
+"""Steps that send a message."""

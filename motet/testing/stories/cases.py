@@ -38,16 +38,16 @@ UNNAMED = "?"
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the file holds.
+    """The content of a case file.
 
     Attributes:
-        test: the test that found it, as pytest names it.
-        subject, receive, setup: where the agent or room, the door and the hooks are, as
-            ``myapp.agents:agent``; ``?`` where no module has a name for them.
-        own_models: the agents ask their own models.
-        host_seed: of the host that it was played in.
-        violations: what was wrong, in words.
-        trace: every line until the end, or until the first finding.
+        test: the pytest id of the test that found it.
+        subject, receive, setup: the places of the agent or room, of ``receive`` and of the hooks,
+            as ``myapp.agents:agent``; ``?`` where no module has a name for them.
+        own_models: the agents use their own models.
+        host_seed: the seed of its host.
+        violations: the findings, in words.
+        trace: all lines until the end, or until the first finding.
     """
 
     versions: dict[str, str]
@@ -64,7 +64,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
 
     def bind(self) -> BoundProgram:
-        """The program with what it was played with, imported again. Raises ``ValueError``."""
+        """The program with its imported subject and ``receive``. Raises ``ValueError``."""
         subject = cast("Subject", _imported(self.subject))
         receive = cast("Receive", _imported(self.receive)) if self.receive else None
         return self.program.bind(subject, receive=receive, own_models=self.own_models)
@@ -77,9 +77,9 @@ def save_case(
     test: str = "",
     violations: Sequence[object] = (),
 ) -> Path:
-    """Write a program, as it was executed last, into a file that replays it; makes folders.
+    """Write the last execution of a program as a case file; makes folders.
 
-    One that was not executed is executed now, in a host of its own.
+    A program without an execution is executed now, in a host of its own.
     """
     play = latest(program) or _played(program, program.seed, ())[0]
     trace = play.lines()
@@ -104,7 +104,7 @@ def save_case(
 
 
 def load_case(path: str | Path) -> Case:
-    """What is in a file. Raises ``ValueError`` for what is no case, ``OSError``."""
+    """Read a case. Raises ``ValueError`` for another content, and ``OSError``."""
     try:
         case = msgspec.json.decode(Path(path).read_bytes(), type=Case)
     except msgspec.DecodeError as error:
@@ -115,10 +115,10 @@ def load_case(path: str | Path) -> Case:
 
 
 def replay_case(path: str | Path) -> tuple[str, ...]:
-    """Play a case again in this process, and judge it by the standard invariants.
+    """Play a case again in this process, and check the standard invariants.
 
-    Gives what is wrong, in words; empty: nothing is any more. Raises ``ReplayDiverged`` when it
-    was not the same run, and ``ValueError`` for a case whose agent cannot be imported.
+    Returns the findings in words; empty: none is left. Raises ``ReplayDiverged`` when the run
+    differs, and ``ValueError`` for a case whose agent cannot be imported.
     """
     case = load_case(path)
     setup = [cast("Callable[[Host], None]", _imported(place)) for place in case.setup]
@@ -127,10 +127,10 @@ def replay_case(path: str | Path) -> tuple[str, ...]:
 
 
 def run_twice(program: BoundProgram, *, setup: Callable[[Host], None] | None = None) -> str:
-    """Play a program in two hosts with this ``setup``; the hash of their one trace.
+    """Play a program in two hosts with this ``setup``; returns the hash of their common trace.
 
-    Raises ``ReplayDiverged`` when they differ: something takes its chance, its time or its order
-    from outside of the simulation. That an invariant is broken is no difference.
+    Raises ``ReplayDiverged`` when the traces differ: then something gets randomness, time or order
+    from outside of the simulation. A broken invariant is no difference.
     """
     prepared = (setup,) if setup is not None else ()
     first, second = (_played(program, program.seed, prepared)[0].lines() for _ in range(2))
@@ -144,7 +144,7 @@ def run_twice(program: BoundProgram, *, setup: Callable[[Host], None] | None = N
 
 
 class Replaying(Replay):
-    """While it lasts, ``programs()`` gives the program of the case, whatever is drawn."""
+    """A replay in which ``programs()`` gives the program of the case."""
 
     def __init__(self, case: Case, path: Path) -> None:
         super().__init__(path, case.hash, case.trace, case.versions)
@@ -153,14 +153,14 @@ class Replaying(Replay):
 
 @contextmanager
 def replaying(case: Case, path: str | Path = "the case") -> Generator[Replaying]:
-    """Have tests that take a program get the one of the case, and compare its trace."""
+    """Give tests the program of the case in the block, and compare its trace."""
     now = Replaying(case, Path(path))
     with replay_of(now):
         yield now
 
 
 def replayed(target: Target) -> BoundProgram | None:
-    """The program that is replayed, for what a test is about; None: programs are drawn."""
+    """The replayed program for this target; None: programs are drawn."""
     now = being_replayed()
     return BoundProgram(now.case.program, target) if isinstance(now, Replaying) else None
 
@@ -171,7 +171,7 @@ def replayed(target: Target) -> BoundProgram | None:
 def _played(
     program: BoundProgram, seed: int, setup: Sequence[Callable[[Host], None]]
 ) -> tuple[Play, tuple[str, ...]]:
-    """One execution in a host of its own, and what is wrong with it."""
+    """One execution in a host of its own, with its findings."""
     with simulated_host(seed=seed) as host:
         for one in setup:
             host.setup.append(one)
@@ -223,19 +223,19 @@ def replay_run(
     seed: int = 0,
     check: bool = True,
 ) -> RunReplay:
-    """Play the run in a file of ``motet record`` once more, as ``agent``, in a simulated host.
+    """Replay the run in a file of ``motet record`` as ``agent``, in a simulated host.
 
-    The model says what it said then, to whatever it is asked; virtual time; no network.
+    The model gives its recorded answers, whatever the requests are. Time is virtual.
 
     Args:
-        tools: ``record``: each call has the result it had then, and no tool runs; ``real``: the
-            agent's tools run, within the simulated host's world.
+        tools: ``record``: calls have their recorded results and no tool runs; ``real``: the agent's
+            tools run, in the simulated world.
         deps: for real tools.
         config: limits and tools of the host.
         seed: of the schedule.
-        check: raise when the run does otherwise now.
+        check: raise when the run differs.
 
-    Returns what was compared. Raises ``AssertionError`` with the lines that differ, and
+    Returns the comparison. Raises ``AssertionError`` with the lines that differ, and
     ``ConfigError`` for a file that is no record.
     """
     if tools not in _MODES:
@@ -255,7 +255,7 @@ def replay_run(
 
 
 def _differences(done: RunReplay) -> str:
-    """What differs, with some lines around it."""
+    """The differing lines, with some context."""
     compared = {"transcript": done.rows, "events": done.events}
     return "\n".join(_differing(title, one) for title, one in compared.items() if not one.same)
 

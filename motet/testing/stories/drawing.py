@@ -49,12 +49,12 @@ Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 """``draw`` of ``@st.composite``. Any: each strategy has its own values."""
 
 GRAIN = 100
-"""Few, since each way that is taken is shrunk to the first that means the same."""
+"""The resolution of probabilities: low, so that a choice shrinks in few tries."""
 
 
 @cache
 def _integers(least: int, most: int) -> st.SearchStrategy[int]:
-    """Made once: to make a strategy takes longer than to draw from it."""
+    """Cached, since making a strategy takes longer than drawing from it."""
     return st.integers(least, most)
 
 
@@ -65,7 +65,7 @@ def between(draw: Draw, least: int, most: int) -> int:
 
 
 def below(draw: Draw, ways: int) -> int:
-    """One of so many ways; a single one takes no choice."""
+    """A number below ``ways``; a single option takes no choice."""
     return between(draw, 0, ways - 1) if ways > 1 else 0
 
 
@@ -75,7 +75,7 @@ def one_of(draw: Draw, values: Sequence[T]) -> T:
 
 
 def happens(draw: Draw, chance: float) -> bool:
-    """Whether something happens; the simpler is that it does not."""
+    """True with probability ``chance``; False is the simpler outcome."""
     return chance > 0 and below(draw, GRAIN) >= round(GRAIN * (1 - chance))
 
 
@@ -101,12 +101,12 @@ MOST_AT_ONCE = 3
 
 @attrs.frozen
 class Line:
-    """The shape of one answer, before its words are drawn.
+    """The shape of one answer, before its text and arguments are drawn.
 
     Attributes:
-        tools: those that are called, in this order.
-        malformed: its calls are wrong in some way.
-        fault: what happens to the request.
+        tools: the tools to call, in this order.
+        malformed: the calls are invalid.
+        fault: the fault of the request.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -144,9 +144,9 @@ def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
 
 
 def _callable(given: Sequence[Tool | str]) -> list[Tool]:
-    """What an agent can call: its own tools, and those that every host has for it to name.
+    """The tools that an agent can call: its own, and the built-in ones that it names.
 
-    What a host knows only when it runs, as the tools of MCP servers, is left out.
+    Tools that are known only at run time, such as those of MCP servers, are left out.
     """
     found: dict[str, Tool] = {}
     for item in given:
@@ -164,7 +164,7 @@ def _builtin() -> dict[str, Tool]:
 
 
 def answer(draw: Draw, shape: Line, others: Sequence[str]) -> Step:
-    """The words of an answer. ``others``: whom it may call by name, in a room."""
+    """Draw the text and arguments of an answer. ``others``: agents it may mention in a room."""
     said = _said(draw, shape, others)
     match shape.fault:
         case "stall":
@@ -189,7 +189,7 @@ def _said(draw: Draw, shape: Line, others: Sequence[str]) -> Answer:
 
 
 def _malformed(draw: Draw, tools: Sequence[Tool]) -> Answer:
-    """Calls as models get them wrong."""
+    """Typical invalid calls of models."""
     if not tools:
         return call(UNKNOWN)
     tool = tools[0]
@@ -222,10 +222,10 @@ TEXTS = (
     "x" * 400,
 )
 PAUSES = (0.1, 1.0, 10.0, 100.0, 700.0)
-"""Virtual seconds: from less than a moment to longer than an idle session lives."""
+"""Virtual seconds: from a fraction of a second to longer than an idle session is kept."""
 
 CHUNK = 10
-"""Lists are short on average, however long they may be."""
+"""Long lists are drawn in parts of this size, which keeps them short on average."""
 
 MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
@@ -237,8 +237,8 @@ MOST_CALLS = 8
 MOST_SEEDS = 1000
 DENSE = 0.5
 MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
-"""How something is said: with a key, without waiting, in a session that may be another's. One
-choice for all, since Hypothesis takes out steps of few choices best."""
+"""The manner of a message: with a key, without waiting, in a session that may be another's. One
+choice for all, since Hypothesis removes steps with few choices best."""
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -257,12 +257,12 @@ Kind: TypeAlias = Literal[
 
 
 INPUTS: frozenset[Kind] = frozenset({"send", "steer", "disconnect", "post"})
-"""Steps that models have to answer."""
+"""Steps that models must answer."""
 
 
 @attrs.frozen
 class Bounds:
-    """How large programs are, and how much goes wrong in them."""
+    """The size of programs, and the odds of their faults."""
 
     users: Sequence[str]
     sessions: int
@@ -272,11 +272,11 @@ class Bounds:
 
 @attrs.frozen
 class Shape:
-    """One step before its words are drawn.
+    """One step, before its text is drawn.
 
     Attributes:
         number: of steps, seconds or events.
-        lines: what an input adds to the scripts of agents, so that both shrink together.
+        lines: the answers to an input, drawn with it so that both shrink together.
     """
 
     kind: Kind
@@ -304,7 +304,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     for most in _chunks(bounds.steps):
         least = 0 if shapes else 1
         shapes += draw(st.lists(_shape(kinds, users, keys, said), min_size=least, max_size=most))
-    if shapes[0].kind != kinds[0][0]:  # nothing happens before somebody has said something
+    if shapes[0].kind != kinds[0][0]:  # before the first message nothing can happen
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
     mishaps = _mishaps(draw, bounds.faults)
     choices = _choices(draw, bounds.faults)
@@ -318,7 +318,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
 
 
 def _chunks(count: int) -> list[int]:
-    """So many steps, in parts."""
+    """``count`` in parts of ``CHUNK``."""
     return [CHUNK] * (count // CHUNK) + ([count % CHUNK] if count % CHUNK else [])
 
 
@@ -331,7 +331,7 @@ def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
 
 
 def _kinds(faults: Faults, *, room: bool, approved: bool) -> Sequence[tuple[Kind, float]]:
-    """What may happen, by weight, the simplest first."""
+    """The kinds of steps with their weights, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
     approve: list[tuple[Kind, float]] = [("approve", 0.1)] if approved else []
     if room:
@@ -380,13 +380,13 @@ def _shape(
 
 @st.composite
 def _line(draw: Draw, agents: Sequence[AnyAgent], faults: Faults) -> tuple[str, Line]:
-    """One answer, and whose it is."""
+    """One answer, with the name of its agent."""
     agent = one_of(draw, agents)
     return agent.name, draw(line(agent, faults))
 
 
 def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Act:
-    """The step with its words. Each text begins with who says it and a number of its own."""
+    """The step with its text, which begins with the user and a unique number."""
     user, session = shape.user, shape.session
 
     def text(more: Sequence[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""A program as Python: a test that can be pasted into a file, and fails in the same way."""
+"""The source of a program: a test that can be pasted into a file, and fails in the same way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Printable(Protocol):
 
 @attrs.frozen
 class Place:
-    """Where a name is: ``myapp.agents``, ``agent``."""
+    """A module and a name in it: ``myapp.agents``, ``agent``."""
 
     module: str
     name: str
@@ -58,9 +58,9 @@ class Place:
 
 
 def place_of(thing: object) -> Place | None:
-    """Under which name an imported module has a thing; None when no module has it.
+    """The module and name of an object; None when no imported module has it.
 
-    Modules that are not tests come first, since a test imports what it is about.
+    Modules that are not tests come first, since a test imports its subject.
     """
     module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
     if name and name.isidentifier() and _in(sys.modules.get(module), name) is thing:
@@ -86,9 +86,8 @@ def as_test(
 ) -> str:
     """The source of a test that executes ``program``.
 
-    ``setup`` and ``invariants`` are those that the host had.
-
-    What no module has a name for is imported from ``myapp``, with a comment that asks for it.
+    ``setup`` and ``invariants`` are those of the host. An object that no module has is imported
+    from ``myapp``, with a comment that asks for its place.
     """
     places = {id(target.subject): Place.of(agent_import)} if agent_import else {}
     names = _Names(places)
@@ -119,7 +118,7 @@ def as_test(
 
 
 def source(program: Printable) -> str:
-    """The Python that makes a program."""
+    """The source that makes a program."""
     parts = [f"{_listed(map(repr, program.steps))},"]
     if script := _script(program.script):
         parts.append(f"script={script},")
@@ -145,19 +144,19 @@ def _listed(items: Iterable[str]) -> str:
 
 
 def _indented(text: str) -> str:
-    """All lines but the first one level further in; a text never spans lines within a literal."""
+    """Indent all lines but the first; no literal spans lines, so this changes no text."""
     return text.replace("\n", f"\n{INDENT}")
 
 
 class _Names:
-    """What a test has to import, each name once."""
+    """The imports of a test, each name once."""
 
     def __init__(self, places: Mapping[int, Place]) -> None:
         self._places = places
         self._needed: dict[str, set[str]] = {}
 
     def get(self, thing: object, otherwise: str) -> str:
-        """By which name the test can use a thing."""
+        """The name of an object in the test."""
         shown = repr(thing)
         if shown.startswith("mt."):
             return shown

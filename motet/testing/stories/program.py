@@ -1,12 +1,12 @@
-"""A program: what users do, what models answer, what goes wrong, and who has the processor.
+"""A program: actions of users, answers of models, faults, and the schedule.
 
-A :class:`Program` is data; :class:`BoundProgram` has an agent or a room with it; :class:`Play` is
-one execution: each step in turn, and then the host comes to rest.
+A :class:`Program` is data; a :class:`BoundProgram` adds the agent or room; a :class:`Play` is one
+execution: each step in turn, and then the host comes to rest.
 
-Invariants: the same program, run with the same agents, gives the same trace byte for byte (G12).
-Its ``repr`` is the Python that makes it. A user who is refused is told so, and the program goes
-on; any other error is a finding, and is raised with the program. What the history alone tells is
-judged after each step.
+Invariants: the same program with the same agents gives the same trace byte for byte (G12). Its
+``repr`` is the Python that makes it. A refused user gets an error and the program continues; any
+other error is a finding, and is raised with the program. The invariants on the history alone are
+checked after each step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from motet.testing.stories.stage import (
     being_replayed,
     run_of,
 )
-from motet.testing.stories.target import Receive, Subject, Target, dressed
+from motet.testing.stories.target import Receive, Subject, Target, instrumented
 
 __all__ = [
     "BoundProgram",
@@ -56,26 +56,26 @@ __all__ = [
     "Mishap",
     "Play",
     "Program",
+    "events_published",
     "latest",
     "play_in",
     "tasks_of_runs",
-    "told",
 ]
 
 REST = 3600.0
-"""Virtual seconds in which a host must come to rest when nobody says anything more."""
+"""Virtual seconds in which a host must come to rest without further input."""
 
 ROUND, ROUNDS = 120.0, 20
-"""Virtual seconds after which approvals are looked for, and how often."""
+"""Virtual seconds between two looks for pending approvals, and the number of looks."""
 
 DOOR = 60.0
-"""Virtual seconds in which what is at the program's own door must have come in."""
+"""Virtual seconds in which the program's own ``receive`` must have delivered its messages."""
 
 PATIENT = 60.0
-"""Virtual seconds for which somebody watches an answer that does not come."""
+"""Virtual seconds for which a user waits for an answer."""
 
 NOT_FOUND = answers("", exit=127, stderr="there is no such program\n")
-"""What becomes of commands of a shell that a drawn model makes up, as on an empty machine."""
+"""The result of shell commands of drawn models, as on an empty machine."""
 
 STEPS = 50_000
 """Scheduler steps that one step of a program may take."""
@@ -85,10 +85,10 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     """One story of users, models and faults, to be played in a ``simulated_host``.
 
     Attributes:
-        steps: what happens, in this order.
-        script: for each agent by name, how its model answers, request by request over all
-            sessions; afterwards, and for agents that are not named, it says ``ok``.
-        mishaps: what goes wrong in tools.
+        steps: the actions, in this order.
+        script: the answers of each agent's model, by the agent's name, request by request across
+            all sessions; afterwards, and for other agents, the answer is ``ok``.
+        mishaps: the faults of tools.
         choices: the schedule from the first step on; empty: first in, first out.
         seed: of the host.
     """
@@ -113,12 +113,12 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         receive: Receive | None = None,
         own_models: bool = False,
     ) -> None:
-        """Have all this happen in ``host``; see :meth:`BoundProgram.execute`."""
+        """Execute the program in ``host``; see :meth:`BoundProgram.execute`."""
         self.bind(subject, receive=receive, own_models=own_models).execute(host)
 
 
 class Printer(Protocol):
-    """What Hypothesis prints examples with."""
+    """Hypothesis' printer of examples."""
 
     def text(self, text: str, /) -> None: ...
 
@@ -158,18 +158,18 @@ class BoundProgram:
         return self.program.seed
 
     def execute(self, host: SimulatedHost) -> None:
-        """Have all of it happen in ``host``, step by step, and then let the host come to rest.
+        """Execute all steps in ``host``, and then let the host come to rest.
 
-        What the history alone tells is looked at after each step. Raises ``InvariantBroken``, and
-        what a step raises that is not the answer to a user who was refused.
+        The invariants on the history are checked after each step. Raises ``InvariantBroken``, and
+        every error of a step that is not a refusal of a user.
         """
         Play(self, host).execute()
 
     def as_test(self, agent_import: str = "", *, name: str = "test_found") -> str:
-        """The source of a test that does the same, to be pasted into a file.
+        """The source of an equivalent test, to be pasted into a file.
 
-        ``agent_import``: where the agent or room is, as ``myapp.agents:agent``; found by itself
-        where it is a name of an imported module.
+        ``agent_import``: the place of the agent or room, as ``myapp.agents:agent``; by default the
+        imported module that has it.
         """
         return as_test(self.program, self.target, agent_import, name=name)
 
@@ -178,8 +178,8 @@ class InvariantBroken(AssertionError):
     """At least one invariant does not hold.
 
     Attributes:
-        violations: all that was found at that moment.
-        program: what was executed, if it was one of :func:`motet.testing.programs`.
+        violations: all findings at that moment.
+        program: the executed program, if it was one of :func:`motet.testing.programs`.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class InvariantBroken(AssertionError):
         self._lanes = lanes
         self._test = test
 
-    # Most errors are never read: while an example shrinks, each try that fails raises one.
+    # Computed lazily: while an example shrinks, each failing try raises an error nobody reads.
 
     @cached_property
     def lanes(self) -> str:
@@ -220,7 +220,7 @@ _latest: list[Play] = []  # one at most, as there is one simulation at a time
 
 
 def play_in(host: SimulatedHost) -> Play | None:
-    """What was played in a host last."""
+    """The last play in a host."""
     return next((play for play in _latest if play.host is host), None)
 
 
@@ -256,7 +256,11 @@ class Play:
         _latest[:] = [self]
         if self.host.processes.commands is None:
             self.host.processes.commands = NOT_FOUND
-        with _uncollected(), dressed(agents, self._model, self.stage.watched), self._told():
+        with (
+            _uncollected(),
+            instrumented(agents, self._model, self.stage.watched),
+            self._noting_program(),
+        ):
             for agent in agents:
                 self.host.know(agent)
             if self.target.room is not None:
@@ -271,7 +275,7 @@ class Play:
     # ------------------------------------------------------------------ before
 
     def _refuse_known(self) -> None:
-        """A host that knows an agent has its own model and tools of it already."""
+        """A host that knows an agent already uses the agent's own model and tools."""
         known = {info.name for info in self.host.host.agents()}
         again = sorted(known & {agent.name for agent in self.target.agents})
         if again:
@@ -288,11 +292,11 @@ class Play:
 
     @contextmanager
     def _scheduled(self) -> Generator[None]:
-        """The schedule of the program, from now on, and no endless steps."""
+        """Use the program's schedule in the block, and limit the steps of each call."""
         loop = self.host.loop
         before = loop.max_steps
         loop.max_steps = STEPS
-        # A schedule is given to a loop when it is made; a program has its own from here on.
+        # The loop got its schedule at its construction; the program's replaces it from here on.
         loop.scheduler.choose_by(played(self.program.choices))
         try:
             yield
@@ -300,8 +304,8 @@ class Play:
             loop.max_steps = before
 
     @contextmanager
-    def _told(self) -> Generator[None]:
-        """An error that ends the program has the program as a note."""
+    def _noting_program(self) -> Generator[None]:
+        """Add the program as a note to an error that ends it."""
         replaying = being_replayed()
         try:
             yield
@@ -420,7 +424,7 @@ class Play:
         )
 
     def _call(self, function: Callable[..., Awaitable[object]], *args: object) -> str:
-        """Why the host, or the program's own door, refused; empty: it did not."""
+        """Call in the world; returns the reason of a refusal, empty without one."""
         with _refused() as why:
             self.host.call(function, *args)
         return "".join(why)
@@ -428,9 +432,9 @@ class Play:
     def _come_to_rest(self) -> None:
         try:
             if self.target.receive is not None:
-                self.host.advance(DOOR)  # a host at rest may have more to come by its door
+                self.host.advance(DOOR)  # a host at rest may still get messages by `receive`
             self._settle()
-            self.host.call(told)
+            self.host.call(events_published)
             self.settled = True
         except Stuck as stuck:
             self.restless = f"the host does not come to rest: {stuck}"
@@ -441,9 +445,9 @@ class Play:
             )
 
     def _settle(self) -> None:
-        """Let all come to its end; where a person is waited for, nobody is there but to say no."""
+        """Let all activity end; deny all approvals that are still pending."""
         for _ in range(ROUNDS):
-            gc.collect(0)  # a host waits for inputs as long as anybody holds them
+            gc.collect(0)  # an unreferenced input counts as pending until it is collected
             with suppress(Stuck):
                 self.host.settle(ROUND)
                 if not self.host.call(_answer, LOCAL, False):
@@ -461,7 +465,7 @@ class Play:
     def broken(
         self, wrong: Sequence[Violation], invariants: Sequence[Invariant] = ()
     ) -> InvariantBroken:
-        """The error that says so, with the program as a test that fails in the same way."""
+        """The error for these violations, with the program as a test that fails in the same way."""
         self._length = self._length or len(self.host.trace)
         return InvariantBroken(
             wrong,
@@ -471,11 +475,11 @@ class Play:
         )
 
     def lines(self) -> tuple[str, ...]:
-        """The trace of the program, until its end or until it was found to be wrong."""
+        """The trace of the program, until its end or its first finding."""
         return tuple(islice(self.host.trace.lines(), self._length or None))
 
     def history(self) -> Snapshot:
-        """What happened until now, without asking the host anything."""
+        """A snapshot of the history alone, without a call of the host."""
         seen = self.host.history
         return Snapshot(
             sent=tuple(seen.sent),
@@ -492,7 +496,7 @@ class Play:
 
 @contextmanager
 def _uncollected() -> Generator[None]:
-    """When garbage is collected is chance, also between the steps of a program."""
+    """Switch the garbage collector off: its times would be random, also between steps."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -504,7 +508,7 @@ def _uncollected() -> Generator[None]:
 
 @contextmanager
 def _refused() -> Generator[list[str]]:
-    """A user who is refused has an answer; the list says which."""
+    """Catch a refusal; the list gets its text."""
     why: list[str] = []
     try:
         yield why
@@ -513,7 +517,7 @@ def _refused() -> Generator[list[str]]:
 
 
 async def _answer(host: Host, principal: Principal, allow: bool) -> int:
-    """Answer what waits for an approval of this principal; how many there were."""
+    """Answer the pending approvals of this principal; returns their number."""
     waiting = await host.approvals(state="pending", principal=principal)
     for approval in waiting:
         decision: ApprovalDecision = "allow-once" if allow else "deny"
@@ -526,8 +530,8 @@ async def _reset(host: Host, session: str, principal: Principal) -> None:
     await host.reset(session, principal=principal)
 
 
-async def told(host: Host) -> None:
-    """Return when all events of until now are stored and told."""
+async def events_published(host: Host) -> None:
+    """Return when all events so far are stored and published."""
     await trio.testing.wait_all_tasks_blocked()
     parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
     await parts.journal.settle()

@@ -1,7 +1,7 @@
-"""The stand-ins of a program: models that follow its script, tools that are watched, a replay.
+"""The test doubles of a program: models that follow its script, recorded tools, and the replay.
 
-Invariant: each call that reaches a tool is on record with its end, and all that it starts carries
-the id of its run, so that a task that outlives its run can be named.
+Invariant: each call that reaches a tool is recorded with its end, and all tasks that it starts
+carry the id of its run, so that a task that outlives its run can be named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motet.testing.history import History
 from motet.testing.invariants.snapshot import Ran
 from motet.testing.models import plain_answer
 from motet.testing.scripted import Slow, Step, StepModel
-from motet.testing.stories.acts import Written
+from motet.testing.stories.acts import SourceRepr
 
 __all__ = [
     "Mishap",
@@ -41,25 +41,25 @@ __all__ = [
 DONE = "ok"
 
 PATIENCE = 20
-"""Answers beyond the script that agents may want, besides those for each input."""
+"""Allowed answers beyond the script, in addition to ``PER_INPUT`` for each input."""
 PER_INPUT = 10
 
 _run: ContextVar[str] = ContextVar("motet_testing_run", default="")
 
 
 def run_of(task: trio.lowlevel.Task) -> str:
-    """The run whose tool has started a task, or one that has started that; empty: none's."""
+    """The run whose tool has started a task, directly or indirectly; empty: none."""
     return task.context.get(_run, "")
 
 
-class Mishap(Written, frozen=True, omit_defaults=True):
-    """What goes wrong in one call of a tool.
+class Mishap(SourceRepr, frozen=True, omit_defaults=True):
+    """A fault in one call of a tool.
 
     Attributes:
-        call: which one, counted from 1 over all calls that reach a tool in the program.
-        late: virtual seconds that pass before the function is called.
-        fails: with which words the call fails; empty: it does not.
-        after: it fails when the function has done its work, so that its effect is there.
+        call: the number of the call, from 1, over all calls that reach a tool in the program.
+        late: virtual seconds before the function is called.
+        fails: the message of its failure; empty: it does not fail.
+        after: it fails after the function has done its work, so that the effect is there.
     """
 
     call: int
@@ -69,7 +69,7 @@ class Mishap(Written, frozen=True, omit_defaults=True):
 
 
 class Replay:
-    """The execution that a program has to repeat, line by line."""
+    """The recorded execution that a program must repeat, line by line."""
 
     def __init__(
         self, path: Path, digest: str, trace: Sequence[str], versions: dict[str, str]
@@ -79,7 +79,7 @@ class Replay:
         self._digest, self._trace, self._versions = digest, trace, versions
 
     def compare(self, trace: Sequence[str]) -> None:
-        """Raise ``ReplayDiverged`` when a trace is not the one of before."""
+        """Raise ``ReplayDiverged`` when a trace differs from the recorded one."""
         self.times += 1
         if hash_of(trace) != self._digest:
             found = difference(self.path, self._trace, trace, self._versions)
@@ -93,7 +93,7 @@ _replays: list[Replay] = []
 
 @contextmanager
 def replay_of(replay: Replay) -> Generator[None]:
-    """Compare every program that is executed in this block."""
+    """Compare every program that is executed in the block."""
     _replays.append(replay)
     try:
         yield
@@ -113,9 +113,9 @@ def hash_of(trace: Sequence[str]) -> str:
 
 @attrs.define(eq=False)
 class Stage:
-    """What the models and tools of one program share.
+    """The state that the models and tools of one program share.
 
-    ``beyond`` counts the answers that no script has; more than ``allowed`` of them never come.
+    ``beyond`` counts the answers beyond the scripts; after ``allowed`` of them models fall silent.
     """
 
     history: History
@@ -127,11 +127,11 @@ class Stage:
 
     @property
     def endless(self) -> bool:
-        """Agents keep each other going, without anybody having said anything more."""
+        """Agents keep each other busy without any further input."""
         return self.beyond > self.allowed
 
     def watched(self, tool: Tool) -> Tool:
-        """The tool, seen from outside, with the mishaps of the program."""
+        """Wrap a tool: record its calls and apply the program's mishaps."""
 
         async def run(ctx: Context[object], args: JsonObject) -> object:
             self.calls += 1
@@ -173,7 +173,7 @@ class Stage:
 
 
 class Player(StepModel):
-    """Answers by a script, over all sessions and crashes; when it has ended, it says ``ok``."""
+    """Answers by a script, across all sessions and crashes, and then with ``ok``."""
 
     def __init__(self, name: str, script: Sequence[Step], stage: Stage) -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""``programs()``: what ``@given`` is given. Hypothesis is imported when it is called."""
+"""``programs()``, the strategy for ``@given``. Hypothesis is imported when it is called."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def programs(
     """Programs for an agent or a room.
 
     Args:
-        agent_or_room: what is under test, with its own tools; it may be used again. Hooks are
-            those that ``simulated_host(setup=...)`` is given.
-        users: at most so many, each with up to ``sessions`` sessions; a room has one for all.
-        max_steps: at most so many steps.
-        faults: how often what goes wrong; None: all of it, now and then.
-        receive: the program's own door for inputs, in place of ``Host.submit``.
-        model: ``script``: models answer as was drawn; ``own``: the agents ask their own.
+        agent_or_room: the subject under test, with its own tools; it is unchanged afterwards.
+            Register hooks by ``simulated_host(setup=...)``.
+        users: the most users, each with up to ``sessions`` sessions; a room has one for all.
+        max_steps: the most steps.
+        faults: the probabilities of faults; None: the defaults.
+        receive: the program's own entry for inputs, in place of ``Host.submit``.
+        model: ``script``: models give drawn answers; ``own``: the agents use their own models.
 
-    Raises ``ValueError`` for numbers that cannot be, ``ConfigError`` for a room whose members are
+    Raises ``ValueError`` for numbers out of range, ``ConfigError`` for a room whose members are
     only names, ``MissingExtra`` without Hypothesis.
     """
     for name, number, most in (

@@ -19,27 +19,26 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import Model
 
-__all__ = ["Faults", "Receive", "Subject", "Target", "dressed"]
+__all__ = ["Faults", "Receive", "Subject", "Target", "instrumented"]
 
 
 Subject: TypeAlias = AnyAgent | Room
 
 Receive: TypeAlias = Callable[[Host, str, str, str, str | None], Awaitable[object]]
-"""The program's own door: ``async def receive(host, user, session, text, key)``.
+"""The program's own entry for messages: ``async def receive(host, user, session, text, key)``.
 
-What a web handler or a bot does with a message. When it returns, its user believes that the
-message has arrived.
+It does the work of a web handler or bot. When it returns, the user takes the message as delivered.
 """
 
 
 @attrs.frozen
 class Target:
-    """What is under test.
+    """The agent or room under test.
 
     Attributes:
         subject: an agent, or a room with its members.
-        receive: how an input comes in; None: by ``Host.submit``.
-        own_models: the agents ask their own models, and not the script of the program.
+        receive: the way of inputs into the host; None: ``Host.submit``.
+        own_models: the agents use their own models in place of the program's script.
     """
 
     subject: Subject
@@ -52,18 +51,18 @@ class Target:
 
     @property
     def agent(self) -> AnyAgent | None:
-        """The agent that users talk to; None in a room."""
+        """The agent that gets the users' messages; None in a room."""
         return self.subject if isinstance(self.subject, AgentSpec) else None
 
     @property
     def approved(self) -> bool:
-        """Whether a tool of an agent has a person asked, as far as can be known."""
+        """True if a tool of an agent may need an approval."""
         tools = (tool for agent in self.agents for tool in agent.tools)
         return any(isinstance(tool, Tool) and tool.approval is not False for tool in tools)
 
     @property
     def agents(self) -> Sequence[AnyAgent]:
-        """All agents that can come to work: members, and those whom tools and handoffs name."""
+        """All agents that may run: members, and those of tools and handoffs."""
         room = self.room
         waiting = list(room.agents) if room is not None else [cast("AnyAgent", self.subject)]
         if room is not None and len(waiting) < len(room.members):
@@ -82,23 +81,23 @@ class Target:
 
 
 @contextmanager
-def dressed(
+def instrumented(
     agents: Sequence[AnyAgent],
     model: Callable[[AnyAgent], Model | str],
     tool: Callable[[Tool], Tool],
 ) -> Generator[None]:
-    """For the time of the block the agents have other models, and their tools are watched."""
+    """Replace the models of the agents and wrap their tools for the block."""
     with ExitStack() as stack:
         for agent in agents:
-            stack.callback(_dress, agent, agent.model, list(agent.tools))
+            stack.callback(_instrument, agent, agent.model, list(agent.tools))
             tools = [one if isinstance(one, str) else tool(one) for one in agent.tools]
-            _dress(agent, model(agent), tools)
+            _instrument(agent, model(agent), tools)
         yield
 
 
-def _dress(agent: AnyAgent, model: Model | str, tools: list[Tool | str]) -> None:
+def _instrument(agent: AnyAgent, model: Model | str, tools: list[Tool | str]) -> None:
     agent.model = model
-    # An agent gains tools and loses none in public; the harness gives it other ones for a while.
+    # The public API can only add tools.
     agent._tools = tools  # pyright: ignore[reportPrivateUsage]
 
 
@@ -112,16 +111,16 @@ def _agent_of(tool: Tool | str) -> AnyAgent:
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """The chance of each fault, from 0 to 1, wherever it could happen.
+    """The probability of each fault, from 0 to 1, wherever it could happen.
 
     Attributes:
-        stall: a model lets a request wait, up to some minutes.
+        stall: a model delays an answer, up to some minutes.
         rate_limit: a provider answers 429, with or without the time to wait.
-        server: a provider fails, or is not reached.
+        server: a provider fails, or cannot be reached.
         cut: a model's stream ends in the middle.
-        malformed: a model calls what is not there, or with arguments that are wrong or no JSON.
+        malformed: a model calls an unknown tool, or with invalid arguments or invalid JSON.
         late: a tool takes longer.
-        failing: a tool fails, before or after it has done its work.
+        failing: a tool fails, before or after its work.
         crash: the power is cut, at each step.
         schedule: tasks run in another order than they became ready.
     """
