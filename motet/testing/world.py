@@ -290,7 +290,7 @@ def power_cut(host: HostWorld, change: int) -> Generator[Power]:
 
     def fail() -> None:
         power.failed = True
-        host._mute(True)
+        host._mute(True)  # pyright: ignore[reportPrivateUsage]  # of this module
         host.loop.at(0, _leave)
 
     host.disk.crash_at(change, fail)
