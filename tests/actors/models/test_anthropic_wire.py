@@ -43,7 +43,7 @@ def end(reason: str = "end_turn", **usage: int) -> object:
     return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
 
 
-def test_the_results_of_a_batch_and_what_follows_are_one_user_message() -> None:
+def test_the_results_of_a_batch_and_the_next_text_are_one_user_message() -> None:
     calls = (Call("c1", "f", '{"x":1}'), Call("c2", "g", "{broken"))
     sent = wire_messages(
         [
@@ -85,13 +85,13 @@ def test_the_results_of_a_batch_and_what_follows_are_one_user_message() -> None:
     ]
 
 
-def test_a_row_of_blanks_is_never_sent_as_such() -> None:
+def test_a_blank_text_is_never_sent() -> None:
     sent = wire_messages([UserMessage(" \n"), AssistantMessage("  "), UserMessage("x")])
     texts = [{"type": "text", "text": "(empty)"}, {"type": "text", "text": "x"}]
     assert sent == [{"role": "user", "content": texts}]
 
 
-def test_another_providers_ids_are_made_fit_and_unique() -> None:
+def test_another_providers_ids_are_made_valid_and_unique() -> None:
     rows: list[ChatMessage] = []
     for answer in ("one", "two"):
         rows += [
@@ -137,7 +137,7 @@ class Sent(msgspec.Struct):
 
 
 @given(transcripts())
-def test_whatever_the_transcript_the_messages_are_valid(rows: list[ChatMessage]) -> None:
+def test_every_transcript_makes_valid_messages(rows: list[ChatMessage]) -> None:
     """Law: roles alternate, no message or text is empty, call ids are fit and unique, and the
     results of a message are those of all calls of the message before, in order and first."""
     sent = msgspec.convert(wire_messages(rows), list[Sent])

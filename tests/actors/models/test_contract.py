@@ -126,7 +126,7 @@ async def test_arguments_that_are_no_json_reach_the_run_as_they_are(dialect: Dia
 
 
 @every
-async def test_what_an_answer_must_be_is_sent_where_the_provider_takes_it(
+async def test_an_output_schema_is_sent_if_the_provider_accepts_it(
     dialect: Dialect,
 ) -> None:
     schema: JsonObject = {
@@ -238,7 +238,7 @@ async def test_a_rate_limit_is_waited_out_as_asked_and_a_server_error_is_retried
 
 
 @every
-async def test_nobody_listening_is_a_failed_connection(dialect: Dialect) -> None:
+async def test_a_closed_port_is_a_failed_connection(dialect: Dialect) -> None:
     async with raw_server(stalling()) as url:
         pass
     model = dialect.make(url)

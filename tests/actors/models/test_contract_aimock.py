@@ -72,7 +72,7 @@ async def test_an_answer_streams_in_parts(model: Adapter) -> None:
     assert "".join(parts) == "Once upon a time four voices sang one motet, each its own line."
 
 
-async def test_thinking_is_told_from_the_answer(model: Adapter) -> None:
+async def test_thinking_is_separate_from_the_answer(model: Adapter) -> None:
     response = await answer_of(model, request("think first"))
     assert (response.thinking, response.text) == ("Two and two.", "Four.")
 
@@ -101,7 +101,7 @@ async def test_four_parallel_tools_come_in_their_order(
     assert [call.arguments for call in response.calls] == [f'{{"city":"{c}"}}' for c in CITIES]
 
 
-async def test_what_is_sent_is_what_was_meant(model: Adapter, aimock: Aimock) -> None:
+async def test_the_request_is_sent_as_given(model: Adapter, aimock: Aimock) -> None:
     text = f"say hello to the journal, {model.name}"
     asked = ModelRequest(
         model="other-model",
@@ -150,7 +150,7 @@ async def test_a_refusal_has_its_kind(model: Adapter, text: str, kind: str, stat
     assert (failure.kind, failure.status) == (kind, status)
 
 
-async def test_gibberish_is_no_answer(model: Adapter) -> None:
+async def test_an_unreadable_body_is_a_failure(model: Adapter) -> None:
     assert (await failure_of(model, "speak gibberish")).kind in ("cut", "server")
 
 
@@ -187,7 +187,7 @@ async def test_one_client_serves_many_requests_at_once(
     assert {response.text for response in responses} == {"Hello there."}
 
 
-async def test_a_client_is_of_use_after_a_request_was_cancelled(
+async def test_a_client_can_be_used_after_a_cancelled_request(
     model: Adapter,
 ) -> None:
     async with model.request(request("speak slowly")) as stream:

@@ -80,7 +80,7 @@ def test_plain_words_become_calls(text: str, calls: list[tuple[str, dict[str, st
 
 
 @pytest.mark.parametrize("text", ["hello", "Who are you?", "", "what is the meaning of life"])
-def test_it_says_what_it_is_when_greeted_or_at_a_loss(text: str) -> None:
+def test_it_introduces_itself_when_greeted_or_without_a_rule(text: str) -> None:
     made = planned(text)
     assert made.calls == ()
     assert "I am motet's demo model" in made.text
@@ -114,7 +114,7 @@ def test_steps_are_taken_one_after_the_other_and_reported_at_the_end() -> None:
     assert ids == ["call_1", "call_2", "call_3", "call_4"]
 
 
-def test_what_the_host_puts_in_is_no_request() -> None:
+def test_a_notice_of_the_host_is_no_request() -> None:
     made = planned("read a")
     rows = [UserMessage("read a"), *taken(made, "x"), UserMessage("[2 requests are left.]")]
     assert plan(rows, TOOLS).text == "read_file:\nx"
@@ -207,9 +207,7 @@ words = st.sampled_from(
 
 
 @given(st.lists(words, max_size=9).map(" ".join), st.lists(st.sampled_from(TOOLS), unique_by=id))
-def test_whatever_is_asked_only_offered_tools_are_called_and_it_comes_to_an_end(
-    text: str, tools: list[ToolSpec]
-) -> None:
+def test_every_request_ends_and_calls_only_offered_tools(text: str, tools: list[ToolSpec]) -> None:
     """Law: each call is of an offered tool and has a fresh id; within as many answers as there
     are steps, and one, there is an answer without calls that says something."""
     rows: list[ChatMessage] = [UserMessage(text)]

@@ -56,7 +56,7 @@ def test_openai_takes_every_property_as_required_and_no_others() -> None:
     }
 
 
-def test_anthropic_is_told_the_bounds_that_it_does_not_enforce() -> None:
+def test_anthropic_gets_unenforced_bounds_in_the_description() -> None:
     made = translated(schema_of(Bug), ANTHROPIC)
     assert made is not None
     properties = cast("dict[str, JsonObject]", made["properties"])
@@ -118,7 +118,7 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS, st.sampled_from([OPENAI, ANTHROPIC]))
-def test_a_translation_has_only_the_words_of_its_dialect(
+def test_a_translation_has_only_keywords_of_its_dialect(
     schema: JsonObject, dialect: Dialect
 ) -> None:
     """Law: every place has a type or a choice; every object is closed, and complete if need be."""
@@ -200,7 +200,7 @@ async def test_anthropic_gets_it_as_the_format_of_its_output() -> None:
         (AnthropicModel("claude-sonnet-4-5", native_output=False), False),
     ],
 )
-def test_a_form_goes_only_to_models_that_are_known_to_take_it(
+def test_a_schema_is_sent_only_to_models_that_support_it(
     model: NativeOutput, takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):

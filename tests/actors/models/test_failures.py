@@ -105,13 +105,13 @@ def test_a_status_alone_has_a_kind(status: int, kind: str) -> None:
         (400, {"error": "plain words"}, "bad_request"),
     ],
 )
-def test_the_providers_words_count_more_than_the_status(
+def test_the_providers_error_code_wins_over_the_status(
     status: int, body: object, kind: str
 ) -> None:
     assert refused(status, body).kind == kind
 
 
-def test_an_error_inside_a_stream_is_judged_by_its_words() -> None:
+def test_an_error_inside_a_stream_is_classified_by_its_code() -> None:
     response = httpx2.Response(200, request=REQUEST)
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     failure = failure_of(AnthropicStatusError("no", response=response, body=body), started=True)
@@ -148,7 +148,7 @@ def test_an_error_of_google_is_read_by_its_status_and_details(
     assert (failure.kind, failure.status, failure.retry_after) == (kind, status, wait)
 
 
-def test_an_error_of_pydantic_ai_is_what_its_cause_says_and_else_what_it_says() -> None:
+def test_an_error_of_pydantic_ai_is_classified_by_its_cause_or_itself() -> None:
     error = ModelHTTPError(429, "m", said("Slow down."), retry_after=3.0)
     own = failure_of(error)
     assert own is not None
@@ -243,7 +243,7 @@ json_values = st.recursive(
 
 
 @given(st.integers(100, 599), json_values, st.text(max_size=20))
-def test_whatever_a_server_answers_there_is_a_kind(status: int, body: object, wait: str) -> None:
+def test_every_answer_of_a_server_has_a_kind(status: int, body: object, wait: str) -> None:
     """Law: every status, body and header gives a known kind and a wait of no less than 0."""
     response = httpx2.Response(status, headers=[(b"retry-after", wait.encode())], request=REQUEST)
     failure = failure_of(APIStatusError("no", response=response, body=body), now=now)

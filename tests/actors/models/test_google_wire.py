@@ -19,7 +19,7 @@ TALK = request(
 )
 
 
-def test_rows_of_one_side_are_one_content_and_results_stand_together() -> None:
+def test_adjacent_rows_of_one_role_are_one_content() -> None:
     assert wire_contents(TALK, "gemini-2.5-flash") == [
         {"role": "user", "parts": [{"text": "alice: weather?"}]},
         {
@@ -64,7 +64,7 @@ def test_a_row_without_text_is_no_empty_part() -> None:
     ]
 
 
-def test_nothing_is_sent_that_was_not_asked_for() -> None:
+def test_unset_options_are_not_sent() -> None:
     assert set(wire_config(request("hi"))) == {
         "automatic_function_calling",
         "automatic_continuation",
@@ -85,7 +85,7 @@ def candidate(*parts: object, reason: str | None = None) -> object:
     return {"candidates": [{"content": {"parts": list(parts)}, "finish_reason": reason}]}
 
 
-def test_thoughts_are_told_from_text_and_cost_output() -> None:
+def test_thoughts_are_separate_from_text_and_billed_as_output() -> None:
     usage = {"prompt_token_count": 5, "candidates_token_count": 2, "thoughts_token_count": 40}
     response = read(
         candidate({"text": "Hm.", "thought": True}, {"text": "Four."}, reason="STOP"),
@@ -101,7 +101,7 @@ def test_calls_without_ids_get_different_ones() -> None:
     assert response.calls == (Call("call_1", "t"), Call("call_2", "t"))
 
 
-def test_a_prompt_that_is_refused_is_an_answer_of_a_filter() -> None:
+def test_a_refused_prompt_ends_as_a_content_filter() -> None:
     assert read({"prompt_feedback": {"block_reason": "SAFETY"}}).stop_reason == "content_filter"
 
 
@@ -113,7 +113,7 @@ def test_the_reason_of_an_end_is_translated(reason: str, meant: str) -> None:
     assert read(candidate({"text": "x"}, reason=reason)).stop_reason == meant
 
 
-def test_what_google_could_not_read_is_a_failure_that_may_pass() -> None:
+def test_a_malformed_call_at_google_is_a_retryable_failure() -> None:
     with pytest.raises(ModelFailure) as caught:
         read(candidate(reason="MALFORMED_FUNCTION_CALL"))
     assert caught.value.kind == "server"

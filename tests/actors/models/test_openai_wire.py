@@ -104,7 +104,7 @@ def test_usage_follows_the_reason_but_comes_before_the_end() -> None:
 @pytest.mark.parametrize(
     "odd", [{}, {"choices": None}, {"choices": []}, {"choices": [{"delta": None}]}, chunk()]
 )
-def test_chunks_without_content_say_nothing(odd: object) -> None:
+def test_chunks_without_content_give_no_event(odd: object) -> None:
     assert events_of(odd, chunk(finish="stop")) == [Finished("stop")]
 
 
@@ -114,7 +114,7 @@ def test_reasoning_is_thinking_under_either_name(name: str) -> None:
     assert events == [ThinkingPart("hm"), TextPart("A"), Finished("stop")]
 
 
-def test_other_choices_than_the_first_are_passed_over() -> None:
+def test_choices_after_the_first_are_ignored() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}
     assert events_of(other, chunk({"content": "yes"}, "stop"))[0] == TextPart("yes")
 
@@ -196,11 +196,11 @@ AB = (Call("a", "f", '{"x":1}'), Call("b", "g", "{}"))
         ),
     ],
 )
-def test_parallel_calls_are_told_apart_however_they_are_numbered(deltas: list[object]) -> None:
+def test_parallel_calls_are_separated_by_any_numbering(deltas: list[object]) -> None:
     assert response_of(*deltas).calls == AB
 
 
-def test_calls_without_index_and_id_are_told_apart_by_their_names() -> None:
+def test_calls_without_index_and_id_are_separated_by_their_names() -> None:
     deltas = [
         call(None, name="f", arguments='{"x":1}'),
         call(None, name="g", arguments="{}"),

@@ -30,7 +30,7 @@ def test_a_known_model_has_a_price_by_its_tokens() -> None:
     assert price("openai:gpt-4o-2024-08-06", USED) == pytest.approx(3.5)
 
 
-def test_what_was_read_from_the_cache_is_cheaper_and_what_was_written_to_it_dearer() -> None:
+def test_cache_reads_are_cheaper_and_cache_writes_dearer() -> None:
     plain = price(CLAUDE, Usage(1000)) or 0.0
     read = price(CLAUDE, Usage(1000, cached_tokens=1000)) or 0.0
     written = price(CLAUDE, Usage(1000, cache_write_tokens=1000)) or 0.0
@@ -49,7 +49,7 @@ def test_what_was_read_from_the_cache_is_cheaper_and_what_was_written_to_it_dear
         ("openai:gpt-4o", ""),
     ],
 )
-def test_what_the_list_does_not_know_is_unknown(name: str, base_url: str | None) -> None:
+def test_a_model_outside_of_the_list_has_no_price(name: str, base_url: str | None) -> None:
     assert price(name, USED, base_url) is None
 
 
@@ -57,7 +57,7 @@ def test_figures_that_contradict_each_other_have_no_price() -> None:
     assert price("openai:gpt-4o", Usage(5, cached_tokens=10)) is None
 
 
-def test_a_model_that_pydantic_ai_speaks_to_has_the_price_of_its_provider() -> None:
+def test_a_model_of_pydantic_ai_has_the_price_of_its_provider() -> None:
     through = price("pydantic_ai:groq:llama-3.3-70b-versatile", USED)
     assert through
     assert through == price("groq:llama-3.3-70b-versatile", USED)
@@ -68,7 +68,7 @@ def test_a_known_server_behind_the_address_has_its_own_prices() -> None:
     assert price("openai:openai/gpt-oss-120b", USED, "https://api.groq.com/openai/v1")
 
 
-def test_the_adapters_say_where_they_are_billed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_adapters_name_their_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://localhost:1")
     assert OpenAIModel("m").base_url is None

@@ -54,7 +54,7 @@ def failing(kind: str, *, after: tuple[Step, ...] = (), **more: float) -> tuple[
     return (*after, ModelFailure(f"it was {kind}", kind=kind, retry_after=wait))
 
 
-async def test_every_event_is_streamed_and_the_response_is_the_whole() -> None:
+async def test_every_event_is_streamed_and_the_response_is_complete() -> None:
     events: tuple[ModelEvent, ...] = (
         TextPart("Let me "),
         TextPart("look."),
@@ -75,7 +75,7 @@ async def test_a_plain_ask_gets_the_response_too() -> None:
         assert (await provider.ask(ASK)).text == "hello"
 
 
-async def test_what_was_streamed_before_a_failure_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_text_streamed_before_a_failure_is_withdrawn(autojump_clock: MockClock) -> None:
     model = ScriptedModel([failing("cut", after=(TextPart("ha"),)), say("whole")])
     items, response = await asked(model)
     assert items[0] == TextPart("ha")
@@ -103,7 +103,7 @@ async def test_four_attempts_and_no_more_with_growing_bounds(autojump_clock: Moc
     assert isinstance(error.__cause__, ModelFailure)
 
 
-async def test_the_wait_that_was_asked_for_is_kept(autojump_clock: MockClock) -> None:
+async def test_the_requested_delay_is_kept(autojump_clock: MockClock) -> None:
     model = ScriptedModel([failing("rate_limit", retry_after=90.0), say("late")])
     await asked(model)
     assert model.at[1] - model.at[0] == pytest.approx(90)
@@ -125,18 +125,18 @@ async def test_a_wait_that_is_too_long_is_not_waited(autojump_clock: MockClock) 
         ("context_exhausted", "context_exhausted"),
     ],
 )
-async def test_what_does_not_pass_ends_it_at_once(kind: str, told: str) -> None:
+async def test_a_permanent_failure_ends_it_at_once(kind: str, told: str) -> None:
     model = ScriptedModel([failing(kind)])
     error = await refused(model)
     assert (model.attempts, error.kind) == (1, told)
 
 
-async def test_a_missing_package_is_told_as_it_is() -> None:
+async def test_a_missing_package_is_raised_unchanged() -> None:
     with pytest.raises(MissingExtra):
         await asked(ScriptedModel([(MissingExtra("openai", "the model"),)]))
 
 
-async def test_a_bug_in_a_model_is_told_as_it_is_and_the_provider_lives_on() -> None:
+async def test_a_bug_in_a_model_is_raised_unchanged_and_the_provider_lives_on() -> None:
     model = ScriptedModel([(AttributeError("oops"),), say("fine")])
     async with open_system() as system:
         provider = await start(system, model)

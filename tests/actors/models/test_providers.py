@@ -18,7 +18,7 @@ def test_the_configuration_has_a_section_for_every_provider() -> None:
 
 
 @pytest.mark.parametrize("provider", KNOWN)
-def test_a_model_is_reached_as_its_section_says(provider: str, tmp_path: Path) -> None:
+def test_a_model_uses_the_server_and_key_of_its_section(provider: str, tmp_path: Path) -> None:
     url, file = "http://127.0.0.1:9/v1", tmp_path / "motet.toml"
     file.write_text(f'[models.{provider}]\nbase_url = "{url}"\n')
     config = load_config(file).models
@@ -48,7 +48,7 @@ def test_every_key_of_the_environment_is_a_secret(monkeypatch: pytest.MonkeyPatc
         ("[::1]:8080", "http://[::1]:8080/v1"),
     ],
 )
-def test_the_server_of_ollama_is_named_as_its_own_programs_name_it(
+def test_the_server_of_ollama_has_the_form_of_its_own_programs(
     host: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert server_url(host) == url
@@ -56,7 +56,7 @@ def test_the_server_of_ollama_is_named_as_its_own_programs_name_it(
     assert OllamaModel("m").base_url == url
 
 
-def test_ollama_holds_an_answer_to_a_form_only_without_tools() -> None:
+def test_ollama_enforces_a_schema_only_without_tools() -> None:
     output = OutputSchema("T", {"type": "object"})
     assert OllamaModel("m").takes_output(output, tools=False)
     assert not OllamaModel("m").takes_output(output, tools=True)

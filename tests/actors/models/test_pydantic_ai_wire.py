@@ -53,7 +53,7 @@ def test_rows_become_requests_and_responses_in_turn() -> None:
     assert isinstance(text, UserPromptPart)
 
 
-def test_a_system_prompt_stands_first_also_where_an_answer_does() -> None:
+def test_a_system_prompt_comes_first_also_before_an_answer() -> None:
     asked = models.ModelRequest("m", (AssistantMessage("hi"),), system="Be brief.")
     first, _ = wire_messages(asked)
     assert first.parts == [first.parts[0]]
@@ -95,7 +95,7 @@ def test_a_stream_without_a_reason_was_cut(end: tuple[End, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ["groq", "groq:", ":llama"])
-def test_a_name_says_provider_and_model(name: str) -> None:
+def test_a_name_has_a_provider_and_a_model(name: str) -> None:
     with pytest.raises(ConfigError, match="write pydantic_ai:<provider>:<model>"):
         PydanticAIModel(name)
 

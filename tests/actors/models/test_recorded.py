@@ -50,7 +50,7 @@ def conversation(id: str, day: str, folder: str) -> ModelRequest:
     )
 
 
-def test_a_request_is_known_without_what_varies_from_run_to_run() -> None:
+def test_a_request_is_found_despite_text_that_varies() -> None:
     then = conversation("call_7f", "2026-11-21", "/tmp/pytest-1")
     now = conversation("run_9_1_0", "2027-01-02", "/tmp/pytest-of-me/pytest-2/a")
     other = conversation("call_7f", "2026-11-21", "/srv/data")
@@ -58,7 +58,7 @@ def test_a_request_is_known_without_what_varies_from_run_to_run() -> None:
     assert asked_of(then).fingerprint != asked_of(other).fingerprint
 
 
-async def test_what_was_recorded_is_played_without_the_model(tmp_path: Path) -> None:
+async def test_a_recording_is_played_without_the_model(tmp_path: Path) -> None:
     cassette = tmp_path / "talk.jsonl"
     await recorded(cassette, "hello", "bye")
     model = RecordedModel(cassette)
@@ -68,7 +68,7 @@ async def test_what_was_recorded_is_played_without_the_model(tmp_path: Path) -> 
     assert await text_of(model, request("hello")) == "HELLO"
 
 
-async def test_a_recording_knows_where_its_model_was_so_that_it_has_its_price(
+async def test_a_recording_has_the_server_and_so_the_price_of_its_model(
     tmp_path: Path,
 ) -> None:
     cassette = tmp_path / "talk.jsonl"
@@ -92,7 +92,7 @@ async def test_an_unknown_request_fails_and_shows_the_nearest(tmp_path: Path) ->
     assert "+user: what is the weather in Oslo today\n" in str(caught.value)
 
 
-async def test_what_is_missing_is_asked_for_once(tmp_path: Path) -> None:
+async def test_a_missing_request_is_sent_once(tmp_path: Path) -> None:
     cassette = tmp_path / "talk.jsonl"
     await recorded(cassette, "hello")
     script = ScriptedModel([say("BYE")], name="openai:some-model")
@@ -127,7 +127,7 @@ async def test_answers_to_equal_requests_keep_their_order_also_when_they_fail(
     assert [await text_of(player, request("hi")) for _ in range(3)] == ["one", "two", "two"]
 
 
-async def test_no_secret_is_written_also_when_it_comes_in_parts(tmp_path: Path) -> None:
+async def test_no_secret_is_written_even_if_it_comes_in_parts(tmp_path: Path) -> None:
     cassette = tmp_path / "talk.jsonl"
     script = ScriptedModel([say(f"your key is {SECRET}") + call("login", token=SECRET)])
     model = RecordedModel(cassette, script, mode="record")

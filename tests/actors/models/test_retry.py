@@ -16,13 +16,13 @@ chances = st.floats(0, 1, exclude_max=True)
 
 
 @pytest.mark.parametrize("kind", LASTING)
-def test_what_does_not_pass_by_itself_is_never_retried(kind: str) -> None:
+def test_a_permanent_failure_is_never_retried(kind: str) -> None:
     failure = ModelFailure("no", kind=kind, retry_after=0.0)
     assert decide(failure, 1, 0.5) == GiveUp()
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_what_may_pass_is_tried_four_times_in_all(kind: str) -> None:
+def test_a_passing_failure_is_tried_four_times_in_all(kind: str) -> None:
     failure = ModelFailure("no", kind=kind)
     decisions = [decide(failure, attempt, 0.5) for attempt in range(1, 5)]
     assert [isinstance(decision, Retry) for decision in decisions] == [True, True, True, False]

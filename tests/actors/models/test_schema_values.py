@@ -69,7 +69,7 @@ KINDS: list[object] = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_value_that_fits_is_of_the_type(kind: object) -> None:
+def test_the_simplest_value_is_of_the_type(kind: object) -> None:
     form = form_of(kind)
     assert form is not None
     value = filled(form.schema, "it crashes at night")
@@ -85,7 +85,7 @@ def test_a_drawn_value_is_of_the_type_too(kind: object) -> None:
         assert form.read(msgspec.json.encode(value).decode())
 
 
-async def test_an_agent_of_the_demo_model_does_its_work_and_then_answers_in_the_form() -> None:
+async def test_an_agent_with_the_demo_model_works_and_gives_a_structured_answer() -> None:
     agent = motet.Agent("a", model="demo", output_type=Ticket, tools=["shell"])
     async with motet.open_host() as host:
         result = await host.run(agent, "run true and then run date")

@@ -102,7 +102,7 @@ async def test_the_first_token_has_one_deadline_for_head_and_body(
     assert trio.current_time() == 60.0
 
 
-async def test_chunks_that_say_nothing_are_silence(autojump_clock: MockClock) -> None:
+async def test_chunks_without_events_count_as_silence(autojump_clock: MockClock) -> None:
     with pytest.raises(ModelFailure, match="no first token"):
         await heard(Chunks([(10.0, "")] * 7))
 
@@ -126,13 +126,13 @@ async def test_the_readers_own_pauses_do_not_count(autojump_clock: MockClock) ->
             await trio.sleep(100)
 
 
-async def test_a_stream_that_stops_too_early_is_a_cut() -> None:
+async def test_a_stream_that_ends_too_early_is_a_cut() -> None:
     with pytest.raises(ModelFailure) as caught:
         await heard(Chunks([(0.0, "half")]))
     assert caught.value.kind == "cut"
 
 
-async def test_an_answer_that_is_whole_stays_whole_when_its_goodbye_is_lost(
+async def test_a_complete_answer_survives_a_lost_end_of_the_connection(
     autojump_clock: MockClock,
 ) -> None:
     lost = ModelFailure("gone", kind="cut")
@@ -191,7 +191,7 @@ class Nested:
 
 
 @pytest.mark.parametrize("leave", ["break", "error", "cancel"])
-async def test_all_generators_under_a_stream_have_ended_when_it_is_left(leave: str) -> None:
+async def test_all_generators_under_a_stream_end_with_it(leave: str) -> None:
     nested = Nested()
 
     async def create() -> Nested:

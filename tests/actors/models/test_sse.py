@@ -26,7 +26,7 @@ def test_the_events_are_the_same_however_the_bytes_are_cut(places: list[int]) ->
     assert [event for piece in pieces for event in decoder.feed(piece)] == EVENTS
 
 
-def test_data_of_an_event_that_never_ends_is_none() -> None:
+def test_an_unfinished_event_is_ignored() -> None:
     assert list(SseDecoder().feed(b"data: {}\n")) == []
 
 
@@ -34,7 +34,7 @@ async def nothing() -> None:
     """The close of a response that has nothing to close."""
 
 
-async def test_what_follows_the_end_mark_is_read_so_that_the_body_ends() -> None:
+async def test_the_body_is_read_to_its_end_after_the_end_mark() -> None:
     ended = False
 
     async def received() -> AsyncGenerator[bytes]:

@@ -49,7 +49,7 @@ def test_a_finding_is_replayed_in_another_process_with_another_hash_seed(tmp_pat
     assert replayed_elsewhere(path) == [str(one) for one in wrong.violations]
 
 
-def test_a_case_has_what_it_takes_and_a_test_of_it_is_given_its_program(tmp_path: Path) -> None:
+def test_a_case_is_complete_and_gives_its_program_to_its_test(tmp_path: Path) -> None:
     program = LONG.bind(trimmer.agent)
     with mt.simulated_host(setup=trimmer.install) as host:
         program.execute(host)
@@ -75,7 +75,7 @@ def test_a_case_has_what_it_takes_and_a_test_of_it_is_given_its_program(tmp_path
         assert replay.times == 1
 
 
-def test_what_has_become_another_run_is_named_by_its_first_line(tmp_path: Path) -> None:
+def test_a_diverged_replay_is_named_by_its_first_different_line(tmp_path: Path) -> None:
     program = LONG.bind(trimmer.agent)
     path = mt.save_case(program, tmp_path / "long.json")
     record = json.loads(path.read_text())
@@ -90,7 +90,7 @@ def test_the_same_program_twice_is_the_same_trace() -> None:
     assert mt.run_twice(LONG.bind(trimmer.agent)) == mt.run_twice(LONG.bind(trimmer.agent))
 
 
-def test_hidden_chance_is_found_by_running_twice() -> None:
+def test_hidden_randomness_is_found_by_running_twice() -> None:
     agent = motet.Agent("dice")
     rolled = iter(range(100))
 
@@ -110,7 +110,7 @@ def test_hidden_chance_is_found_by_running_twice() -> None:
     ("text", "words"),
     [("{", "is no case"), ('{"versions": 1}', "is no case"), ("[]", "is no case")],
 )
-def test_what_is_no_case_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_is_not_a_case_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "it.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=words):

@@ -106,7 +106,7 @@ def life(seed: int, prepare: Prepare = as_it_is, failing: float = 0.0) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_what_was_acknowledged_is_there_after_any_crash_and_nothing_by_halves(seed: int) -> None:
+def test_acknowledged_commits_survive_any_crash_and_no_commit_survives_in_part(seed: int) -> None:
     """For all transactions and all moments of a crash, also within a commit: the database is
     sound, and holds what was acknowledged, with the transaction under way as a whole or not.
     """
@@ -114,7 +114,7 @@ def test_what_was_acknowledged_is_there_after_any_crash_and_nothing_by_halves(se
 
 
 @given(st.integers(0, 2**32))
-def test_a_commit_whose_sync_failed_is_not_there_by_halves_and_harms_no_other(seed: int) -> None:
+def test_a_commit_whose_sync_failed_is_atomic_and_harms_no_other(seed: int) -> None:
     """The same law where one commit in twenty fails, and what it had written is lost for good."""
     life(seed, failing=0.05)
 
@@ -185,7 +185,7 @@ async def test_writer_and_readers_of_a_host_work_on_it_as_on_a_real_one() -> Non
         await writer.aclose()
 
 
-async def test_a_dying_host_goes_on_with_a_copy_that_nobody_sees() -> None:
+async def test_a_crashed_host_continues_on_a_private_copy() -> None:
     disk = a_disk()
     old = disk.location()
     writer = Writer(old)
@@ -200,7 +200,7 @@ async def test_a_dying_host_goes_on_with_a_copy_that_nobody_sees() -> None:
     old.close()
 
 
-async def test_a_crash_within_a_commit_is_told_on_the_spot() -> None:
+async def test_a_crash_within_a_commit_calls_back_at_once() -> None:
     disk, told = a_disk(), list[int]()
     with disk.location() as place:
         writer = Writer(place)
@@ -227,7 +227,7 @@ async def test_a_full_disk_refuses_writes_until_there_is_room() -> None:
         await writer.aclose()
 
 
-async def test_a_commit_that_could_not_be_synced_is_an_error_and_leaves_nothing() -> None:
+async def test_a_commit_that_could_not_be_synced_raises_and_leaves_nothing() -> None:
     disk = a_disk()
     with disk.location() as place:
         writer = Writer(place)
@@ -251,7 +251,7 @@ def test_one_host_at_a_time_has_it_and_a_crash_frees_it() -> None:
     disk.location().close()
 
 
-def test_the_same_chance_leaves_the_same() -> None:
+def test_the_same_random_seed_leaves_the_same_files() -> None:
     def left(seed: int) -> bytearray:
         volume = Volume()
         file = volume.open("f", create=True)
@@ -264,7 +264,7 @@ def test_the_same_chance_leaves_the_same() -> None:
 
 
 @given(st.data())
-def test_what_was_synced_is_never_harmed_by_what_was_not(data: st.DataObject) -> None:
+def test_synced_data_is_never_harmed_by_unsynced_writes(data: st.DataObject) -> None:
     """After a loss of power each byte is the synced one, or one that was written there since."""
     file, random = File(), data.draw(st.randoms(use_true_random=False))
     file.write(random.randbytes(3_000), 0)

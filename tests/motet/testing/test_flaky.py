@@ -52,7 +52,7 @@ def test_each_call_misbehaves_as_its_place_in_the_plan_says() -> None:
     trio.run(main, clock=autojump())
 
 
-def test_a_hanging_call_is_ended_by_its_timeout_and_a_deaf_one_hears_it_late() -> None:
+def test_a_hanging_call_is_ended_by_its_timeout_and_a_deaf_one_later() -> None:
     async def main() -> None:
         ledger = Ledger()
         plan = [Flaw(hang=True), Flaw(deaf=4, hang=True), Flaw(deaf=6), Flaw(latency=1)]
@@ -86,7 +86,7 @@ def test_a_huge_result_is_stored_and_read_in_pages() -> None:
     trio.run(main, clock=autojump())
 
 
-def test_a_tool_of_ones_own_does_its_work_unless_it_fails_before() -> None:
+def test_a_wrapped_tool_does_its_work_unless_it_fails_first() -> None:
     paid: list[int] = []
 
     def pay(what: str) -> str:
@@ -106,7 +106,7 @@ def test_a_tool_of_ones_own_does_its_work_unless_it_fails_before() -> None:
     trio.run(main, clock=autojump())
 
 
-def test_what_is_done_twice_for_one_call_is_doubled_unless_it_may_be() -> None:
+def test_an_effect_twice_for_one_call_is_doubled_unless_repeatable() -> None:
     ledger = Ledger()
     ledger.did("call_1", "paid")
     ledger.did("call_2", "paid")
@@ -119,7 +119,7 @@ def test_what_is_done_twice_for_one_call_is_doubled_unless_it_may_be() -> None:
     assert ledger.of("call_1") == ["paid", "sent a receipt", "paid"]
 
 
-async def test_calls_of_two_runs_that_have_one_id_are_two_calls() -> None:
+async def test_equal_call_ids_of_two_runs_are_two_calls() -> None:
     ledger = Ledger()
     tool = flaky_tool("pay", ledger=ledger)
     await run(tool)
@@ -129,7 +129,7 @@ async def test_calls_of_two_runs_that_have_one_id_are_two_calls() -> None:
     assert len({effect.call for effect in ledger.effects}) == 2
 
 
-def test_nothing_counts_while_the_ledger_is_cut_off() -> None:
+def test_no_effect_is_recorded_while_the_ledger_is_cut_off() -> None:
     ledger = Ledger()
     ledger.cut_off = True
     ledger.did("call_1", "paid")
@@ -138,7 +138,7 @@ def test_nothing_counts_while_the_ledger_is_cut_off() -> None:
     assert ledger.of("call_1") == ["paid"]
 
 
-def test_a_drawn_plan_begins_with_nothing_wrong_and_can_be_played_again() -> None:
+def test_a_drawn_plan_begins_without_a_flaw_and_can_be_repeated() -> None:
     async def main() -> None:
         plan = mt.FuzzPlan([0, 8, 17])
         first = results(await run(flaky_tool("pay", plan), times=4))
@@ -167,7 +167,7 @@ def test_no_drawn_flaw_keeps_a_run_from_its_end() -> None:
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_at_whatever_step_the_power_goes_a_call_has_its_effects_at_most_once(
+def test_a_call_has_its_effects_at_most_once_after_a_power_cut_at_any_step(
     idempotent: bool,
 ) -> None:
     """Law: of one call nothing is done twice, unless its tool says that it may be."""

@@ -86,7 +86,7 @@ def test_after_its_limit_it_answers_plainly() -> None:
     assert "answer" not in {drawn.kind for drawn in model.drawn[:2]}
 
 
-def test_without_tools_it_calls_none_that_there_are() -> None:
+def test_without_tools_it_calls_only_unknown_ones() -> None:
     async def main() -> None:
         model = FuzzModel(3)
         request = msgspec.structs.replace(REQUEST, tools=())
@@ -105,7 +105,7 @@ def test_without_tools_it_calls_none_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_what_is_called_broken_cannot_be_read_as_arguments(text: str) -> None:
+def test_broken_json_is_not_a_json_object(text: str) -> None:
     with pytest.raises(ArgumentError):
         add.accepts.parse(text)
 
@@ -124,7 +124,7 @@ async def run(model: motet.Model, output_type: type = str) -> motet.RunResult[ob
 
 
 @pytest.mark.parametrize("output_type", [str, list[int]])
-def test_whatever_is_drawn_the_run_ends_and_nothing_in_the_host_breaks(output_type: type) -> None:
+def test_every_drawn_run_ends_and_keeps_the_hosts_invariants(output_type: type) -> None:
     """Law: a model can make a run fail, be limited or escalated, and never an internal error."""
     for seed in range(8):
         model = FuzzModel(seed, limit=12)
@@ -139,7 +139,7 @@ def shape(result: motet.RunResult[object]) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", [2, 6, 11])
-def test_a_script_of_what_was_drawn_does_the_same_again(seed: int) -> None:
+def test_a_script_of_the_drawn_answers_repeats_the_run(seed: int) -> None:
     model = FuzzModel(seed, limit=10)
     first = trio.run(run, model, clock=MockClock(autojump_threshold=0))
     script = ScriptedModel(model.script())
@@ -199,7 +199,7 @@ def test_a_finding_shrinks_to_the_one_answer_that_matters() -> None:
     assert steps == [call("note", kind="bug", text="a", tags=["a"])]
 
 
-def test_choices_come_from_what_hypothesis_a_seed_or_a_list_gives() -> None:
+def test_choices_come_from_hypothesis_a_seed_or_a_list() -> None:
     scripts: list[list[Step]] = []
     for source in (5, Random(5)):
         model = FuzzModel(source)
@@ -216,7 +216,7 @@ def test_choices_come_from_what_hypothesis_a_seed_or_a_list_gives() -> None:
             FuzzModel(cast("int", wrong))
 
 
-def test_an_answer_is_cut_after_so_many_parts() -> None:
+def test_an_answer_is_cut_after_the_given_number_of_parts() -> None:
     async def main() -> None:
         model = ScriptedModel([cut(say("one two three"), after=2), cut(call("add", a=1), after=9)])
         seen: list[list[ModelEvent]] = []
@@ -244,7 +244,7 @@ def test_a_raw_call_reaches_the_host_as_the_model_wrote_it() -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_the_words_of_steps() -> None:
+def test_the_repr_of_steps() -> None:
     assert repr(say("a") + raw_call("t", "{", id="c")) == "say('a') + raw_call('t', '{', id='c')"
     assert repr(slow(cut(call("t", x=1), after=1), seconds=2)) == (
         "slow(cut(call('t', x=1), after=1), seconds=2)"

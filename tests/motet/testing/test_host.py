@@ -39,7 +39,7 @@ def test_a_run_takes_virtual_time() -> None:
         assert host.now() == 62.0
 
 
-def test_a_provider_that_asks_for_patience_gets_it() -> None:
+def test_the_delay_that_a_provider_asks_for_is_kept() -> None:
     agent = motet.Agent("t", model=mt.ScriptedModel([mt.fail(429, retry_after=7), mt.say("ok")]))
     with mt.simulated_host() as host:
         assert host.run(agent, "go").output == "ok"
@@ -61,7 +61,7 @@ def test_the_same_calls_give_the_same_trace_and_another_seed_another_one() -> No
 
 
 @pytest.mark.parametrize("steps", [0, 3, 8, 20, 80])
-def test_an_input_on_disk_is_answered_after_a_crash_or_said_to_be_interrupted(steps: int) -> None:
+def test_an_input_on_disk_is_answered_or_reported_as_interrupted_after_a_crash(steps: int) -> None:
     with mt.simulated_host(steps) as host:
         ack = host.start(slow_agent(), "hello", user="ann", key="k")
         host.steps(steps)
@@ -73,7 +73,7 @@ def test_an_input_on_disk_is_answered_after_a_crash_or_said_to_be_interrupted(st
         assert (again.run_id, again.status) == (ack.run_id, "duplicate")
 
 
-def test_what_a_dying_host_does_is_seen_by_nobody() -> None:
+def test_actions_of_a_crashed_host_are_invisible() -> None:
     with mt.simulated_host() as host:
         host.start(slow_agent(), "hello")
         host.steps(15)
@@ -86,7 +86,7 @@ def test_what_a_dying_host_does_is_seen_by_nobody() -> None:
         assert not [one for one in news if one.record.event.__class__.__name__ == "RunEnded"]
 
 
-def test_a_stop_says_what_it_has_stopped_and_history_has_it() -> None:
+def test_a_stop_reports_the_stopped_runs_and_is_in_the_history() -> None:
     with mt.simulated_host() as host:
         ack = host.start(slow_agent(), "hello", user="ann")
         host.steps(12)
@@ -127,7 +127,7 @@ def test_a_hook_of_setup_is_there_after_a_crash_too() -> None:
     assert heard == ["one", "two"]
 
 
-def test_a_call_for_which_nothing_can_happen_any_more_says_who_waits() -> None:
+def test_a_stuck_call_names_the_waiting_tasks() -> None:
     async def waits(host: Host) -> None:
         await trio.sleep_forever()
 
@@ -147,7 +147,7 @@ def test_a_tool_that_is_a_plain_function_runs_without_a_thread() -> None:
     assert [row.text for row in result.rows if isinstance(row, ToolMessage)] == ["3"]
 
 
-def test_a_program_of_a_tool_is_one_that_the_test_has_declared() -> None:
+def test_a_tool_starts_a_declared_program() -> None:
     script = [mt.call("shell", command="git status"), mt.say("done")]
     agent = motet.Agent("t", model=mt.ScriptedModel(script), tools=["group:shell"])
     config = HostConfig(tools=ToolsConfig(shell=ShellConfig(mode="unsafe")))
@@ -158,7 +158,7 @@ def test_a_program_of_a_tool_is_one_that_the_test_has_declared() -> None:
         assert not host.processes.running
 
 
-def test_what_was_refused_is_no_input_that_a_stop_could_drop() -> None:
+def test_a_stop_drops_no_refused_input() -> None:
     with mt.simulated_host() as host:
         with pytest.raises(motet.InputValidation) as kept:
             host.start(slow_agent(), "  ")

@@ -238,7 +238,7 @@ WRONG: Iterable[tuple[str, str, Snapshot]] = [
 
 
 @pytest.mark.parametrize(("name", "words", "snapshot"), WRONG, ids=lambda item: str(item)[:30])
-def test_what_is_wrong_is_said(name: str, words: str, snapshot: Snapshot) -> None:
+def test_each_violation_has_its_sentence(name: str, words: str, snapshot: Snapshot) -> None:
     found = broken(snapshot, STANDARD)
     own = [violation for violation in found if violation.invariant == name]
     assert any(words in violation.sentence for violation in own), found
@@ -265,7 +265,7 @@ RIGHT: Iterable[Snapshot] = [
 
 
 @pytest.mark.parametrize("snapshot", RIGHT)
-def test_nothing_is_said_of_what_is_right(snapshot: Snapshot) -> None:
+def test_a_correct_history_has_no_violation(snapshot: Snapshot) -> None:
     assert broken(snapshot, STANDARD) == ()
 
 
@@ -307,7 +307,7 @@ CHATS: Iterable[tuple[Invariant, str, Snapshot]] = [
 @pytest.mark.parametrize(
     ("invariant", "words", "snapshot"), CHATS, ids=[words for _, words, _ in CHATS]
 )
-def test_authors_of_chats_have_invariants_of_their_own(
+def test_rooms_have_optional_invariants(
     invariant: Invariant, words: str, snapshot: Snapshot
 ) -> None:
     found = broken(snapshot, [invariant])
@@ -322,7 +322,7 @@ def test_a_generated_text_is_known_by_its_author_and_number() -> None:
         assert token_of(text) == text
 
 
-def test_a_broken_invariant_is_told_with_its_guarantee() -> None:
+def test_a_violation_names_its_guarantee() -> None:
     wrong = broken(Snapshot(effects=(Effect("c1", "paid"),) * 2), STANDARD)
     error = mt.InvariantBroken(wrong, "a  b  c")
     assert str(error) == (

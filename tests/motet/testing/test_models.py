@@ -80,7 +80,7 @@ async def test_a_tool_that_is_not_offered_is_a_mistake_of_the_test() -> None:
         await run(agent)
 
 
-async def test_each_turn_calls_them_anew() -> None:
+async def test_each_turn_calls_the_tools_again() -> None:
     model = TestModel()
     agent = motet.Agent("t", model=model, tools=[add])
     async with motet.open_host() as host:
@@ -90,7 +90,7 @@ async def test_each_turn_calls_them_anew() -> None:
     assert len(model.requests) == 4
 
 
-async def test_an_answer_that_has_a_form_is_given_in_it() -> None:
+async def test_a_structured_answer_matches_its_schema() -> None:
     agent = motet.Agent("t", model=TestModel(), tools=[add], output_type=Ticket)
     given = motet.Agent(
         "g",
@@ -102,7 +102,7 @@ async def test_an_answer_that_has_a_form_is_given_in_it() -> None:
         assert (await host.run(given, "go")).output == Ticket("fire", 5)
 
 
-async def test_a_form_that_the_provider_holds_is_filled_as_well() -> None:
+async def test_a_schema_that_the_provider_enforces_is_filled_too() -> None:
     schema: dict[str, object] = {
         "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
     }  # fmt: skip
@@ -126,7 +126,7 @@ def test_pytest_does_not_take_it_for_a_test() -> None:
     assert TestModel.__test__ is False
 
 
-async def test_a_function_answers_by_what_it_is_asked() -> None:
+async def test_a_function_answers_by_its_request() -> None:
     def answer(request: ModelRequest) -> Step | str:
         last = request.messages[-1]
         if isinstance(last, ToolMessage):
@@ -175,7 +175,7 @@ async def test_a_generator_gives_the_parts_of_an_answer() -> None:
     assert result.output == "done"
 
 
-async def test_a_generator_that_breaks_off_is_asked_again_and_is_always_closed(
+async def test_a_generator_that_breaks_off_is_retried_and_always_closed(
     autojump_clock: object,
 ) -> None:
     closed: list[int] = []

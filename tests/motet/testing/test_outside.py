@@ -57,7 +57,7 @@ def test_the_shell_and_tools_of_users_start_the_programs_of_the_test() -> None:
 
 
 @pytest.mark.parametrize("tool", ["shell", "head"])
-def test_a_program_that_nobody_declared_fails_the_test(tool: str) -> None:
+def test_an_undeclared_program_fails_the_test(tool: str) -> None:
     call = mt.call("head") if tool == "head" else mt.call("shell", command="git log")
     with mt.simulated_host() as host, pytest.raises(mt.UndeclaredProgram) as refused:
         told(host, call, tools=["shell", head])

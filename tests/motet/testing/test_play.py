@@ -52,7 +52,7 @@ def ends(snapshot: mt.Snapshot) -> list[RunStatus]:
 HI = mt.Send("ann", "ann/1: hi", key="k1")
 
 
-def test_what_is_said_is_answered_by_the_script_and_then_by_ok() -> None:
+def test_inputs_are_answered_by_the_script_and_then_by_ok() -> None:
     seen = played(
         HI, mt.Send("ann", "ann/2: and?"), script=[mt.call("add", a=1, b=2), mt.say("three")]
     )
@@ -68,14 +68,14 @@ def test_a_resend_with_a_key_is_the_same_input_and_without_one_another() -> None
     assert played(mt.Resend("bob"), HI).sent[0].user == "ann"  # bob had nothing to send again
 
 
-def test_a_stop_ends_what_goes_on_and_sees_what_is_left() -> None:
+def test_a_stop_ends_the_active_runs_and_records_leftovers() -> None:
     seen = played(HI, mt.Wait(1), mt.Stop("ann"), script=[mt.call("nap", seconds=10)])
     assert ends(seen) == ["cancelled"]
     assert seen.stops[0].report.stopped == [seen.runs[0].run_id]
     assert seen.stops[0].left == ()
 
 
-def test_who_leaves_the_stream_of_a_run_ends_it() -> None:
+def test_leaving_the_stream_of_a_run_ends_it() -> None:
     seen = played(mt.Disconnect("ann", "ann/1: hi", after=2), script=[mt.call("nap", seconds=9)])
     assert ends(seen) == ["cancelled"]
     assert seen.sent[0].run_id == seen.runs[0].run_id
@@ -88,7 +88,7 @@ def test_a_text_that_steers_enters_the_run() -> None:
     assert sorted(ends(seen)) == ["completed", "steered"]
 
 
-def test_a_reset_and_a_foreign_session_are_answered_and_the_program_goes_on() -> None:
+def test_a_refused_reset_or_foreign_session_does_not_end_the_program() -> None:
     seen = played(HI, mt.Wait(1), mt.Reset("ann"), mt.Send("bob", "bob/2: hi"), mt.Reset("cid"))
     assert [(sent.user, sent.accepted) for sent in seen.sent] == [("ann", True), ("bob", False)]
     assert "NotFound" in seen.sent[1].why
@@ -101,7 +101,7 @@ def test_an_input_may_be_on_its_way_when_the_power_is_cut() -> None:
     assert ends(played(late, mt.Crash(), mt.Resend("ann"))) == ["completed"]
 
 
-def test_what_needs_an_approval_is_approved_by_a_step_or_denied_at_the_end() -> None:
+def test_a_pending_approval_is_answered_by_a_step_or_denied_at_the_end() -> None:
     bank = motet.Agent("bank")
 
     @bank.tool(approval=True)
@@ -128,7 +128,7 @@ def test_an_input_is_answered_after_a_crash() -> None:
     assert len(seen.crashes) == 1
 
 
-def test_mishaps_befall_the_call_of_their_number() -> None:
+def test_a_mishap_affects_the_call_with_its_number() -> None:
     program = mt.Program(
         [HI],
         {"helper": [mt.call("add", a=1, b=2) + mt.call("add", a=3, b=4)]},
@@ -142,7 +142,7 @@ def test_mishaps_befall_the_call_of_their_number() -> None:
     assert "out of order" in str(error.raw_error)
 
 
-def test_in_a_room_what_is_posted_opens_a_round_and_a_stop_ends_it() -> None:
+def test_a_post_in_a_room_opens_a_round_and_a_stop_ends_it() -> None:
     program = mt.Program([mt.Post("ann", "ann/1: hi @coder"), mt.Run(9), mt.Stop("ann")])
     with mt.simulated_host() as host:
         program.execute(host, room)
@@ -152,14 +152,14 @@ def test_in_a_room_what_is_posted_opens_a_round_and_a_stop_ends_it() -> None:
     assert [stop.to_room for stop in seen.stops] == [True]
 
 
-def test_agents_are_as_they_were_when_a_program_is_over() -> None:
+def test_agents_are_unchanged_after_a_program() -> None:
     before = (agent.model, agent.tools)
     for _ in range(2):
         played(HI, script=[mt.call("add", a=1, b=2)])
     assert (agent.model, agent.tools) == before
 
 
-def test_agents_may_ask_their_own_models() -> None:
+def test_agents_may_use_their_own_models() -> None:
     own = motet.Agent("own", model=mt.ScriptedModel([mt.say("by myself")]))
     with mt.simulated_host() as host:
         mt.Program([HI], {"own": [mt.say("by the script")]}).execute(host, own, own_models=True)
@@ -205,7 +205,7 @@ def remembers_for_all(host: motet.Host) -> None:
         return motet.Replace(request=replace(event.request, system="\n".join(said)))
 
 
-def test_what_one_user_has_said_is_found_in_a_request_of_another() -> None:
+def test_a_users_text_in_a_request_of_another_is_found() -> None:
     program = mt.Program([HI, mt.Send("bob", "bob/2: hi", session="other")])
     with mt.simulated_host(setup=remembers_for_all) as host:
         program.execute(host, agent)
@@ -213,7 +213,7 @@ def test_what_one_user_has_said_is_found_in_a_request_of_another() -> None:
             mt.check(host)
 
 
-def test_sessions_that_nobody_uses_are_put_away_and_a_run_that_stays_is_named() -> None:
+def test_idle_sessions_are_evicted_and_a_leaked_run_is_named() -> None:
     with mt.simulated_host() as host:
         mt.Program([HI]).execute(host, agent)
         mt.check_memory(host)
@@ -230,7 +230,7 @@ def test_sessions_that_nobody_uses_are_put_away_and_a_run_that_stays_is_named() 
             mt.check_memory(host)
 
 
-def test_an_error_of_the_projects_own_door_is_told_with_the_program() -> None:
+def test_an_error_of_the_programs_own_receive_has_the_program_as_a_note() -> None:
     async def receive(host: motet.Host, user: str, session: str, text: str, key: object) -> None:
         raise LookupError(f"{user} is no customer")
 
@@ -239,7 +239,7 @@ def test_an_error_of_the_projects_own_door_is_told_with_the_program() -> None:
     assert "mt.Send('ann', 'ann/1: hi', key='k1')" in raised.value.__notes__[0]
 
 
-def test_a_host_that_is_driven_by_hand_is_judged_too() -> None:
+def test_check_works_without_a_program() -> None:
     scripted = motet.Agent("t", model=mt.ScriptedModel([mt.call("no_such_tool"), mt.say("well")]))
     with mt.simulated_host() as host:
         assert host.run(scripted, "go").output == "well"
@@ -266,14 +266,14 @@ FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck
 
 @FEW
 @given(mt.programs(agent, users=2, sessions=2))
-def test_an_agent_that_is_right_passes(program: mt.BoundProgram) -> None:
+def test_a_correct_agent_passes(program: mt.BoundProgram) -> None:
     """Law: whatever users do and whatever goes wrong, all that every host guarantees holds."""
     passes(program)
 
 
 @FEW
 @given(mt.programs(room, users=3))
-def test_a_room_that_is_right_passes(program: mt.BoundProgram) -> None:
+def test_a_correct_room_passes(program: mt.BoundProgram) -> None:
     """Law: the same for a room, and nobody speaks more often than the room allows."""
     with mt.simulated_host(seed=program.seed) as host:
         program.execute(host)
@@ -284,7 +284,7 @@ def test_a_room_that_is_right_passes(program: mt.BoundProgram) -> None:
 @pytest.mark.timeout(900)
 @settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mt.programs(agent, users=3, sessions=2, max_steps=40))
-def test_an_agent_that_is_right_passes_long_programs(program: mt.BoundProgram) -> None:
+def test_a_correct_agent_passes_long_programs(program: mt.BoundProgram) -> None:
     """Law: as above."""
     passes(program)
 
@@ -292,12 +292,12 @@ def test_an_agent_that_is_right_passes_long_programs(program: mt.BoundProgram) -
 @pytest.mark.sweep
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mt.programs(agent))
-def test_a_program_twice_is_one_trace(program: mt.BoundProgram) -> None:
+def test_a_program_gives_the_same_trace_twice(program: mt.BoundProgram) -> None:
     """Law (G12): nothing of a program comes from outside of it."""
     mt.run_twice(program)
 
 
-def test_a_command_that_a_drawn_model_makes_up_finds_no_program() -> None:
+def test_a_shell_command_of_a_drawn_model_finds_no_program() -> None:
     typist = motet.Agent("typist", tools=["group:shell"])
     program = mt.Program([HI], {"typist": [mt.call("shell", command="é | wc")]})
     config = HostConfig(tools=ToolsConfig(shell=ShellConfig(mode="unsafe")))

@@ -113,7 +113,7 @@ class TestAProgram:
                 await child.stdin.aclose()
                 assert await all_of(child.stdout) == b"ONE;TWO;;LAST;"
 
-    async def test_waits_when_nobody_reads_and_dies_when_nobody_will(
+    async def test_waits_for_its_reader_and_dies_without_one(
         self, processes: FakeProcesses
     ) -> None:
         processes.program("yes", flood)
@@ -148,7 +148,7 @@ class TestAProgram:
             processes.check()
         assert failed.value.__notes__[-1] == "in the fake program 'git push'"
 
-    async def test_that_nobody_declared_is_refused_with_the_line_and_what_to_do(
+    async def test_that_is_undeclared_is_refused_with_the_line_and_advice(
         self, processes: FakeProcesses
     ) -> None:
         processes.program("make", answers())
@@ -156,7 +156,7 @@ class TestAProgram:
             async with open_child(["/usr/bin/git", "log", "-n 1"]):
                 pass
         assert f"{HERE}:" in refused.value.line
-        assert "(in test_that_nobody_declared" in refused.value.line
+        assert "(in test_that_is_undeclared" in refused.value.line
         said = str(refused.value)
         assert "started \"/usr/bin/git log '-n 1'\"" in said
         assert "host.processes.program('git', answers(" in said
@@ -166,7 +166,9 @@ class TestAProgram:
 
 
 class TestTheEndOfAHost:
-    async def test_ends_what_it_has_left_and_says_so(self, processes: FakeProcesses) -> None:
+    async def test_ends_the_programs_left_running_and_lists_them(
+        self, processes: FakeProcesses
+    ) -> None:
         processes.program("server", deaf)
         with processes.installed():
             child = await processes.start(_program("server"))
@@ -312,14 +314,14 @@ class TestTheShell:
             await SHELL.run(tmp_path, "make all")
         assert not processes.running
 
-    async def test_ends_a_flood_too(
+    async def test_ends_an_endless_writer_too(
         self, processes: FakeProcesses, tmp_path: Path, autojump_clock: MockClock
     ) -> None:
         processes.program("yes", flood)
         with processes.installed(), pytest.raises(ToolFailure, match="longer than 5 s"):
             await SHELL.run(tmp_path, "yes", timeout=5)
 
-    async def test_names_the_program_that_nobody_declared(
+    async def test_names_the_undeclared_program(
         self, processes: FakeProcesses, tmp_path: Path
     ) -> None:
         for command in ("git status", "git status | cat", "git 'status", " "):
@@ -350,9 +352,7 @@ async def test_process_tools_work_without_being_declared(processes: FakeProcesse
     assert not processes.running
 
 
-async def test_an_mcp_server_is_spoken_to(
-    processes: FakeProcesses, autojump_clock: MockClock
-) -> None:
+async def test_an_mcp_server_is_called(processes: FakeProcesses, autojump_clock: MockClock) -> None:
     async def server(program: FakeProgram) -> None:
         async for line in program.lines():
             request = json.loads(line)
@@ -382,9 +382,7 @@ REPLIES: dict[str, object] = {
 
 
 @given(st.lists(st.binary(max_size=3 * PIPE_SIZE // 2), max_size=5), st.integers(1, PIPE_SIZE))
-def test_a_pipe_gives_what_it_was_given_and_holds_no_more_than_its_size(
-    parts: list[bytes], at_once: int
-) -> None:
+def test_a_pipe_keeps_its_data_and_is_bounded(parts: list[bytes], at_once: int) -> None:
     """For all writes and all sizes of reads: the same bytes, in order, then the end."""
 
     async def main() -> bytes:
@@ -407,7 +405,7 @@ def test_a_pipe_gives_what_it_was_given_and_holds_no_more_than_its_size(
     assert trio.run(main, clock=MockClock(autojump_threshold=0)) == b"".join(parts)
 
 
-async def test_the_ends_of_a_pipe_learn_of_each_other() -> None:
+async def test_each_end_of_a_pipe_sees_the_close_of_the_other() -> None:
     writer, reader = pipe()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_is_broken, writer)

@@ -45,7 +45,7 @@ def test_a_program_is_written_as_the_python_and_the_json_that_make_it(
 
 @FEW
 @given(mt.programs(agent, users=3, sessions=2, max_steps=30))
-def test_every_input_of_a_program_can_be_told_from_all_others(program: mt.BoundProgram) -> None:
+def test_every_input_of_a_program_is_unique(program: mt.BoundProgram) -> None:
     """Law: at most the steps that were allowed, the first an input; no two texts are the same."""
     assert 1 <= len(program.steps) <= 30
     assert isinstance(program.steps[0], mt.Send)
@@ -65,7 +65,7 @@ def test_without_faults_nothing_goes_wrong(program: mt.BoundProgram) -> None:
 
 @FEW
 @given(mt.programs(room, users=2))
-def test_in_a_room_people_post_and_members_have_scripts(program: mt.BoundProgram) -> None:
+def test_in_a_room_users_post_and_members_have_scripts(program: mt.BoundProgram) -> None:
     assert isinstance(program.steps[0], mt.Post)
     assert not any(isinstance(step, mt.Send | mt.Steer) for step in program.steps)
     assert set(program.script) <= {"planner", "coder"}
@@ -98,7 +98,7 @@ def has_mishap(program: mt.BoundProgram) -> bool:
         ),
     ],
 )
-def test_programs_shrink_to_what_a_person_would_have_written(
+def test_programs_shrink_to_readable_ones(
     wanted: Callable[[mt.BoundProgram], bool], words: str
 ) -> None:
     program = simplest(mt.programs(agent, users=3, max_steps=4), wanted)
@@ -120,7 +120,7 @@ def test_models_call_the_tools_that_every_host_has() -> None:
     assert "call('read_file', path=" in repr(found)
 
 
-def test_a_thing_is_known_by_its_module_and_name() -> None:
+def test_an_object_is_found_by_its_module_and_name() -> None:
     assert place_of(agent) == Place(__name__, "agent")
     assert place_of(add) == Place(__name__, "add")
     assert place_of(motet.Agent("nobody")) is None
@@ -137,7 +137,7 @@ def test_wrong_bounds_are_refused_when_the_strategy_is_made() -> None:
         mt.programs(motet.Room("r", members=["planner"]))
 
 
-def test_a_printed_test_says_what_it_needs() -> None:
+def test_a_printed_test_has_its_imports() -> None:
     program = mt.Program([mt.Send("ann", "hi")], {"helper": [mt.call("add", a=1, b=2)]})
     text = program.bind(agent, own_models=True).as_test("myapp.agents:helper", name="test_it")
     ast.parse(text)

@@ -17,7 +17,7 @@ def test_a_state_that_is_reached_once_is_enough() -> None:
         mt.assert_reached("three")
 
 
-def test_what_was_never_reached_fails_and_is_named() -> None:
+def test_a_state_that_was_never_reached_fails_and_is_named() -> None:
     with book_of():
         for number in range(5):
             look(number == 7, "seven")
@@ -41,7 +41,7 @@ def looks_nowhere() -> None:
         mt.sometimes(True, name="by word")
 
 
-def test_a_line_that_no_run_comes_to_is_known_from_the_source() -> None:
+def test_a_line_that_never_runs_is_known_from_the_source() -> None:
     assert named_in(looks_nowhere) == ("this line", "by word")
     with book_of(looks_nowhere) as book:
         looks_nowhere()
@@ -50,11 +50,11 @@ def test_a_line_that_no_run_comes_to_is_known_from_the_source() -> None:
         assert "this line" not in book.missing
 
 
-def test_what_has_no_source_names_nothing() -> None:
+def test_a_function_without_source_names_no_states() -> None:
     assert named_in(len) == ()
 
 
-def test_books_of_two_tests_are_apart() -> None:
+def test_two_tests_have_separate_books() -> None:
     with book_of() as outer:
         look(False, "outer")
         with book_of() as inner:

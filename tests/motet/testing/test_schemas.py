@@ -53,7 +53,7 @@ TOOLS = [everything, nothing, one]
 
 
 @given(st.integers(0, 2), st.data())
-def test_right_arguments_are_accepted(which: int, data: st.DataObject) -> None:
+def test_valid_arguments_are_accepted(which: int, data: st.DataObject) -> None:
     """Law: a tool takes whatever is drawn from its schema."""
     tool = TOOLS[which]
     drawn = arguments(tool.parameters, choices_of(data.draw)())
@@ -61,7 +61,7 @@ def test_right_arguments_are_accepted(which: int, data: st.DataObject) -> None:
 
 
 @given(st.integers(0, 2), st.sampled_from(DEFECTS), st.integers(0, 2**32))
-def test_near_arguments_do_not_fit(which: int, defect: Defect, seed: int) -> None:
+def test_near_arguments_are_invalid(which: int, defect: Defect, seed: int) -> None:
     """Law: what has a defect has a problem by the schema."""
     tool = TOOLS[which]
     drawn = near_arguments(tool.parameters, defect, Random(seed).randrange)
@@ -76,7 +76,7 @@ def test_every_defect_has_a_place_in_a_tool_with_all_kinds_of_parameters(defect:
     assert len({repr(one) for one in found}) > 10
 
 
-def test_a_tool_without_parameters_can_only_be_given_too_many() -> None:
+def test_a_tool_without_parameters_can_only_get_an_extra_argument() -> None:
     found = [near_arguments(nothing.parameters, defect, lambda _: 0) for defect in DEFECTS]
     assert found == [None, None, {"extra": "a"}, None]
 

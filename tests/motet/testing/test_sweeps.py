@@ -78,7 +78,7 @@ def test_a_defect_that_one_step_shows_is_found_by_its_step() -> None:
         report.check()
 
 
-def test_what_the_undisturbed_story_raises_is_no_finding() -> None:
+def test_an_error_of_the_undisturbed_story_is_no_finding() -> None:
     def wrong(host: mt.SimulatedHost) -> None:
         assert host.now() == 7
 

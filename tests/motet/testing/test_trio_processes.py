@@ -69,7 +69,7 @@ async def test_cancelling_asks_and_then_kills(
     assert processes.started[0].returncode == -signal.SIGKILL
 
 
-async def test_output_that_nobody_wants_blocks_nobody(
+async def test_discarded_output_does_not_block(
     processes: FakeProcesses, autojump_clock: MockClock
 ) -> None:
     processes.program("yes", flood)
@@ -77,7 +77,7 @@ async def test_output_that_nobody_wants_blocks_nobody(
         assert (await trio.run_process(["yes"], stdout=subprocess.DEVNULL)).returncode == 0
 
 
-async def test_a_process_can_be_talked_to_and_signalled(processes: FakeProcesses) -> None:
+async def test_a_process_can_be_written_to_and_signalled(processes: FakeProcesses) -> None:
     async def cat(program: FakeProgram) -> None:
         async for line in program.lines():
             await program.write(line)

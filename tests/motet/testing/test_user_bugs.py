@@ -106,7 +106,7 @@ def test_a_group_chat_that_never_ends_is_found_and_printed(tmp_path: Path) -> No
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROJECTS)
-def test_what_users_report_is_found_printed_and_replayed(
+def test_bugs_that_users_reported_are_found_printed_and_replayed(
     name: str, seed: int, tmp_path: Path
 ) -> None:
     case = is_found_and_printed(PROJECTS[name], seed, tmp_path)
