@@ -1,8 +1,8 @@
-"""``python -m bench``: measure groups of rows beside their peers and print a table.
+"""``python -m bench``: measure groups of rows of motet and its peers, and print a table.
 
-Ratios count: absolute figures drift with the machine. ``bench/baseline.json`` holds the ratios
-that ``--check`` compares with. The rows of the group ``errors`` are measured on a database of a
-million rows, built in a temporary directory (``TMPDIR`` chooses the disk).
+Only ratios are compared, since absolute figures drift with the machine. ``bench/baseline.json`` has
+the reference ratios of ``--check``. The rows of the group ``errors`` are measured on a database of
+a million rows, built in a temporary directory (``TMPDIR`` chooses the disk).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGES = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, measure, print. 1 if ``--check`` found something worse."""
+    """Parse the command line, measure, print. Returns 1 if ``--check`` found a regression."""
     chosen = _parser().parse_args(arguments)
     if chosen.install_peers:
         make_peers()

@@ -1,4 +1,4 @@
-"""A stop-watch and a scale for samples: operations per second, bytes per thing."""
+"""Measures samples: operations per second, and bytes per object."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Watch", "resident"]
 
 
 class Watch:
-    """Measures from its making on: by default the CPU time of this process.
+    """A stop-watch that starts when it is made; by default of this process's CPU time.
 
-    It says the same as the clock on the wall as long as nothing waits for a disk or a network,
-    and less noise of other processes gets into it.
+    CPU time equals wall time as long as nothing waits for a disk or network, and has less noise
+    from other processes.
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
@@ -25,7 +25,7 @@ class Watch:
         return self._clock() - self._began
 
     def rate(self, count: int) -> float:
-        """How many a second, if ``count`` were done since the beginning."""
+        """Operations per second, for ``count`` operations since the start."""
         return count / self.seconds()
 
 

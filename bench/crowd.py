@@ -1,9 +1,8 @@
-"""Many WebSocket clients in a process of their own, who only read.
+"""Many WebSocket clients in a separate process, which only read.
 
-They speak just enough of the protocol, on plain sockets, to be as cheap as can be: what is
-measured is the server. ``python -m bench.crowd PORT SIZE LINE...`` sends each client's lines, reads
-the answers, then counts the frames that all have got and tells each time that they have one more
-burst of them.
+They implement a minimum of the protocol on plain sockets, to be cheap: only the server is measured.
+``python -m bench.crowd PORT SIZE LINE...`` sends each client's lines, reads the answers, then
+counts the frames of all clients and reports each time that all have one more burst.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from typing import Self
 __all__ = ["BURST", "EVENTS", "Client", "Crowd", "masked"]
 
 BURST = 20
-"""Frames that a server sends before it waits until all have them."""
+"""Frames that a server sends before it waits until all clients have them."""
 EVENTS = 200
-"""Frames for each client, where it is counted how many come in a second."""
+"""Frames for each client in a measurement of frames per second."""
 _BUFFER = 262_144
 _TICK = b'"event":"tick"'
 
 
 class Crowd:
-    """The process. ``lines``: what each client sends when it is connected; each is answered."""
+    """Start the process. ``lines``: the messages of each new client; each gets an answer."""
 
     def __init__(self, port: int, size: int, lines: Sequence[str]) -> None:
         command = [sys.executable, "-m", "bench.crowd", str(port), str(size), *lines]
@@ -48,7 +47,7 @@ class Crowd:
         self._read(str(count))
 
     def arrivals(self, count: int) -> list[float]:
-        """As :meth:`reached`; when each client got the last of them, by the monotonic clock."""
+        """As :meth:`reached`; returns when each client got its last frame, in monotonic time."""
         self.reached(count)
         assert self._process.stdin is not None
         self._process.stdin.write("when\n")
@@ -80,11 +79,11 @@ class Crowd:
 class Client:
     """One socket.
 
-    ``frames`` counts those that came since :meth:`say`, ``at`` is when the last ones did.
+    ``frames`` counts the frames since :meth:`say`; ``at`` is the time of the last ones.
     """
 
     def __init__(self, port: int, room: int | None = None) -> None:
-        """``room``: bytes that the system holds for it until they are read."""
+        """``room``: size of the socket's receive buffer, in bytes."""
         self.socket = socket.socket()
         if room is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
@@ -123,7 +122,7 @@ class Client:
         return data
 
     def read(self) -> None:
-        """Take what has come; counts the text frames that are whole."""
+        """Read the available data; counts the complete text frames."""
         data = self._rest + self._received()
         self.at = time.monotonic()
         at, size = 0, len(data)
@@ -142,7 +141,7 @@ class Client:
 
 
 def masked(payload: bytes) -> bytes:
-    """A text frame of a client; a mask of zeros is one as well."""
+    """A text frame of a client, with a mask of zeros, which is valid."""
     size = len(payload)
     head = bytes((0x81, 0x80 | size)) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")
     return head + b"\0\0\0\0" + payload

@@ -1,9 +1,9 @@
-"""The error store: durable stores a second, a look-up and a filtered list among many rows.
+"""The error store: durable inserts per second, a look-up and a filtered list among many rows.
 
-Figures are motet's, next to the bare library that blocks its loop: one COMMIT per insert, the
-same queries on one connection. Both use WAL and synchronous=FULL on the same disk. The stalls are
-the longest time in which a task that only wants to run could not, while an error of 10 MB was
-stored: with the store, and with the same work done on the loop.
+motet is compared with the bare library that blocks its loop: one COMMIT per insert, and the same
+queries on one connection. Both use WAL and synchronous=FULL on the same disk. A stall is the
+longest time for which a ready task could not run while an error of 10 MB was stored: with the
+store, and with the same work on the loop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BIG = "no such file: /tmp/some/place\n" * 340_000
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured thing. ``ratio`` is motet over its peer; ``goal`` and ``met`` where one is."""
+    """One figure. ``ratio`` is motet over its peer; ``goal`` and ``met`` if it has a goal."""
 
     row: str
     impl: str
@@ -63,7 +63,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class Sizes:
-    """How much is measured: rows of the database, stores and queries of one round, rounds."""
+    """The size of a measurement: rows of the database, inserts and queries per round, rounds."""
 
     rows: int = 1_000_000
     stores: int = 10_000
@@ -72,7 +72,7 @@ class Sizes:
 
 
 def measure(sizes: Sizes) -> list[Figure]:
-    """All figures, in a database that is built once and removed."""
+    """All figures, on a temporary database that is built once."""
     one = _rates(partial(_store, clients=1), _insert, sizes.stores // 5, sizes.rounds)
     many = _rates(partial(_store, clients=200), _insert, sizes.stores, sizes.rounds)
     figures = [
@@ -120,7 +120,7 @@ def _rates(
     count: int,
     rounds: int,
 ) -> tuple[float, float]:
-    """The medians of interleaved rounds, after one of warming up."""
+    """The medians of interleaved rounds, after a warm-up round."""
     pairs = [(trio.run(motet, count), trio.run(peer, count)) for _ in range(rounds + 1)][1:]
     return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
 
@@ -186,7 +186,7 @@ async def _stall_of_loop() -> float:
 
 
 async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
-    """Milliseconds between two turns of a task that always wants one."""
+    """Milliseconds between two steps of a task that is always ready."""
     longest = 0.0
 
     async def watch() -> None:
@@ -214,7 +214,7 @@ def _id(number: int) -> str:
 
 
 def _build(folder: Path, rows: int) -> None:
-    """A database with errors of a thousand sessions and twenty tools, a second apart."""
+    """A database with the errors of a thousand sessions and twenty tools, one per second."""
     rng = random.Random(7)
     with Location.directory(folder) as location:
         connection = location.connect()
@@ -230,7 +230,7 @@ def _build(folder: Path, rows: int) -> None:
 
 
 def _requests(sizes: Sizes) -> list[ListErrors]:
-    """Every filter there is, and pairs and triples of them, in a random order."""
+    """All filters, and pairs and triples of them, in a random order."""
     rng = random.Random(8)
 
     def one() -> ListErrors:
@@ -270,7 +270,7 @@ async def _list(connection: Connection, request: ListErrors) -> object:
 
 
 async def _slowest(query: Callable[[T], Awaitable[object]], inputs: list[T]) -> float:
-    """The 99th percentile in milliseconds, after a tenth of them for warming up."""
+    """The 99th percentile in milliseconds, without the first tenth as a warm-up."""
     for value in inputs[: len(inputs) // 10]:
         await query(value)
     took: list[float] = []

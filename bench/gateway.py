@@ -1,6 +1,6 @@
-"""The cost of serving: frames to a thousand clients, what they leave behind, and a host at rest.
+"""The cost of serving: frames to a thousand clients, and the memory that is left after they go.
 
-Each figure is of this process alone: the clients are in another one (:mod:`bench.crowd`).
+Each figure is of this process only: the clients are in another one (:mod:`bench.crowd`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from motet.protocols.events import MessageAdded
 __all__ = ["ROWS"]
 
 MOMENTS = 30
-"""Events of which it is looked when they come."""
+"""Events whose latency is measured."""
 SPARE_TASKS = 5
-"""Those of threads and of what a host does now and then."""
+"""Tasks of threads and of periodic work of a host."""
 
 
 def fan_out(count: int) -> float:
-    """Durable events a second that reached their client. ``count`` clients."""
+    """Durable events per second that reached their client, of ``count`` clients."""
     return trio.run(_fan_out, count, BURST)
 
 
 def fan_out_singly(count: int) -> float:
-    """The same when the next event happens after all clients have the one before."""
+    """The same, if each event is published after all clients have the previous one."""
     return trio.run(_fan_out, count, 1)
 
 
@@ -54,7 +54,7 @@ async def _fan_out(count: int, burst: int) -> float:
 
 @asynccontextmanager
 async def _serving() -> AsyncGenerator[tuple[int, Callable[[int], Awaitable[None]]]]:
-    """A gateway's port, and what publishes a durable event in the session of its clients."""
+    """A gateway's port, and a function that publishes a durable event in its clients' session."""
     gateway = motet.GatewayConfig(
         listen="127.0.0.1:0", connections=1_100, connections_per_user=1_100
     )
@@ -71,12 +71,12 @@ async def _serving() -> AsyncGenerator[tuple[int, Callable[[int], Awaitable[None
 
 
 def p99_calm(count: int) -> float:
-    """Milliseconds in which 99 of 100 of so many clients have an event: the median of many."""
+    """Milliseconds until 99 % of the clients have an event: the median of many events."""
     return trio.run(_p99, count, False)
 
 
 def p99_troubled(count: int) -> float:
-    """The same with one more that reads nothing, and one that sends rubbish."""
+    """The same with two bad clients: one that reads nothing, and one that sends garbage."""
     return trio.run(_p99, count, True)
 
 
@@ -106,7 +106,7 @@ async def _trouble(port: int) -> AsyncGenerator[None]:
 
 
 def _lines() -> list[str]:
-    """What each client of the gateway says first."""
+    """The first messages of each client of the gateway."""
     connect = {"type": "req", "id": "1", "method": "connect"}
     stream = {"stream": "session:s"}
     subscribe = {"type": "req", "id": "2", "method": "subscribe", "params": stream}
@@ -114,11 +114,10 @@ def _lines() -> list[str]:
 
 
 def left(count: int) -> tuple[float, float]:
-    """What so many clients leave behind when they go, two bad ones with them.
+    """The memory that is left after ``count`` clients, two of them bad, have gone.
 
-    Blocks of memory that Python has given out beyond those of before, and megabytes by which the
-    process has grown. Before is when such a crowd has been there already: Python keeps for the
-    next one what the first has needed.
+    The additional memory blocks of Python, and the growth of the process in megabytes. The baseline
+    is measured after a first crowd, since Python keeps its memory for the next one.
     """
     return trio.run(_left, count)
 
@@ -134,7 +133,7 @@ async def _left(count: int) -> tuple[float, float]:
 
 
 async def _come_and_go(port: int, publish: Callable[[int], Awaitable[None]], count: int) -> None:
-    """All of them are there, have one event, and go; returns when the gateway is rid of them."""
+    """Connect all clients, send one event, disconnect; returns when the gateway has closed all."""
     before = trio.lowlevel.current_statistics().tasks_living
     async with _trouble(port):
         crowd = await trio.to_thread.run_sync(Crowd, port, count, _lines())

@@ -1,6 +1,6 @@
 """Simulated worlds per second and core: seeded schedules, sweeps of faults, and whole hosts.
 
-Each figure stands beside bare ``trio.run`` calls of the same round, since absolute figures drift
+Each figure is compared with bare ``trio.run`` calls of the same round, since absolute figures drift
 with the machine.
 """
 
@@ -29,7 +29,7 @@ class Tick(Message, frozen=True, tag="bench.tick"):
 
 
 class Count(Request[int], frozen=True, tag="bench.count"):
-    """How many ticks an actor and those after it have counted."""
+    """The number of ticks that an actor and its successors have counted."""
 
 
 class Link(Actor[Tick | Count]):
@@ -50,7 +50,7 @@ class Link(Actor[Tick | Count]):
 
 
 async def five_actors(sim: Simulation) -> int:
-    """A chain of five under mail and asks. No laws: the figure of the schedules alone."""
+    """A chain of five actors with tells and asks, without checks: the cost of scheduling alone."""
     return await _chain(sim, 5)
 
 
@@ -79,7 +79,7 @@ async def _ask(ref: ActorRef[Tick | Count]) -> None:
 
 
 async def one_actor(sim: Simulation) -> None:
-    """An ask that may be cancelled, of one actor, with the laws checked."""
+    """A cancellable ask of one actor, with the guarantees checked."""
     async with open_system() as system:
         sim.watch(system)
         ref = await system.start(lambda: Link(None), name="link")
@@ -96,7 +96,7 @@ async def _nothing() -> None:
 
 
 def runs(count: int) -> float:
-    """Empty ``trio.run`` calls a second: what a world is compared with."""
+    """Empty ``trio.run`` calls per second: the reference of all worlds."""
     watch = Watch()
     for _ in range(count):
         trio.run(_nothing)
@@ -119,7 +119,7 @@ def _schedules(world: Callable[[Simulation], Any], count: int) -> float:
 
 
 def sweeps(count: int) -> float:
-    """Worlds a second; ``count`` is the number of seeds, each swept at every step."""
+    """Worlds per second; ``count`` is the number of seeds, each swept at every step."""
     watch = Watch()
     report = sweep(one_actor, "cancel", seeds=range(count))
     report.check()
@@ -127,9 +127,9 @@ def sweeps(count: int) -> float:
 
 
 def hosts(count: int) -> float:
-    """Worlds a second, each a host that is opened, answers with two calls at once, and is closed.
+    """Worlds per second, each a host that opens, answers with two parallel calls, and closes.
 
-    One is run before the clock: in a process of many, what is made once costs nothing.
+    One runs before the clock starts, so that one-time costs do not count.
     """
     _host(0)
     watch = Watch()

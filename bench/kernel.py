@@ -1,6 +1,6 @@
 """The cost of the kernel: motet's side of the kernel rows, and the table of these rows.
 
-The peers do the least that could be called the same; they are in :mod:`bench.peers`.
+The peers do the least equivalent work; they are in :mod:`bench.peers`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Echo(Request[int], frozen=True, tag="bench.echo"):
 
 
 class Sink(Actor[Note | Echo]):
-    """Takes notes and echoes."""
+    """Counts tells and echoes asks."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -43,7 +43,7 @@ class Sink(Actor[Note | Echo]):
 
 
 class Clocks:
-    """The least that a meter does: it counts, and adds up times and knows the longest."""
+    """A minimal meter: it counts, sums up times and keeps the longest."""
 
     def __init__(self) -> None:
         self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -123,7 +123,7 @@ class Token(Message, frozen=True, tag="bench.token"):
 
 
 class Link(Actor[Token]):
-    """One of a ring: passes the token on until it has made all its hops."""
+    """A member of a ring: passes the token on until it has made all its hops."""
 
     def __init__(self, ring: list[ActorRef[Token]], place: int, done: trio.Event) -> None:
         self.ring = ring
@@ -208,7 +208,7 @@ async def _stop_running(count: int) -> float:
 
 
 class Busy(Actor[Wait]):
-    """Works on one request, and lets all others wait."""
+    """Works on one request, while all others wait."""
 
     mailbox = MailboxSpec(capacity=100_000)
 
@@ -248,7 +248,7 @@ def _row(
     unit: str = RATE,
     autogen_goal: float | None = None,
 ) -> Row:
-    """A row of all peers; a count of 0 leaves one out."""
+    """A row of all peers; a count of 0 omits a peer."""
     motet, bare, asyncio, pykka, autogen = counts
     trio_module = "bench.peers.trio_channel"
     cases = (

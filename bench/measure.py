@@ -1,7 +1,7 @@
-"""Runs samples: each in a fresh process, in interleaved rounds, so that noise hits all alike.
+"""Runs samples, each in a fresh process, in interleaved rounds, so that noise affects all equally.
 
-A peer is measured in this environment if it is installed here, else in one of its own, which
-:func:`make_peers` makes on request, else not at all.
+A peer is measured in this environment if it is installed here, else in the peers' environment,
+which :func:`make_peers` makes on request, else not at all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def interpreter(case: Case) -> str | None:
 
 
 def make_peers() -> None:
-    """Make the peers' environment, with what the extra ``bench`` names."""
+    """Make the peers' environment, with the packages of the extra ``bench``."""
     if not (PEERS / "bin" / "python").exists():
         venv.create(PEERS, with_pip=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -52,9 +52,9 @@ def make_peers() -> None:
 
 
 def measure(rows: Iterable[Row], rounds: int, say: Callable[[str], object]) -> Samples:
-    """All samples of ``rows``, by row and implementation; what can't be measured is said.
+    """All samples of ``rows``, by row and implementation; ``say`` reports skipped cases.
 
-    The cases of a row follow one another in each round, so that their ratio is one of neighbours.
+    In each round the cases of a row run one after the other, so that their ratio has little drift.
     """
     work = _runnable(rows, say)
     samples: Samples = {(row.name, case.impl): [] for row, cases in work for case, _ in cases}
@@ -75,7 +75,7 @@ def measure(rows: Iterable[Row], rounds: int, say: Callable[[str], object]) -> S
 
 
 def _values(python: str, case: Case, taken: dict[Case, tuple[float, ...]]) -> tuple[float, ...]:
-    """All values of a function, which other cases of this round may have asked for already."""
+    """All values of a function; cached, since cases of one round may share it."""
     key = replace(case, impl="", goal=None, figure=0)
     if key not in taken:
         taken[key] = _sample(python, case)
@@ -98,9 +98,9 @@ def _runnable(
 
 def _sample(python: str, case: Case) -> tuple[float, ...]:
     command = [python, "-m", "bench.sample", case.module, case.function, str(case.count)]
-    # The hash seed decides the speed of some peers: all get the same one.
+    # The hash seed affects the speed of some peers: all get the same one.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
-    # Who installs a package has its bytecode, as that of the peers is there.
+    # With bytecode, as in an installed package: the peers have theirs.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
@@ -111,7 +111,7 @@ def _sample(python: str, case: Case) -> tuple[float, ...]:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of the named distributions, of those that are installed."""
+    """The versions of the installed ones of the named distributions."""
     script = (
         "import sys, importlib.metadata as m\n"
         "for name in sys.argv[1:]:\n"

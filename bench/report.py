@@ -1,8 +1,8 @@
 """The report: one line per row and implementation, and the comparison with the baseline.
 
-``ratio`` is motet against the implementation of the line; on motet's own line it is motet against
-the row's reference: the median over the rounds of the ratio within a round. Above one, motet is
-ahead, whichever way the row's unit runs.
+``ratio`` compares motet with the implementation of the line, and on motet's own line with the row's
+reference: the median over the rounds of the ratio within a round. Above 1 motet is better, for all
+units.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def lines(rows: Iterable[Row], samples: Samples) -> list[Line]:
-    """The report of all cases that have samples."""
+    """The report of all cases with samples."""
     return [
         _line(row, case, samples)
         for row in rows
@@ -78,7 +78,7 @@ def _goal(row: Row, case: Case) -> float | None:
 
 
 def ratios(report: Iterable[Line]) -> dict[str, float]:
-    """Motet's ratios by row: what ``baseline.json`` holds."""
+    """Motet's ratios by row, in the form of ``baseline.json``."""
     return {
         line.row: round(line.ratio, 3)
         for line in report
@@ -87,7 +87,7 @@ def ratios(report: Iterable[Line]) -> dict[str, float]:
 
 
 def compare(report: Iterable[Line], baseline: dict[str, float], tolerance: float) -> list[str]:
-    """What has become worse than ``baseline`` by more than ``tolerance``, a share; in words."""
+    """Ratios below ``baseline`` by more than the share ``tolerance``, in words."""
     return [
         f"{row}: {now:.2f} times as fast as its reference, {baseline[row]:.2f} before"
         for row, now in ratios(report).items()

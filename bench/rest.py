@@ -1,4 +1,4 @@
-"""The cost of a host without work: one with 10,000 sessions, and one that has just started."""
+"""The cost of an idle host: with 10,000 sessions, and just after its start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ trio.run(main)
 
 
 def idle(count: int) -> tuple[float, float]:
-    """A host with so many sessions while nothing happens: percent of one processor, megabytes."""
+    """An idle host with ``count`` sessions: percent of one processor, megabytes."""
     return trio.run(_idle, count)
 
 
@@ -63,8 +63,9 @@ async def _work(host: motet.Host, numbers: Iterator[int]) -> None:
 
 
 def start(_count: int) -> tuple[float, float]:
-    """Import and start of a host in a new process: its processor time from its first line on, in
-    seconds, and its megabytes. The bytecode of all modules is there, as after an installation.
+    """Import and start of a host in a new process: CPU seconds from its first line on, megabytes.
+
+    All modules have bytecode, as after an installation.
     """
     done = subprocess.run(
         [sys.executable, "-c", _START], capture_output=True, text=True, check=True

@@ -1,8 +1,8 @@
 """The rows of the benchmark, the implementations in them, and their goals.
 
-The goals are the project's own. The goal of a bounded row is a bound on motet's value; the goal of
-any other is a ratio: how many times as fast as the row's reference motet has to be. Of ``1/s`` more
-is better, of all other units less.
+The goal of a bounded row is a bound on motet's value; the goal of any other row is a ratio: how
+many times as fast as the row's reference motet must be. For ``1/s`` more is better, for all other
+units less.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ RATE = "1/s"
 class Case(msgspec.Struct, frozen=True):
     """One implementation of a row's work: a function of a module, called with a count.
 
-    It returns its value in the row's unit, or several values of which ``figure`` is the row's:
-    cases that differ in nothing else are measured together. ``package`` is what it needs besides
-    this project's own dependencies; where that is not installed, the case is skipped.
+    It returns its value in the row's unit, or several values of which ``figure`` is the row's
+    index: cases that differ in nothing else are measured together. ``package`` is its dependency
+    beyond the project's own; without it the case is skipped.
     """
 
     impl: str
@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One kind of work. ``reference`` is the implementation that ratios are taken against."""
+    """One kind of work. ``reference`` is the implementation to compare with."""
 
     name: str
     unit: str

@@ -1,7 +1,7 @@
-"""One sample in a process of its own: ``python -m bench.sample MODULE FUNCTION COUNT``.
+"""One sample in a separate process: ``python -m bench.sample MODULE FUNCTION COUNT``.
 
-It warms up with a tenth of the count, collects the garbage and prints the value or the values that
-the function returns. The garbage collector stays on: it is part of what a user pays.
+It warms up with a tenth of the count, collects garbage and prints the values of the function. The
+garbage collector stays on, since users pay for it, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["sample", "work_of"]
 
 
 def work_of(module: str, function: str) -> Callable[[int], tuple[float, ...]]:
-    """The function, which returns one value or several."""
+    """Import the function, which returns one value or several."""
     measured: Callable[[int], float | tuple[float, ...]] = getattr(
         importlib.import_module(module), function
     )

@@ -1,8 +1,8 @@
-"""The cost of durable inserts: the writer actor next to one COMMIT per insert on the bare library.
+"""The cost of durable inserts: the writer actor and one COMMIT per insert on the bare library.
 
-Both with WAL and synchronous=FULL on the same disk, 240 bytes a row. With one client the actor
-pays for a message and a thread that the bare library, which blocks the loop, does not; with 200
-clients it shares commits.
+Both use WAL and synchronous=FULL on the same disk, with 240 bytes a row. With one client the actor
+has the extra cost of a message and a thread, while the bare library blocks the loop; with 200
+clients the actor shares commits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Two clients that nobody wants: ``python -m bench.trouble PORT LINE...``.
+"""Two bad clients: ``python -m bench.trouble PORT LINE...``.
 
-One subscribes as all do and asks much, but reads nothing, until no byte gets through either way;
-cut off for it, it comes again. The other connects rightly, sends rubbish, and comes again. They go
-on until they are killed.
+One subscribes and sends many requests but reads nothing, until the buffers of both directions are
+full; when it is disconnected, it connects again. The other connects correctly, sends garbage, and
+connects again. They run until they are killed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from collections.abc import Sequence
 
 from bench.crowd import Client, masked
 
-_QUESTIONS = masked(b'{"type":"req","id":"9","method":"ping"}') * 200_000  # more than systems hold
-_AGAIN = 5.0  # seconds; a gateway has patience for 10 of them
+_QUESTIONS = (
+    masked(b'{"type":"req","id":"9","method":"ping"}') * 200_000
+)  # more than the buffers of any system
+_AGAIN = 5.0  # seconds; a gateway waits for 10
 
 
 def stuck(port: int, lines: Sequence[str]) -> Client:
-    """A client to which nothing can be written any more."""
+    """A client with a full buffer, to which the gateway cannot write."""
     client = Client(port, room=4_096)
     client.welcomed()
     for line in lines:

@@ -3,9 +3,9 @@
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
 disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The
 peers do a turn of the same shape without storing anything: they are in :mod:`bench.peers`.
-"No turn at all" is what of a durable turn is not ours: the checkpoints of the model, and the
-commits, by the bare library, of an input before it is acknowledged, of calls before they begin and
-of an answer before it is given.
+"No turn at all" is the part of a durable turn that any implementation has: the checkpoints of the
+model, and commits, by the bare library, of an input before its acknowledgement, of calls before
+their start and of an answer before its delivery.
 """
 
 from __future__ import annotations
