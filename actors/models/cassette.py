@@ -57,7 +57,7 @@ class Header(msgspec.Struct, frozen=True, tag="cassette", tag_field="line"):
     base_url: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+class NormalizedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request without the text that varies. ``tools``: a digest of each, by name."""
 
     system: str = ""
@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True, tag="entry", tag_field="line", omit_def
     """One request and its answer: events, a failure, or events and the failure that cut them."""
 
     fingerprint: str
-    asked: Asked
+    asked: NormalizedRequest
     events: tuple[ModelEvent, ...] = ()
     failure: Failed | None = None
 
@@ -99,7 +99,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _line = msgspec.json.Decoder[Header | Entry](Header | Entry)
 
 
-def asked_of(request: ModelRequest, ignore: Sequence[re.Pattern[str]] = ()) -> Asked:
+def normalized(request: ModelRequest, ignore: Sequence[re.Pattern[str]] = ()) -> NormalizedRequest:
     """The normalised request. ``ignore``: more text that varies."""
     normal = Normalizer(ignore)
     tools = {
@@ -107,7 +107,7 @@ def asked_of(request: ModelRequest, ignore: Sequence[re.Pattern[str]] = ()) -> A
         for tool in sorted(request.tools, key=lambda tool: tool.name)
     }
     output = request.output
-    return Asked(
+    return NormalizedRequest(
         normal.text(request.system),
         tuple(normal.row(row) for row in request.messages),
         tools,
@@ -179,7 +179,7 @@ def _redacted(event: ModelEvent) -> ModelEvent:
 
 
 def entry_of(
-    asked: Asked, events: Iterable[ModelEvent], failure: ModelFailure | None = None
+    asked: NormalizedRequest, events: Iterable[ModelEvent], failure: ModelFailure | None = None
 ) -> Entry:
     failed = None
     if failure is not None:
@@ -213,7 +213,7 @@ def decoded(data: bytes, file: str) -> tuple[Header, list[Entry]]:
     return header, [entry for entry in entries if isinstance(entry, Entry)]
 
 
-def nearest(asked: Asked, entries: Iterable[Entry]) -> Entry | None:
+def nearest(asked: NormalizedRequest, entries: Iterable[Entry]) -> Entry | None:
     """The entry with the most similar request."""
     lines = asked.lines()
 
@@ -223,7 +223,7 @@ def nearest(asked: Asked, entries: Iterable[Entry]) -> Entry | None:
     return max(entries, key=similarity, default=None)
 
 
-def difference(recorded: Asked, asked: Asked) -> str:
+def difference(recorded: NormalizedRequest, asked: NormalizedRequest) -> str:
     """A unified diff of a recorded request and this one."""
     lines = unified_diff(
         recorded.lines(), asked.lines(), "recorded", "asked", n=CONTEXT, lineterm=""

@@ -36,7 +36,7 @@ MakeModel: TypeAlias = Callable[[str], Model]
 """Makes a model from the provider's own name of it."""
 
 
-class Adapter(Protocol):
+class AdapterClass(Protocol):
     """The part of its constructor that every adapter has."""
 
     def __call__(
@@ -67,7 +67,7 @@ class Provider:
     ) -> Model:
         """A model, by the provider's own name of it."""
         module, _, adapter = self.home.partition(":")
-        make: Adapter = getattr(import_module(f"motet.actors.models.{module}"), adapter)
+        make: AdapterClass = getattr(import_module(f"motet.actors.models.{module}"), adapter)
         return make(name, base_url=base_url, api_key=api_key)
 
 

@@ -16,15 +16,15 @@ from typing import Literal, Self, TypeAlias, get_args
 import trio
 
 from motet.actors.models.cassette import (
-    Asked,
     Entry,
     Header,
-    asked_of,
+    NormalizedRequest,
     decoded,
     difference,
     encoded,
     entry_of,
     nearest,
+    normalized,
 )
 from motet.actors.models.catalog import Billed, Closable, resolve
 from motet.protocols.errors import ConfigError
@@ -113,7 +113,7 @@ class RecordedModel:
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
         """The recorded model's answer; in ``replay``, the one that the cassette implies."""
         if self._mode == "replay" or self._model is None:
-            known = asked_of(ModelRequest("", (), output=output)).output
+            known = normalized(ModelRequest("", (), output=output)).output
             return any(entry.asked.output == known for entry in self._entries)
         model = self._model
         return isinstance(model, NativeOutput) and model.takes_output(output, tools=tools)
@@ -124,7 +124,7 @@ class RecordedModel:
 
         Raises :class:`ModelFailure` ``not_recorded`` for an unknown request in ``replay``.
         """
-        asked = asked_of(request, self._ignore)
+        asked = normalized(request, self._ignore)
         entry = None if self._mode == "record" else self._next(asked.fingerprint)
         if entry is not None:
             await trio.lowlevel.checkpoint()
@@ -173,7 +173,7 @@ class RecordedModel:
             self._last[fingerprint] = self._waiting[fingerprint].popleft()
         return self._last.get(fingerprint)
 
-    def _unknown(self, asked: Asked) -> ModelFailure:
+    def _unknown(self, asked: NormalizedRequest) -> ModelFailure:
         found = nearest(asked, self._entries)
         said = f"the cassette {self._file} has no such request"
         if found is not None:

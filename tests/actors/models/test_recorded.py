@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.models.cassette import asked_of, decoded, merged
+from motet.actors.models.cassette import decoded, merged, normalized
 from motet.actors.models.catalog import Billed
 from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
@@ -54,8 +54,8 @@ def test_a_request_is_found_despite_text_that_varies() -> None:
     then = conversation("call_7f", "2026-11-21", "/tmp/pytest-1")
     now = conversation("run_9_1_0", "2027-01-02", "/tmp/pytest-of-me/pytest-2/a")
     other = conversation("call_7f", "2026-11-21", "/srv/data")
-    assert asked_of(then).fingerprint == asked_of(now).fingerprint
-    assert asked_of(then).fingerprint != asked_of(other).fingerprint
+    assert normalized(then).fingerprint == normalized(now).fingerprint
+    assert normalized(then).fingerprint != normalized(other).fingerprint
 
 
 async def test_a_recording_is_played_without_the_model(tmp_path: Path) -> None:
