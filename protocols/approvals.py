@@ -234,10 +234,17 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An approval as it is now. ``fresh``: this request has changed its state."""
+    """An approval as it is now. The asker publishes the changes that it has made.
+
+    Attributes:
+        fresh: this request has changed its state.
+        superseded: ids of approvals that this request has withdrawn: they were for other arguments
+            of the same call.
+    """
 
     info: ApprovalInfo
     fresh: bool
+    superseded: tuple[str, ...] = ()
 
 
 class RequestApproval(Request[Settled], frozen=True, tag="approvals.request"):

@@ -146,8 +146,11 @@ class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
     inputs: tuple[str, ...]
 
 
-class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
-    """End a run: its rows, status and usage in one transaction; its journal is cleared."""
+class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):
+    """End a run: its rows, status and usage in one transaction; its journal is cleared.
+
+    The answer: the ids of the approvals that this request has withdrawn.
+    """
 
     run_id: str
     status: RunStatus

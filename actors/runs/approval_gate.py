@@ -29,7 +29,7 @@ from motet.protocols.approvals import (
     RequestApproval,
 )
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import ApprovalRequested
+from motet.protocols.events import ApprovalRequested, ApprovalResolved
 from motet.protocols.stable_json import stable_json
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
@@ -167,6 +167,9 @@ class ApprovalGate:
             step.run.carried.has_approval = True
             settled = await self._store.ask(RequestApproval(new, state, step.marks()))
             info = settled.info
+            for other in settled.superseded:
+                self.pending.deadlines.pop(other, None)
+                await self.pending.emit(step.run, ApprovalResolved(other, "cancelled", ""))
             if settled.fresh:
                 self.pending.expect(info.id, self._config.expires)
                 await self.pending.emit(step.run, requested(info))

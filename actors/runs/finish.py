@@ -106,9 +106,11 @@ class Outcome:
 async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> None:
     """Store what earlier runs could not, then this run; keep what still can't be stored.
 
-    In one transaction with its terminal event, so that a crash leaves both or neither.
+    In one transaction with its terminal event, so that a crash leaves both or neither. Then
+    publish the approvals that these ends have withdrawn.
     """
     run, finish, unsaved = outcome.run, outcome.finish, queue.unsaved
+    withdrawn: list[tuple[str, tuple[str, ...]]] = []
     last = FinishRun(
         run_id=run.id,
         status=finish.status,
@@ -123,7 +125,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
     try:
         async with queue.storing():
             while unsaved:
-                await services.store.ask(unsaved[0])
+                withdrawn.append((unsaved[0].run_id, await services.store.ask(unsaved[0])))
                 del unsaved[0]
     except Exception as error:
         if last in unsaved:
@@ -131,6 +133,22 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
             unsaved[unsaved.index(last)] = replace(last, event=None)
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await services.events.warn(run, "transcript", message)
+    for run_id, approvals in withdrawn:
+        await publish_withdrawn(run.session, run_id, approvals, services)
+
+
+async def publish_withdrawn(
+    session: str, run_id: str, approvals: Sequence[str], services: Services
+) -> None:
+    """Publish that the stored end of a run has withdrawn these approvals.
+
+    They are those that the store has changed, not those that were pending shortly before: one that
+    is answered or expires meanwhile is published with that.
+    """
+    for approval in approvals:
+        services.pending_approvals.deadlines.pop(approval, None)
+        withdrawn = events.ApprovalResolved(approval, "cancelled", "")
+        await services.events.emit_to(session, withdrawn, run_id)
 
 
 async def learn(outcome: Outcome, services: Services) -> None:

@@ -158,12 +158,12 @@ class PendingApprovals:
             await self._changes(inf)
 
     async def expired(self) -> str:
-        """Wait until an approval expires; its id. It has no deadline then."""
+        """Wait until an approval expires; its id. Its deadline is infinite until it is settled."""
         while True:
             first = min(self.deadlines, key=self.deadlines.__getitem__, default=None)
             await self._changes(inf if first is None else self.deadlines[first])
             if first is not None and self.deadlines.get(first, inf) <= trio.current_time():
-                del self.deadlines[first]
+                self.deadlines[first] = inf
                 return first
 
     async def _changes(self, deadline: float) -> None:

@@ -139,18 +139,15 @@ class Runner:
 
     async def _conclude(self, finish: Finish) -> None:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
-        run, turn, suspension = self.run, self.turn, self.suspension
+        run, turn = self.run, self.turn
         if self.tool_step is not None:
             await self.tool_step.report_cut()
         self.inbox.children.conclude()
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
-        pending = await suspension.pending() if run.carried.has_approval else ()
         outcome = self._outcome(finish)
         await store(outcome, self.queue, self.services)
-        if pending:
-            await suspension.withdrawn(pending)
         if finish.status == "completed":
             await learn(outcome, self.services)
         await self.publisher.emit(outcome.terminal())

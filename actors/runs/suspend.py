@@ -146,26 +146,6 @@ class Suspension:
         if self.state == "suspended" and self._services.suspended_runs is not None:
             self._services.suspended_runs.add(self._run)
 
-    async def pending(self) -> tuple[ApprovalInfo, ...]:
-        """The unanswered approvals of a run that ends, for :meth:`withdrawn`."""
-        suspended_runs = self._services.suspended_runs
-        if not self._run.carried.has_approval or suspended_runs is None:
-            return ()
-        try:
-            which = ListApprovals(run_id=self._run.id, state="pending")
-            return await suspended_runs.approvals.ask(which)
-        except Exception as error:
-            await self._services.events.warn(
-                self._run, "approvals", f"not told of: {error}", grave=False
-            )
-            return ()
-
-    async def withdrawn(self, pending: tuple[ApprovalInfo, ...]) -> None:
-        """Publish that these approvals need no answer any more: the end of the run is stored."""
-        for info in pending:
-            self._services.pending_approvals.settle(info)
-            await self._publisher.emit(events.ApprovalResolved(info.id, "cancelled", ""))
-
     def _captured(self) -> SuspendedState:
         return suspended_state(self._run, self._turn, self._publisher, self._trace)
 

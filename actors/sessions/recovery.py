@@ -322,7 +322,8 @@ class Recovery:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:
                 await self.services.events.publisher.settle()
-                await self.events.publish_end(run.session, run.id, RunInterrupted(why))
+                end = RunInterrupted(why)
+                await self.events.publish_end(run.session, run.id, end, this_host=True)
         except Exception as error:
             log.error("an input is not stored as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))

@@ -197,11 +197,19 @@ class RecoveryEvents:
         except Exception as error:
             log.error("events of the last host are not published again", exc_info=error)
 
-    async def publish_end(self, session: str, run_id: str, end: ev.AnyEvent) -> None:
-        """Publish the end of a run, and its missing events before it. Its journal is settled."""
+    async def publish_end(
+        self, session: str, run_id: str, end: ev.AnyEvent, *, this_host: bool = False
+    ) -> None:
+        """Publish the end of a run, and its missing events before it. Its journal is settled.
+
+        ``this_host``: the run has ended in this host, after :meth:`publish_unfinished`. Approvals
+        that are settled since then are published by this host, perhaps just now.
+        """
         try:
             for row in await self.readers.read(RUN, (run_id,)):
                 await self._run(run_info(row))
+                if not this_host:
+                    await self._approvals(await self.readers.read(APPROVALS_OF, (run_id,)))
         except Exception as error:
             log.error("events of a run are not published again", run=run_id, exc_info=error)
         await self.publish(session, end, run_id)
@@ -249,4 +257,3 @@ class RecoveryEvents:
         bodies = await self.readers.read(ROWS, (info.session, info.run_id))
         for event in missing_events(info, [decode_message(body) for _, body in bodies], known):
             await self.publish(info.session, event, info.run_id)
-        await self._approvals(await self.readers.read(APPROVALS_OF, (info.run_id,)))

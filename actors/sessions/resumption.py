@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -90,12 +91,13 @@ class Resumer(Actor[PendingCount]):
             return
 
     async def _end(self, approval: str) -> None:
-        """Expire an approval, which has no deadline any more: nobody else publishes its end."""
+        """Expire an approval and publish that, unless it was answered or withdrawn before."""
         try:
             settled = await self._store.ask(ExpireApproval(approval))
         except Exception as error:
             log.warning("approval not expired", approval=approval, why=str(error))
-            self._pending.expect(approval, RETRY_AFTER)
+            if approval in self._pending.deadlines:  # or it was answered meanwhile
+                self._pending.expect(approval, RETRY_AFTER)
             return
         if settled.info.state == "expired":
             await self._runs.publish(settled.info)
@@ -116,8 +118,14 @@ class Resumer(Actor[PendingCount]):
             left = await self._store.ask(ListApprovals(state="pending", limit=ALL))
             for approval in known - {info.id for info in left} if len(left) < ALL else ():
                 info = await self._store.ask(GetApproval(approval))
-                mine = approval in runs.answering or approval not in deadlines
-                if info is not None and info.state != "pending" and not mine:
+                expiring = deadlines.get(approval, inf) == inf
+                mine = expiring or approval in runs.answering
+                if info is None or info.state == "pending" or mine:
+                    continue
+                # A live run publishes its own withdrawals, and those of earlier runs of its session
+                # whose ends it stores.
+                live = {run.session for run in runs.table.runs.values()}
+                if info.state != "withdrawn" or info.session not in live:
                     deadlines.pop(approval)
                     await runs.publish(info)
                     runs.deliver(info)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import trio
 
+from motet.actors.runs.finish import publish_withdrawn
 from motet.actors.runs.hooks import END_BUDGET
 from motet.actors.runs.queue import wakes
 from motet.actors.runs.run import Run
@@ -215,11 +216,13 @@ async def drop(run: Run, services: Services) -> None:
         end = _end_of_begun(run, run.carried.resumption, reason, event)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
-            await services.store.ask(end)
+            withdrawn = await services.store.ask(end)
         except Exception as error:
             await services.events.warn(
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
+        else:
+            await publish_withdrawn(run.session, run.id, withdrawn, services)
         await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 

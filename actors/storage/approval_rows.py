@@ -118,7 +118,8 @@ ON CONFLICT (run_id, step) DO NOTHING"""
 NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 
 # The same call with other arguments: the approval of the earlier ones is void.
-SUPERSEDE = transition("withdraw", "resolved = ?4", "run_id = ?1 AND call_id = ?2 AND id <> ?3")
+_OTHERS = "run_id = ?1 AND call_id = ?2 AND id <> ?3"
+SUPERSEDE = f"{transition('withdraw', 'resolved = ?4', _OTHERS)} RETURNING id"
 
 ADD = """
 INSERT INTO approvals

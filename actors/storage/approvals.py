@@ -76,7 +76,9 @@ class ApprovalStore(TableStore, Actor[ApprovalProtocol]):
         new = request.new
         statements = rows.request(new, request.suspended, request.began, self._clock())
         found = await self._with_journal(new.run_id, statements)
-        return Settled(rows.info(found[-1][0]), fresh=bool(found[-2]))
+        *_, others, added, (row,) = found
+        superseded = tuple([str(approval) for (approval,) in others])
+        return Settled(rows.info(row), fresh=bool(added), superseded=superseded)
 
     @handles(AnswerApproval, concurrent=AT_ONCE)
     async def answer(self, request: AnswerApproval) -> Settled:

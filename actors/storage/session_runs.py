@@ -199,7 +199,7 @@ _ENDS = f"""
 SELECT session, run_id, body FROM steps JOIN runs USING (run_id)
 WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
 
-_WITHDRAW_APPROVALS = transition("withdraw", "resolved = ?2", "run_id = ?1")
+_WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')} RETURNING id"
 
 _HAND_RUN_OVER = """
 UPDATE runs SET agent = ?2 WHERE run_id = ?1 AND status IN ('queued', 'running')"""
@@ -373,7 +373,7 @@ class RunTables(TableStore):
     # Ends of runs
 
     @handles(FinishRun, concurrent=AT_ONCE)
-    async def finish(self, request: FinishRun) -> None:
+    async def finish(self, request: FinishRun) -> tuple[str, ...]:
         """Raises ``NotFound`` for an unknown run; one that has ended stays as it is."""
         if request.status not in FINAL:
             raise ValueError(f"a run ends as one of {sorted(FINAL)}, not {request.status!r}")
@@ -386,12 +386,12 @@ class RunTables(TableStore):
             if run is None:
                 raise NotFound(f"no run {request.run_id!r}")
             session = run.session
-        await self._end(request, session, closed)
+        return await self._end(request, session, closed) or ()
 
     async def _end(
         self, request: FinishRun, session: str, transcript: tuple[ChatMessage, ...]
-    ) -> bool:
-        """End a run; False when it has ended before."""
+    ) -> tuple[str, ...] | None:
+        """End a run; the approvals that this withdraws, or None when it has ended before."""
         run_id, now = request.run_id, self._clock()
         bodies = [encode_message(row) for row in transcript]
         messages = tuple(
@@ -402,13 +402,16 @@ class RunTables(TableStore):
         )
         statements = finish_statements(request, messages, session, now)
         with self._contexts.changing(session) as change:
-            if not await self._succeeds(statements):
-                return False
+            try:
+                answer = await self._write(statements)
+            except ExpectationFailed:
+                return None
             # The cache holds what a reader would decode, not what the run had in hand.
             change.add([decode_message(body) for body in bodies], sum(map(len, bodies)))
         self._unfinished.pop(run_id, None)
         self._journal.discard(run_id)
-        return True
+        found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
+        return tuple([str(approval) for (approval,) in found])
 
     @handles(RecoverRuns)
     async def recover(self, request: RecoverRuns) -> tuple[RunInfo, ...]:
@@ -431,7 +434,7 @@ class RunTables(TableStore):
                 detail=why or "the host stopped",
                 event=RunInterrupted(why or "the host ended during this run"),
             )
-            if await self._end(end, run.session, transcript):
+            if await self._end(end, run.session, transcript) is not None:
                 ended = await self.get_run(GetRun(run.run_id))
                 interrupted += [ended] if ended is not None else []
         return tuple(sorted(interrupted, key=lambda run: run.created))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 import motet
+from motet.actors.sessions import resumption
+from motet.actors.storage.session_runs import RunTables
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -317,6 +321,56 @@ async def test_a_stop_withdraws_what_a_run_has_asked_for() -> None:
     assert sum(isinstance(event, events.Terminal) for event in seen) == 1
     calls = sum(isinstance(event, events.ToolCall) for event in seen)
     assert calls == sum(isinstance(event, events.ToolResult) for event in seen) == 2
+
+
+store_end = RunTables._end  # pyright: ignore[reportPrivateUsage]
+
+
+def resolutions(seen: list[motet.AnyEvent]) -> list[tuple[str, str]]:
+    """The approvals that were published as resolved, each with its decision."""
+    return [(e.id, e.decision) for e in seen if isinstance(e, events.ApprovalResolved)]
+
+
+async def test_an_answer_while_a_stopped_run_ends_is_its_one_resolution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = ops(call(("wipe", {"disk": "a"}), ("wipe", {"disk": "b"})))
+    async with motet.open_host(config=PATIENT) as host:
+        host.add(own.agent)
+        await host.submit("go", session="s", agent="ops")
+        first, second = await pending(host, 2)
+
+        async def answered(*args: Any) -> Any:
+            await host.approve(first.id, "deny")
+            return await store_end(*args)
+
+        monkeypatch.setattr(RunTables, "_end", answered)
+        await host.stop(session="s")
+        states = {info.id: info.state for info in await host.approvals()}
+        seen = await told(host, "s")
+    assert states == {first.id: "denied", second.id: "withdrawn"}
+    assert resolutions(seen) == [(first.id, "deny"), (second.id, "cancelled")]
+
+
+async def test_a_check_for_answers_on_disk_leaves_the_end_of_a_run_to_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = ops(call(("wipe", {"disk": "a"})))
+
+    async def looked_at(*args: Any) -> Any:
+        found = await store_end(*args)
+        await trio.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(RunTables, "_end", looked_at)
+    monkeypatch.setattr(resumption, "WATCH_EVERY", 0.001)
+    async with motet.open_host(config=PATIENT) as host:
+        host.add(own.agent)
+        await host.submit("go", session="s", agent="ops")
+        (info,) = await pending(host)
+        await host.stop(session="s")
+        seen = await told(host, "s")
+    assert resolutions(seen) == [(info.id, "cancelled")]
 
 
 async def test_approvals_of_another_user_do_not_exist() -> None:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import motet
@@ -153,9 +153,11 @@ steps = st.lists(
     max_size=8,
 )
 stops = st.lists(st.just(Step("stop")), max_size=1)
+EXPIRING = [Step("expire", 2, settled=False), Step("expire", 0, settled=False)]
 
 
 @settings(max_examples=15)
+@example((EXPIRING, [Step("stop")], []), False, 0.0)  # approvals expire while a stop ends the run
 @given(st.tuples(steps, stops, steps), st.booleans(), st.sampled_from([0.0, 3_600.0]))
 def test_at_most_once_and_only_after_allow(
     program: tuple[list[Step], list[Step], list[Step]], in_order: bool, hold: float

@@ -99,19 +99,20 @@ class World:
             case "end" | "cut off":
                 await self.end(withdraw=act == "end")
             case "start":
-                left = await self.approvals.ask(WithdrawLeft())
-                assert len(left) == (self.withdraw() if self.ended else 0)
+                left = [info.id for info in await self.approvals.ask(WithdrawLeft())]
+                assert sorted(left) == sorted(self.withdraw() if self.ended else [])
             case "late":
                 self.clock.now += LIFE
 
-    def withdraw(self) -> int:
-        return sum([self.move(number, "withdraw") for number in self.states])
+    def withdraw(self) -> list[str]:
+        """Withdraw what is pending in the model; its ids."""
+        return [f"apr_{number}" for number in self.states if self.move(number, "withdraw")]
 
     async def end(self, *, withdraw: bool) -> None:
         """The run ends; ``withdraw`` false: in a way that leaves its approvals behind."""
-        await self.store.ref.ask(FinishRun("r", "cancelled", (), withdraw=withdraw))
-        if withdraw and not self.ended:
-            self.withdraw()
+        end = FinishRun("r", "cancelled", (), withdraw=withdraw)
+        withdrawn = await self.store.ref.ask(end)
+        assert sorted(withdrawn) == sorted(self.withdraw() if withdraw and not self.ended else [])
         self.ended = True
 
     async def ask(self, number: int) -> None:
@@ -121,7 +122,8 @@ class World:
             return
         settled = await self.approvals.ask(RequestApproval(approval(number), None))
         assert settled.fresh == (number not in self.states)
-        self.move(1 - number, "withdraw")
+        other = 1 - number
+        assert settled.superseded == ((f"apr_{other}",) if self.move(other, "withdraw") else ())
         if settled.fresh:
             self.states[number] = "pending"
             self.expires[number] = self.clock.now + LIFE
