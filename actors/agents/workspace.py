@@ -127,7 +127,8 @@ class Workspaces:
         the next turn finishes a seeding that was cut. Raises ``Internal`` when a workspace of a
         user's own cannot be made.
         """
-        if _is_bare(profile) and not self.skills.folders(profile):
+        skills = profile.skills or (profile.skills is None and self.skills.host)
+        if _is_bare(profile) and not skills:
             if profile.team is None:
                 return self.bare
             files = with_team((), profile, mode_of(profile, session))

@@ -10,10 +10,9 @@ import attrs
 import trio
 
 from motet.actors.rooms.definition import may_change, room_of
-from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.sessions.intake import Intake
 from motet.actors.storage.tables import storable
 from motet.protocols.approvals import (

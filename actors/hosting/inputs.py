@@ -20,7 +20,7 @@ from motet.actors.runs.table import RunTable
 from motet.actors.sessions.intake import Intake, body_hash
 from motet.actors.storage.tables import storable
 from motet.actors.telemetry.subscription import Subscription
-from motet.actors.transcript import input_guard as guard
+from motet.actors.transcript import guards as guard
 from motet.actors.transcript.history import with_author
 from motet.protocols.errors import InputValidation, UnknownName
 from motet.protocols.events import AnyEvent, MessageAdded, RunWaiting, Terminal

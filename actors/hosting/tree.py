@@ -33,16 +33,14 @@ from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.opening import Open, RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.services import ModelAccess, Services, SessionSettings, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunEvents, RunTable, SessionActors
 from motet.actors.sessions.children import ChildRuns
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.recovery import Recoverer, Recovery
 from motet.actors.sessions.resumption import start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
-from motet.actors.sessions.session import SessionActors
 from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.idempotency import SqliteConversations, SqliteIdempotency
 from motet.actors.storage.location import Location
@@ -408,7 +406,6 @@ async def start_sessions(
         table,
         stores.sessions,
         router,
-        lambda: generations.registry,
         workers.resolver,
         services,
         actors,

@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from motet.protocols.approvals import Resumption
 from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
 
@@ -217,3 +218,14 @@ class Budget(msgspec.Struct, eq=False):
             if self.usd >= usd or due_usd > usd:
                 return "usd"
         return None
+
+
+def starting_budget(limits: Limits, resumption: Resumption | None, now: float) -> Budget:
+    """The budget of a run that starts ``now``; a resumed run has spent what it had spent."""
+    budget = Budget(limits, started=now)
+    if resumption is not None:
+        left = resumption.suspended
+        budget.started -= left.elapsed
+        budget.turns, budget.tool_calls = left.turn.turns, left.turn.tool_calls
+        budget.usage, budget.usd = left.turn.spent, left.turn.usd
+    return budget

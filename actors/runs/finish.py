@@ -154,7 +154,8 @@ async def publish_withdrawn(
 async def learn(outcome: Outcome, services: Services) -> None:
     """Give a completed turn to the agent's memory, and count it for the agent's first steps."""
     run = outcome.run
-    await write_memory(services, run, outcome.rows)
+    if run.agent.memory:
+        await write_memory(services, run, outcome.rows)
     if run.agent.profile.seeds:
         # The files for a user's first conversation go after some turns.
         problem = await services.toolkits.current.workspaces.count_turn(

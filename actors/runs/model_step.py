@@ -239,7 +239,8 @@ class ModelStep:
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
         """The tools the model may call, and a line for each that its breaker has taken out."""
         name = self._run.agent.name
-        out = self._services.breakers.taken_out(name)
+        breakers = self._services.breakers
+        out = breakers.taken_out(name) if breakers.by_tool else {}
         toolkit = self._toolkit
         specs = toolkit.policy.offered(self._run.subjects, toolkit.catalog.specs(name))
         if toolkit.mcp.servers:

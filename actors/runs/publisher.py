@@ -9,69 +9,13 @@ never fails a run (seed 001).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-import attrs
-
-from motet.actors.errors.log import Logger, logger
-from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.run import Run
-from motet.actors.runs.table import RunTable
-from motet.actors.runs.watchdog import hear
-from motet.actors.telemetry.event_bus import Publisher
-from motet.actors.transcript.input_guard import Finding
 from motet.actors.transcript.sanitize import StreamFilter
 from motet.protocols import events
-from motet.protocols.events import AnyEvent, EventRecord
-from motet.protocols.hooks import RunWarning
+from motet.protocols.events import AnyEvent
 from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
-
-
-@attrs.frozen(eq=False)
-class RunEvents:
-    """Publishes events of the runs and sessions of a host, and logs what degraded."""
-
-    table: RunTable
-    publisher: Publisher
-    hooks: HooksClient
-    log: Logger = attrs.field(factory=lambda: logger("motet.run"))
-
-    def put(self, run: Run, event: AnyEvent) -> bool:
-        """Publish without waiting; False if the event is durable and there is no room yet."""
-        hear(self.table, run.id, event)
-        return self.publisher.put(f"session:{run.session}", event, run.id)
-
-    async def emit(self, run: Run, event: AnyEvent) -> None:
-        """Publish; wait for room when the event is durable."""
-        if not self.put(run, event):
-            await self.publisher.emit(f"session:{run.session}", event, run.id)
-
-    async def emit_to(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
-        """Publish an event of a session, or of a run of which only the names are known."""
-        if run_id is not None:
-            hear(self.table, run_id, event)
-        await self.publisher.emit(f"session:{session}", event, run_id)
-
-    def listen(self, session: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
-        """Call ``sink`` with each event of a session, until the returned function is called."""
-        return self.publisher.subscribers.attach(f"session:{session}", sink)
-
-    async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
-        """Log and publish that something degraded while the run goes on (seed 001).
-
-        ``grave``: something may be lost, so that it is logged as an error.
-        """
-        log = self.log.error if grave else self.log.warning
-        log(message, source=source, run=run.id, session=run.session)
-        await self.emit(run, events.Warned(source, message))
-        base = (run.id, run.session, run.agent.name, run.input.principal)
-        self.hooks.notify(RunWarning(*base, source, message))
-
-    def log_finding(self, run: Run, finding: Finding) -> None:
-        """Log a finding of the input guard; never the text itself."""
-        log = self.log.info if finding.level == "info" else self.log.warning
-        log(finding.event, run=run.id, user=run.input.principal.user, patterns=list(finding.names))
 
 
 class Outlet(Protocol):

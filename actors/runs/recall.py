@@ -84,9 +84,9 @@ T = TypeVar("T")
 
 
 async def read_memory(services: Services, run: Run) -> str:
-    """The block for the system prompt; empty without a memory, or when it found nothing."""
+    """The memories of an agent that has some, for its system prompt; empty if none fits."""
     memory = services.memory
-    if memory is None or not run.agent.memory:
+    if memory is None:
         return ""
 
     async def read() -> str:
@@ -98,7 +98,7 @@ async def read_memory(services: Services, run: Run) -> str:
 async def write_memory(services: Services, run: Run, rows: Sequence[ChatMessage]) -> None:
     """Give a completed turn to the memory."""
     memory = services.memory
-    if memory is not None and run.agent.memory:
+    if memory is not None:
         await _guarded(services, run, "written", lambda: memory.observe(rows, run.session))
 
 

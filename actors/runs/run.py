@@ -342,7 +342,8 @@ class Run:
     @property
     def model_name(self) -> str:
         """The model that it asks."""
-        return self.model or self.agent.model_name
+        agent = self.agent
+        return self.model or (agent.model if isinstance(agent.model, str) else agent.model.name)
 
     @property
     def author(self) -> str:

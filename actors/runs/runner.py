@@ -7,6 +7,7 @@ stored and the one terminal event goes out also when the whole host is being can
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.tracker import Failures, failures_before
-from motet.actors.runs.budget import OverBudget
+from motet.actors.runs.budget import OverBudget, starting_budget
 from motet.actors.runs.finish import Failure, Outcome, learn, store
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.inbox import Inbox
@@ -25,13 +26,12 @@ from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import read_memory
-from motet.actors.runs.resume import counted, fresh_budget, resume_turn
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.suspend import Suspension
+from motet.actors.runs.suspend import Suspension, counted, resume_turn
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
-from motet.actors.transcript.loops import LoopDetector
+from motet.actors.transcript.guards import LoopDetector
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -65,7 +65,8 @@ class Runner:
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
-            budget=run.lineage.budget or fresh_budget(run),
+            budget=run.lineage.budget
+            or starting_budget(run.limits, run.carried.resumption, trio.current_time()),
             loops=LoopDetector(services.toolkits.of(run).catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
@@ -81,7 +82,6 @@ class Runner:
         output = RunOutput(run, services, self.turn)
         self.model_step = ModelStep(run, services, self.hooks, self.turn, self.publisher, output)
         self.inbox = Inbox(run, queue, services, self.hooks, self.turn, self.publisher)
-        self.suspension = Suspension(run, services, self.turn, self.publisher, self.trace)
         self.failure: Failure | None = None
         self.tool_step: ToolStep | None = None
         self._resumed: Decision | None = None
@@ -92,6 +92,11 @@ class Runner:
             if isinstance(self._resumed, RunCalls):
                 self.tool_step = self._new_tool_step(self._resumed, left)
             run.carried.resumption = None
+
+    @cached_property
+    def suspension(self) -> Suspension:
+        """The way out of memory, for a run that waits for a person or that its host cuts off."""
+        return Suspension(self.run, self.services, self.turn, self.publisher, self.trace)
 
     async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""
@@ -119,10 +124,11 @@ class Runner:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
             if finish.status == "interrupted":
                 await self.suspension.keep_for_next_host()
-            if not self.suspension.done:
+            is_over = finish.status not in ("waiting", "interrupted")
+            if is_over:
                 await self._conclude(finish)
         outcome = self._outcome(finish)
-        if self.hooks.watch_end and not self.suspension.done:
+        if self.hooks.watch_end and is_over:
             # Those who watch have a budget of their own, so that they cost no transcript.
             with trio.CancelScope(shield=True):
                 if (failure := self.failure) is not None:
@@ -134,7 +140,8 @@ class Runner:
         self.inbox.texts.release()
         # From here on nothing waits: who is woken by the end finds the run suspended already.
         self.services.table.finish(self.run, result)
-        self.suspension.publish()
+        if finish.status == "waiting":
+            self.suspension.publish()
         return result
 
     async def _conclude(self, finish: Finish) -> None:
@@ -160,7 +167,7 @@ class Runner:
             usage=self.turn.spent,
             results=self.turn.results,
             failure=self.failure,
-            approvals=self.suspension.approvals,
+            approvals=self.suspension.approvals if finish.status == "waiting" else (),
             structured=self.model_step.output.declared,
             value=self.model_step.output.value(finish),
         )
@@ -182,7 +189,7 @@ class Runner:
 
         The last row says who or what has ended it.
         """
-        if self.suspension.is_due(self.tool_step):
+        if self.tool_step is not None and self.suspension.is_due(self.tool_step):
             return Finish("waiting")
         if self.run.is_for_next_host and self.turn.state != "ended":
             return Finish("interrupted", detail=self._why)
@@ -203,7 +210,8 @@ class Runner:
             await self.inbox.children.load_earlier(self.services.store)
             await self._tell_start(again=True)
         await self._prepare()
-        self.model_step.recalled = await read_memory(self.services, self.run)
+        if self.run.agent.memory:
+            self.model_step.recalled = await read_memory(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
             match decision:
@@ -392,7 +400,7 @@ class Runner:
         self.model_step.output.change_agent()
         self.model_step.change_agent()
         await self._prepare()
-        self.model_step.recalled = await read_memory(self.services, run)
+        self.model_step.recalled = await read_memory(self.services, run) if agent.memory else ""
         await self.publisher.emit(
             events.AgentChanged(agent.name, self.model_step.full_name, before)
         )

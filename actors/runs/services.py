@@ -16,9 +16,8 @@ from motet.actors.agents.toolkit import Toolkit
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Run
-from motet.actors.runs.table import RunTable, SuspendedRun
+from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.turn import Turn
 from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.telemetry.error_channel import ErrorChannel

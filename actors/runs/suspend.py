@@ -8,7 +8,7 @@ on disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -16,14 +16,14 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
+from motet.actors.errors.tracker import Failures
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.publisher import RunEvents, RunPublisher
-from motet.actors.runs.resume import suspended_state
+from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Input, Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.table import RunTable, SuspendedRun
-from motet.actors.runs.tool_step import ToolStep
-from motet.actors.runs.turn import Turn
+from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
+from motet.actors.runs.tool_step import ToolStep, stored_result
+from motet.actors.runs.turn import Decision, Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -38,9 +38,11 @@ from motet.protocols.approvals import (
     SuspendedState,
     SuspendRun,
 )
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import ApprovalResolved
 from motet.protocols.sessions import EnterRun, Principal
+from motet.protocols.tools import CallResult
 from motet.runtime import ActorRef
 
 if TYPE_CHECKING:
@@ -85,10 +87,10 @@ class Suspension:
             return None
         return self._captured
 
-    def is_due(self, step: ToolStep | None) -> bool:
+    def is_due(self, step: ToolStep) -> bool:
         """Whether a run that is cut off now is suspended, not ended."""
         run = self._run
-        if step is None or step.approvals.capture is None or self.state == "failed":
+        if step.approvals.capture is None or self.state == "failed":
             return False
         if run.lineage.children is not None and run.lineage.children.open:
             return False  # its children would end with it, and their results would be lost
@@ -339,3 +341,70 @@ _DECISIONS: Final[dict[ApprovalState, Literal["allow", "deny", "expired", "cance
 def resolved(info: ApprovalInfo) -> ApprovalResolved:
     """The event of a settled approval."""
     return ApprovalResolved(info.id, _DECISIONS[info.state], info.resolved_by or "", info.note)
+
+
+# Pure: the state of a suspended run, and the way back. Laws: a resumed run has spent what it had
+# spent, and has the results that it had; a call that had begun does not begin again; no event is
+# published twice.
+
+
+def suspended_state(
+    run: Run, turn: Turn, publisher: RunPublisher, trace: RunTrace
+) -> SuspendedState:
+    """The state of a run while the calls of its last row run: all it needs to be resumed."""
+    step = len(turn.rows) - 1
+    row = turn.rows[step]
+    assert isinstance(row, AssistantMessage)
+    return SuspendedState(
+        rows=tuple(turn.rows),
+        step=step,
+        last=step + len(row.calls),
+        role=run.input.principal.role,
+        limits=run.limits,
+        turn=turn.state_of_calls(),
+        elapsed=trio.current_time() - turn.budget.started,
+        messages=publisher.messages,
+        spans=trace.count,
+        started=trace.root.started,
+        errors=trace.errors,
+        next_agent=run.next_agent.name if run.next_agent is not None else "",
+        found=tuple(sorted(run.found)),
+        extra=run.input.extra,
+        lineage=run.lineage.ancestors,
+    )
+
+
+def resume_turn(
+    turn: Turn, publisher: RunPublisher, trace: RunTrace, resumption: Resumption
+) -> Decision:
+    """Bring a fresh turn to where the run was suspended. No await: a stop finds it whole."""
+    left = resumption.suspended
+    publisher.go_on(left.messages)
+    trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
+    for calls, results in _batches(left.rows):
+        turn.results += results.values()
+        turn.loops.observe_batch((call, results[call.id]) for call in calls if call.id in results)
+    return turn.resume(left.rows, left.turn)
+
+
+def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
+    """The failures of the session, with those among the rows of the run itself."""
+    for calls, results in _batches(rows):
+        for call in calls:
+            if call.id in results:
+                result = results[call.id]
+                failures, _ = failures.ended(call, result.outcome, result.text)
+    return failures
+
+
+def _batches(
+    rows: Sequence[ChatMessage],
+) -> list[tuple[tuple[Call, ...], dict[str, CallResult]]]:
+    """The calls of each answer with the results that follow it."""
+    found: list[tuple[tuple[Call, ...], dict[str, CallResult]]] = []
+    for row in rows:
+        if isinstance(row, AssistantMessage) and row.calls:
+            found.append((row.calls, {}))
+        elif isinstance(row, ToolMessage) and found:
+            found[-1][1][row.call_id] = stored_result(row)
+    return found

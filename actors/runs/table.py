@@ -11,22 +11,31 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 
 from motet.actors.agents.spec import AnyAgent
+from motet.actors.errors.log import Logger, logger
+from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.lifecycle import OUT_OF_QUEUE
 from motet.actors.runs.queue import SessionQueue, Way
 from motet.actors.runs.run import PendingInputs, Run
+from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.tools.tool import held_by
+from motet.actors.transcript.guards import Finding
+from motet.protocols import events
 from motet.protocols.approvals import StoredSuspendedRun
+from motet.protocols.events import AnyEvent, EventRecord, RunStalled
+from motet.protocols.hooks import RunWarning
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
-from motet.protocols.sessions import Principal, ShuttingDown, StopReport
+from motet.protocols.sessions import Principal, Pump, SessionMessage, ShuttingDown, StopReport
+from motet.runtime import ActorRef, MailboxFull
 
 
 @attrs.frozen
@@ -355,3 +364,114 @@ class RunTable:
         """The host has ended: end all runs, so that no waiter waits for ever."""
         for run in list(self.runs.values()):
             self.finish(run, run.ends_as("cancelled", detail))
+
+    def note(self, run_id: str, event: AnyEvent) -> None:
+        """Count an event as progress of its run, and of the runs that wait for that one."""
+        run = self.runs.get(run_id)
+        if run is None or isinstance(event, RunStalled):
+            return
+        now = self.now()
+        run.progress.note(event, now)
+        while run is not None and run.lineage.caller is not None:
+            run = self.runs.get(run.lineage.caller[0])
+            if run is not None:
+                run.progress.touch(now)
+
+
+@attrs.frozen(eq=False)
+class RunEvents:
+    """Publishes events of the runs and sessions of a host, and logs what degraded."""
+
+    table: RunTable
+    publisher: Publisher
+    hooks: HooksClient
+    log: Logger = attrs.field(factory=lambda: logger("motet.run"))
+
+    def put(self, run: Run, event: AnyEvent) -> bool:
+        """Publish without waiting; False if the event is durable and there is no room yet."""
+        self.table.note(run.id, event)
+        return self.publisher.put(f"session:{run.session}", event, run.id)
+
+    async def emit(self, run: Run, event: AnyEvent) -> None:
+        """Publish; wait for room when the event is durable."""
+        if not self.put(run, event):
+            await self.publisher.emit(f"session:{run.session}", event, run.id)
+
+    async def emit_to(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish an event of a session, or of a run of which only the names are known."""
+        if run_id is not None:
+            self.table.note(run_id, event)
+        await self.publisher.emit(f"session:{session}", event, run_id)
+
+    def listen(self, session: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
+        """Call ``sink`` with each event of a session, until the returned function is called."""
+        return self.publisher.subscribers.attach(f"session:{session}", sink)
+
+    async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
+        """Log and publish that something degraded while the run goes on (seed 001).
+
+        ``grave``: something may be lost, so that it is logged as an error.
+        """
+        log = self.log.error if grave else self.log.warning
+        log(message, source=source, run=run.id, session=run.session)
+        await self.emit(run, events.Warned(source, message))
+        base = (run.id, run.session, run.agent.name, run.input.principal)
+        self.hooks.notify(RunWarning(*base, source, message))
+
+    def log_finding(self, run: Run, finding: Finding) -> None:
+        """Log a finding of the input guard; never the text itself."""
+        log = self.log.info if finding.level == "info" else self.log.warning
+        log(finding.event, run=run.id, user=run.input.principal.user, patterns=list(finding.names))
+
+
+Start: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
+
+
+class SessionActors:
+    """The live actors of sessions by key, and the way to start one while there is a router."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, ActorRef[SessionMessage]] = {}
+        self._start: Start | None = None
+
+    def begin(self, start: Start) -> None:
+        """A router is there. ``start``: the actor of a session; None while one is ending."""
+        self._start = start
+
+    def close(self) -> None:
+        """The router has ended."""
+        self._start = None
+
+    def add(self, session: str, actor: ActorRef[SessionMessage]) -> None:
+        self._actors[session] = actor
+
+    def remove(self, session: str) -> None:
+        """The actor of a session is about to end."""
+        self._actors.pop(session, None)
+
+    def find(self, session: str) -> ActorRef[SessionMessage] | None:
+        """The actor of a session if it is alive."""
+        found = self._actors.get(session)
+        return found if found is not None and found.is_alive else None
+
+    def open(self, session: str) -> ActorRef[SessionMessage] | None:
+        """The actor of a session, started if there is none; it takes mail at once.
+
+        None without a router, or while the actor before is ending: the router starts the next one
+        if something waits. If it cannot start, its mail is settled with the reason, and the inputs
+        that wait are dropped.
+        """
+        found = self.find(session)
+        return self._start(session) if found is None and self._start is not None else found
+
+    def wake(self, session: str) -> bool:
+        """Have the actor of a session process its queue, without awaiting.
+
+        False: there is no actor; the next one processes the queue when it starts.
+        """
+        actor = self.find(session)
+        if actor is None:
+            return self.open(session) is not None
+        with suppress(MailboxFull):  # any message has it process its queue
+            actor.tell_nowait(Pump())
+        return True

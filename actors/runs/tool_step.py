@@ -5,20 +5,19 @@ Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from motet.actors.runs.lifecycle import OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
-from motet.actors.runs.resume import known, marks
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.telemetry.tracer import ToolSpan
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
-from motet.actors.transcript import input_guard as guard
+from motet.actors.transcript import guards as guard
 from motet.protocols import events
 from motet.protocols.approvals import LATER, Mark, Resumption, SuspendedState
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
@@ -205,3 +204,23 @@ class ToolStep:
             # A full disk must not stop the agent; a crash of this very run would lose these rows.
             message = f"the calls are not journalled: {error}"
             await self.services.events.warn(self.run, "transcript", message)
+
+
+def known(resumption: Resumption | None) -> dict[str, CallResult]:
+    """The results that the calls of the step had when the run was suspended, by their ids."""
+    rows = resumption.results if resumption is not None else ()
+    return {row.call_id: stored_result(row) for row in rows}
+
+
+def marks(step: int, calls: Sequence[Call], results: Mapping[str, CallResult]) -> tuple[Mark, ...]:
+    """The results as rows that follow the row at ``step``, which has these calls."""
+    places = {call.id: step + 1 + index for index, call in enumerate(calls)}
+    return tuple(
+        Mark(places[id], ToolMessage(id, result.name, result.text, result.outcome))
+        for id, result in results.items()
+    )
+
+
+def stored_result(row: ToolMessage) -> CallResult:
+    """A stored result; the kind of a failure is not stored."""
+    return CallResult(row.call_id, row.name, row.text, row.outcome)

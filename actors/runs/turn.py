@@ -24,10 +24,9 @@ from motet.actors.errors.tracker import Escalation, Failures, failures_before
 from motet.actors.models.provider import unique_ids
 from motet.actors.runs.budget import NOTHING, Budget
 from motet.actors.transcript import grammar as closing
-from motet.actors.transcript import loops as hints
+from motet.actors.transcript import guards as hints
 from motet.actors.transcript.grammar import close_calls, missing_result
-from motet.actors.transcript.input_guard import truncate_injected, truncate_message
-from motet.actors.transcript.loops import Finding, LoopDetector
+from motet.actors.transcript.guards import Loop, LoopDetector, truncate_injected, truncate_message
 from motet.protocols.approvals import TurnState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
 from motet.protocols.escalations import NewEscalation
@@ -311,7 +310,7 @@ class Turn:
 
     # Think
 
-    def _think(self, first: str = "", finding: Finding | None = None) -> Decision:
+    def _think(self, first: str = "", finding: Loop | None = None) -> Decision:
         if (spent := self.budget.exhausted()) is not None:
             return self._end(self._closing or spent, self.draft)
         if self.waiting:
@@ -401,7 +400,7 @@ class Turn:
 
     def _circle(
         self, calls: Sequence[Call], results: Sequence[CallResult], advised: set[str]
-    ) -> Finding | None:
+    ) -> Loop | None:
         """A loop that the model has to be told of: none that it was advised on just now.
 
         Failures are left to their own limit, where there is one.

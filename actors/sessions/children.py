@@ -18,9 +18,8 @@ from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.inbox import ended
 from motet.actors.runs.lifecycle import phase_of
-from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Child, ChildSet, Run
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
 from motet.protocols import events

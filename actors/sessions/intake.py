@@ -6,7 +6,7 @@ input is acknowledged only when it is on disk (G15), and from then on it is in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 
@@ -15,16 +15,15 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.registry import AgentRegistry, Resolver
+from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Input, PendingInput, Placement, Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
-from motet.actors.sessions.session import SessionActors
-from motet.actors.transcript import input_guard as guard
+from motet.actors.transcript import guards as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
 from motet.protocols.limits import Limits
@@ -55,15 +54,11 @@ def body_hash(session: str, agent: str, text: str) -> str:
 
 @attrs.frozen(eq=False)
 class Intake:
-    """Brings inputs to the sessions of one host.
-
-    ``registry`` gives the one in force: a reload replaces it.
-    """
+    """Brings inputs to the sessions of one host."""
 
     _table: RunTable
     _store: ActorRef[SessionStoreMessage]
     _router: ActorRef[RouterMessage]
-    _registry: Callable[[], AgentRegistry]
     _resolver: Resolver
     _services: Services
     _actors: SessionActors
@@ -97,7 +92,7 @@ class Intake:
             if isinstance(agent, str):
                 agent, toolkit = await self.agent(agent), None
             elif toolkit is None or not toolkit.registry.has(agent):
-                self._registry().add(agent)
+                self._services.toolkits.current.registry.add(agent)
                 toolkit = None
             if not text.strip():
                 raise InputValidation("the input is empty: send some text")
@@ -142,7 +137,10 @@ class Intake:
 
     def known_agents(self) -> Iterable[tuple[str, str]]:
         """Names and descriptions of the agents in memory."""
-        return ((info.name, info.description) for info in self._registry().infos())
+        return (
+            (info.name, info.description)
+            for info in self._services.toolkits.current.registry.infos()
+        )
 
     async def new_steering(
         self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: PendingInput

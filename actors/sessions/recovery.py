@@ -17,7 +17,7 @@ import trio
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Carried, Input, Placement, Run
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
     has_begun,
@@ -27,7 +27,6 @@ from motet.actors.sessions.recovery_plan import (
     rows_of,
     unrepeatable,
 )
-from motet.actors.sessions.session import SessionActors
 from motet.actors.storage import recovery as stored
 from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.readers import Readers

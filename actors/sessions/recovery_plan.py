@@ -14,7 +14,7 @@ from motet.actors.agents.spec import PREFIX as HANDOFF
 from motet.actors.agents.spec import handoff_name
 from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
-from motet.actors.transcript.input_guard import truncate_message
+from motet.actors.transcript.guards import truncate_message
 from motet.protocols.approvals import (
     Resumption,
     SuspendedState,

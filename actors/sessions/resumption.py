@@ -11,8 +11,7 @@ import trio
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import SuspendedRun
-from motet.actors.sessions.session import SessionActors
+from motet.actors.runs.table import SessionActors, SuspendedRun
 from motet.protocols.approvals import (
     ExpireApproval,
     GetApproval,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 import trio
 
+from motet.actors.errors.log import Logger
+from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.watchdog import watch
-from motet.actors.sessions.session import Session, SessionActors, drop
+from motet.actors.runs.table import RunTable, SessionActors
+from motet.actors.sessions.session import Session, drop
+from motet.protocols.events import AnyEvent, RunStalled
 from motet.protocols.messages import Message, Request
 from motet.protocols.sessions import SessionMessage
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
@@ -19,6 +23,15 @@ SWEEP_EVERY = 60.0
 CROWDED_SWEEP = 0.1
 MOST = 500
 """Idle sessions that stay alive. One takes some 20 KB, and is quickly loaded again."""
+
+
+Announce: TypeAlias = Callable[[Run, AnyEvent], Awaitable[None]]
+"""Publishes an event of a run."""
+
+CHECKS = 10
+"""Checks of a run within the time after which it is stalled."""
+SOONEST, LATEST = 0.5, 30.0
+"""Seconds between two checks."""
 
 
 class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolve"):
@@ -150,3 +163,20 @@ class Router(Actor[RouterMessage]):
 def actor_name(session: str) -> str:
     """A session key as an actor name, reversibly: names hold no slash."""
     return quote(session, safe=":@ ")
+
+
+async def watch(table: RunTable, limit: float, announce: Announce, log: Logger) -> None:
+    """The watchdog: announce each run that has made no progress for ``limit`` seconds.
+
+    It runs for ever, ends nothing, and delays no run.
+    """
+    while True:
+        await trio.sleep(min(max(limit / CHECKS, SOONEST), LATEST))
+        now = trio.current_time()
+        for run in list(table.runs.values()):
+            seconds = run.progress.stalled(now, limit) if run.is_running else None
+            if seconds is not None:
+                run.progress.announced = True
+                waits_on = run.progress.waits_on(stopping=run.is_stopping)
+                log.warning("stalled", run=run.id, session=run.session, on=waits_on)
+                await announce(run, RunStalled(round(seconds, 1), waits_on))

@@ -7,10 +7,7 @@ crashes or is passivated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from math import inf
-from typing import TypeAlias
 
 import trio
 
@@ -28,60 +25,7 @@ from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.queueing import JoinInputs
 from motet.protocols.sessions import Compact, FinishRun, Pump, SessionMessage
-from motet.runtime import Actor, ActorRef, MailboxFull, handles
-
-Start: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
-
-
-class SessionActors:
-    """The live actors of sessions by key, and the way to start one while there is a router."""
-
-    def __init__(self) -> None:
-        self._actors: dict[str, ActorRef[SessionMessage]] = {}
-        self._start: Start | None = None
-
-    def begin(self, start: Start) -> None:
-        """A router is there. ``start``: the actor of a session; None while one is ending."""
-        self._start = start
-
-    def close(self) -> None:
-        """The router has ended."""
-        self._start = None
-
-    def add(self, session: str, actor: ActorRef[SessionMessage]) -> None:
-        self._actors[session] = actor
-
-    def remove(self, session: str) -> None:
-        """The actor of a session is about to end."""
-        self._actors.pop(session, None)
-
-    def find(self, session: str) -> ActorRef[SessionMessage] | None:
-        """The actor of a session if it is alive."""
-        found = self._actors.get(session)
-        return found if found is not None and found.is_alive else None
-
-    def open(self, session: str) -> ActorRef[SessionMessage] | None:
-        """The actor of a session, started if there is none; it takes mail at once.
-
-        None without a router, or while the actor before is ending: the router starts the next one
-        if something waits. If it cannot start, its mail is settled with the reason, and the inputs
-        that wait are dropped.
-        """
-        found = self.find(session)
-        return self._start(session) if found is None and self._start is not None else found
-
-    def wake(self, session: str) -> bool:
-        """Have the actor of a session process its queue, without awaiting.
-
-        False: there is no actor; the next one processes the queue when it starts.
-        """
-        actor = self.find(session)
-        if actor is None:
-            return self.open(session) is not None
-        with suppress(MailboxFull):  # any message has it process its queue
-            actor.tell_nowait(Pump())
-        return True
-
+from motet.runtime import Actor, handles
 
 JOIN_BUDGET = 5.0
 """Seconds to store which inputs are answered together, also while being cancelled."""

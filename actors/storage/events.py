@@ -144,7 +144,7 @@ def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) 
     """``behind``: how many events of the stream come after the first item."""
     values: list[SqlValue] = [stream]
     for n, (record, text) in enumerate(items):
-        values += (behind - n, record.ts, event_name(record.event), record.run_id, text)
+        values += (behind - n, record.ts, record.event.__struct_config__.tag, record.run_id, text)
     return Statement(_append(len(items)), tuple(values))
 
 

@@ -169,15 +169,15 @@ class Breakers:
     ) -> None:
         self._fresh = Breaker(policy or BreakerPolicy())
         self._chance = chance
-        self._breakers: dict[Key, Breaker] = {}
+        self.by_tool: dict[Key, Breaker] = {}
 
     def __repr__(self) -> str:
-        return f"<Breakers { ({'/'.join(key): b.state for key, b in self._breakers.items()}) }>"
+        return f"<Breakers { ({'/'.join(key): b.state for key, b in self.by_tool.items()}) }>"
 
     def attempt(self, agent: str, tool: str) -> Attempt:
         """Admit or refuse one call; :meth:`end` must follow, however the call ends."""
         key = agent, tool
-        breaker = self._breakers.get(key)
+        breaker = self.by_tool.get(key)
         if breaker is None:
             return Attempt(key, self._fresh.epoch)  # a fresh breaker admits all calls
         now = trio.current_time()
@@ -187,19 +187,17 @@ class Breakers:
 
     def taken_out(self, agent: str) -> dict[str, str]:
         """The tools that are not offered to the agent now, each with a text for its model."""
-        if not self._breakers:
-            return {}
         now = trio.current_time()
         return {
             tool: breaker.refusal(tool, now)
-            for (owner, tool), breaker in self._breakers.items()
+            for (owner, tool), breaker in self.by_tool.items()
             if owner == agent and not breaker.offers(now)
         }
 
     def end(self, attempt: Attempt, ending: Ending) -> str:
         """Count the attempt; returns a warning if this failure has opened the breaker, else ""."""
         key, epoch = attempt.key, attempt.epoch
-        before = self._breakers.get(key)
+        before = self.by_tool.get(key)
         if epoch is None or (before is None and ending != "failed"):
             return ""  # a fresh breaker does not change
         before, now = before or self._fresh, trio.current_time()
@@ -217,6 +215,6 @@ class Breakers:
     def _keep(self, key: Key, breaker: Breaker) -> None:
         """Keep only breakers that differ from a fresh one: most tools never fail."""
         if breaker == self._fresh:
-            self._breakers.pop(key, None)
+            self.by_tool.pop(key, None)
         else:
-            self._breakers[key] = breaker
+            self.by_tool[key] = breaker

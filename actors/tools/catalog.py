@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from motet.actors.tools.tool import Tool
-from motet.actors.transcript.loops import Kind
+from motet.actors.transcript.guards import Kind
 from motet.protocols.chat import Call
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.tools import ToolSpec

@@ -239,9 +239,10 @@ class ToolExecutor(Actor[ExecuteCall]):
         finally:
             ms = (trio.current_time() - work.started) * 1000
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
-            if result is None:
+            watched = "after_tool" in self._hooks.hooks.points
+            if result is None and watched:
                 self._hooks.notify(work.after(ended))
-        if work.later or not self._hooks.any_at("after_tool"):
+        if work.later or not watched:
             return ended
         return await self._reviewed(work, ended)
 
@@ -314,7 +315,7 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _ask_hooks(self, work: _Work, tool: Tool) -> _End | None:
         """None is the permission of the gates, given for ``work.args``."""
-        if not self._hooks.any_at("before_tool"):
+        if "before_tool" not in self._hooks.hooks.points:
             return None
         verdict = await self._hooks.ask(work.before())
         match verdict.decision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from motet.actors.transcript.loops import Detector, Finding, Kind, LoopDetector, before_request
+from motet.actors.transcript.guards import Detector, Kind, Loop, LoopDetector, before_request
 from motet.protocols.chat import Call
 from motet.protocols.stable_json import call_key, stable_json
 from motet.protocols.tools import CallResult
@@ -83,7 +83,7 @@ def _mentions(text: str, count: int) -> list[str]:
     return named + ([f"the count {count}"] if str(count) in text else [])
 
 
-def _by_detector(found: Sequence[Finding]) -> dict[str, str]:
+def _by_detector(found: Sequence[Loop]) -> dict[str, str]:
     levels: dict[Detector, str] = {one.detector: one.level for one in found}
     return {name: levels.get(detector, "") for name, detector in NAMES.items()}
 

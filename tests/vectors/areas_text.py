@@ -11,7 +11,7 @@ import motet
 from motet.actors.errors.redact import redact_text
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.telemetry import tracer as texts
-from motet.actors.transcript.input_guard import Finding, check, truncate_injected, truncate_message
+from motet.actors.transcript.guards import Finding, check, truncate_injected, truncate_message
 from motet.actors.transcript.sanitize import STEPS, is_silent, masked, sanitize, unmasked
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation

@@ -10,7 +10,7 @@ import trio
 import motet
 from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.tools.tool import Tool
-from motet.actors.transcript.loops import CUT_CALL, before_request
+from motet.actors.transcript.guards import CUT_CALL, before_request
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT, with_error_blocks
 from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.transcript.grammar import violations
-from motet.actors.transcript.loops import LoopDetector
+from motet.actors.transcript.guards import LoopDetector
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult

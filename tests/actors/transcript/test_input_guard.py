@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.input_guard import (
+from motet.actors.transcript.guards import (
     PATTERN_NAMES,
     check,
     scan,

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.actors.errors.classify import failure_text
-from motet.actors.transcript.loops import (
+from motet.actors.transcript.guards import (
     Detector,
-    Finding,
     Kind,
     Level,
+    Loop,
     LoopDetector,
     before_request,
     kind_of,
@@ -132,7 +132,7 @@ def test_a_tool_is_known_by_its_name_its_action_or_its_prefix() -> None:
 
 @pytest.mark.parametrize("detector", ["same_call", "same_result", "reads"])
 def test_a_warning_names_the_tool_and_the_count_and_says_what_to_do(detector: Detector) -> None:
-    finding = Finding(detector, "warning", "look", 7, 2)
+    finding = Loop(detector, "warning", "look", 7, 2)
     for text in (before_request(5, 20, closing, finding) for closing in ("", "tool_loop")):
         assert text.startswith("[System: ")
         assert text.endswith("]")
