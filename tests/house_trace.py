@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 import trio
+import trio.testing
 
 import motet
 from motet.testing import ScriptedModel, call, say
@@ -82,20 +83,29 @@ def helper(entered: trio.Event) -> motet.Agent:
     return agent
 
 
+async def quiet() -> None:
+    """Return when the batches of the story before are on disk: they are part of no other story."""
+    await trio.testing.wait_all_tasks_blocked(cushion=0.1)
+
+
 async def tell(tracer: Tracer, state: str) -> None:
     entered = trio.Event()
     agent = helper(entered)
     async with motet.open_host(state, agents=[agent]) as host:
         await host.run(agent, "warm up", session="user:ann")
+        await quiet()
         with tracer.story("text turn"):
             await host.run(agent, "again", session="user:ann")
+        await quiet()
         with tracer.story("submit"):
             ack = await host.submit("third", agent="helper", session="user:ann")
         await host.wait_run(ack.run_id)
+        await quiet()
         with tracer.story("tool turn"):
             await host.run(agent, "use a tool", session="user:ann")
         await host.submit("be slow", agent="helper", session="user:ben")
         await entered.wait()
+        await quiet()
         with tracer.story("stop"):
             await host.stop(session="user:ben")
 

@@ -17,8 +17,7 @@ import msgspec
 
 from motet.actors.gateway.commands import answer_command, message_text, parse_command
 from motet.actors.gateway.edges import agui_wire as wire
-from motet.actors.gateway.edges.exchange import Exchange, text_of
-from motet.actors.gateway.edges.faults import Fault, bad_request
+from motet.actors.gateway.edges.exchange import Exchange, Fault, bad_request, text_of
 from motet.actors.gateway.edges.run_events import (
     ApprovalWait,
     RunEvents,

@@ -16,8 +16,13 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
-from motet.actors.gateway.edges.exchange import SESSION_LENGTH, Exchange, new_session
-from motet.actors.gateway.edges.faults import Fault, bad_request
+from motet.actors.gateway.edges.exchange import (
+    SESSION_LENGTH,
+    Exchange,
+    Fault,
+    bad_request,
+    new_session,
+)
 from motet.actors.gateway.edges.openai_wire import (
     DONE,
     Answer,

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.actors.gateway import idempotency as conversations
-from motet.actors.gateway.edges.exchange import Part, text_of
-from motet.actors.gateway.edges.faults import Fault, bad_request
+from motet.actors.gateway.edges.exchange import Fault, Part, bad_request, text_of
 from motet.actors.gateway.edges.run_events import failure_of
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject

@@ -13,8 +13,14 @@ import trio
 
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.edges.agui import run_agent
-from motet.actors.gateway.edges.exchange import ClientGone, Exchange, cors, identify
-from motet.actors.gateway.edges.faults import Fault, fault_of
+from motet.actors.gateway.edges.exchange import (
+    ClientGone,
+    Exchange,
+    Fault,
+    cors,
+    fault_of,
+    identify,
+)
 from motet.actors.gateway.edges.openai import complete, models
 from motet.actors.gateway.http import BadRequest, Head, HttpConnection, Response
 from motet.protocols.sessions import Role
