@@ -16,10 +16,16 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests import house_graph, house_trace
+
 ROOT = Path(__file__).parent.parent
 LAYERS = ("protocols", "runtime", "actors")
 FILE_LINES = 600
 FUNCTION_LINES = 80
+PACKAGES = 13
+MOST_FILES, MOST_LINES = 190, 48_500
+MOST_FIELDS = 15
+QUESTIONS = re.compile(r"(What|Whether|Who|How|Which|Whatever|Whoever|Where)\b")
 IGNORED = {"__pycache__"}
 # Put together here, or this line would be found too.
 POSTPONED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -71,6 +77,104 @@ def test_every_module_begins_with_a_docstring() -> None:
         shown(path)
         for path in python_files()
         if (tree := parsed(path)).body and not ast.get_docstring(tree)
+    )
+
+
+def test_no_import_makes_a_circle_or_runs_upwards() -> None:
+    """Imports inside functions, and those that only a type checker sees, count too."""
+    edges = house_graph.graph()
+    refuse(" <-> ".join(circle) for circle in house_graph.circles(edges))
+    rising = house_graph.upward(edges, house_graph.layers())
+    refuse(f"{one.importer}:{one.line} imports {one.imported}" for one in rising)
+
+
+def test_actors_has_thirteen_packages_and_a_size_that_can_be_read() -> None:
+    folders = [path for path in (ROOT / "actors").iterdir() if (path / "__init__.py").is_file()]
+    files = [path for path in files_below("actors") if path.suffix == ".py"]
+    lines = sum(len(path.read_bytes().splitlines()) for path in files)
+    assert len(folders) == PACKAGES
+    assert len(files) <= MOST_FILES
+    assert lines <= MOST_LINES
+
+
+def test_every_package_of_actors_names_its_door() -> None:
+    for path in (ROOT / "actors").glob("*/__init__.py"):
+        text = ast.get_docstring(parsed(path)) or ""
+        assert "oor" in text, f"{shown(path)} does not say what others import"
+
+
+def test_no_module_docstring_begins_with_a_question_word() -> None:
+    """It names the thing, then its invariants."""
+    refuse(
+        f"{shown(path)} {text.splitlines()[0]}"
+        for path in python_files()
+        if (text := ast.get_docstring(parsed(path))) and QUESTIONS.match(text)
+    )
+
+
+def is_frozen(node: ast.ClassDef) -> bool:
+    """A frozen attrs class or msgspec struct, an exception, a protocol: nothing to assign to."""
+    described = [ast.unparse(one) for one in (*node.decorator_list, *node.keywords, *node.bases)]
+    return any(
+        "frozen" in one or one.startswith(("Protocol", "TypedDict", "Enum")) for one in described
+    )
+
+
+def given(value: ast.expr | None) -> bool:
+    """Whether a value is what the constructor was given, or a part of it."""
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Name) and value.id not in ("None", "True", "False")
+
+
+def mutable_fields(node: ast.ClassDef) -> set[str]:
+    """The state of a class: the fields that it declares, and those that its constructor makes.
+
+    A collaborator that the constructor is given, and that is never replaced, is no state; the
+    fields of a base count there.
+    """
+    fields = {
+        one.target.id
+        for one in node.body
+        if isinstance(one, ast.AnnAssign)
+        and isinstance(one.target, ast.Name)
+        and not ast.unparse(one.annotation).startswith(("ClassVar", "Final"))
+    }
+    kept: set[str] = set()
+    replaced: set[str] = set()
+    for function in node.body:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.Assign | ast.AnnAssign):
+                targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+                found = {name for one in targets for name in assigned(one)}
+                if function.name != "__init__":
+                    replaced |= found
+                elif given(inner.value):
+                    kept |= found
+                else:
+                    fields |= found
+    return fields | (kept & replaced)
+
+
+def assigned(target: ast.expr) -> Iterator[str]:
+    """The attributes of ``self`` that an assignment sets."""
+    for inner in ast.walk(target):
+        is_set = isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
+        if is_set and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+            yield inner.attr
+
+
+def test_no_class_has_more_than_15_mutable_fields() -> None:
+    """Such a class is two classes. A frozen one is a record, and may be as wide as its row."""
+    refuse(
+        f"{shown(path, node.lineno)} {node.name} has {len(fields)}"
+        for path in python_files()
+        if path.relative_to(ROOT).parts[0] not in ("tests", "bench", "examples")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef) and not is_frozen(node)
+        if len(fields := mutable_fields(node)) > MOST_FIELDS
     )
 
 
@@ -208,3 +312,19 @@ def test_the_sdist_holds_what_the_wheel_holds(distributions: Path) -> None:
     held = {name.relative_to(name.parts[0]).as_posix() for name in names}
     assert {name for name in held if name.startswith("motet/")} == files_to_ship()
     assert held >= {"LICENSE", "README.md", "pyproject.toml"}
+
+
+@pytest.mark.slow
+def test_the_architecture_says_how_many_files_a_story_executes() -> None:
+    """The figures of ``tests/house_trace.py``, in a process of its own: it traces all threads."""
+    command = [sys.executable, str(ROOT / "tests" / "house_trace.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    found = dict(re.findall(r"^(.+): (\d+) files", ran.stdout, re.MULTILINE))
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    written = dict(re.findall(r"^\| (.+?):.*? \| (\d+) \|", text, re.MULTILINE))
+    assert {story: written[story] for story in house_trace.STORIES} == found
+    refuse(
+        f"{story} executes {found[story]} files, {most} are allowed"
+        for story, most in house_trace.MOST.items()
+        if int(found[story]) > most
+    )

@@ -1,4 +1,4 @@
-"""What a run and all runs below it may still spend: one budget per run, in one tree.
+"""The budget of a run and of all runs below it: one for each run, in one tree.
 
 Invariants: what a run spends is spent at every level above it too, so a level's sums are those of
 its subtree. A model request is begun only when what is expected of it fits at every level, beside

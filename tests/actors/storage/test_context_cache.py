@@ -1,4 +1,4 @@
-"""What the store knows of sessions by heart is what is on disk."""
+"""A cached context of a session equals the one on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written journal: together, a little later, and nothing twice or for nothing."""
+"""The journal of runs writes behind: together, a little later, and nothing twice."""
 
 from __future__ import annotations
 
