@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -39,7 +39,7 @@ class Tracer:
         self._names: dict[str, str | None] = {}
 
     @contextmanager
-    def story(self, name: str) -> Iterator[None]:
+    def story(self, name: str) -> Generator[None]:
         self._open = self.stories.setdefault(name, set())
         yield
         self._open = None

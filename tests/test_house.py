@@ -161,9 +161,11 @@ def mutable_fields(node: ast.ClassDef) -> set[str]:
 def assigned(target: ast.expr) -> Iterator[str]:
     """The attributes of ``self`` that an assignment sets."""
     for inner in ast.walk(target):
-        is_set = isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
-        if is_set and isinstance(inner.value, ast.Name) and inner.value.id == "self":
-            yield inner.attr
+        match inner:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+            case _:
+                pass
 
 
 def test_no_class_has_more_than_15_mutable_fields() -> None:

@@ -289,9 +289,9 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
     server_variable: ClassVar = ANTHROPIC_URL
     key_variables: ClassVar = (ANTHROPIC_KEY,)
 
-    _max_tokens: int = attrs.field(default=MAX_TOKENS, kw_only=True)
-    _cache: bool = attrs.field(default=True, kw_only=True)
-    _native_output: bool | None = attrs.field(default=None, kw_only=True)
+    _max_tokens: int = attrs.field(alias="max_tokens", default=MAX_TOKENS, kw_only=True)
+    _cache: bool = attrs.field(alias="cache", default=True, kw_only=True)
+    _native_output: bool | None = attrs.field(alias="native_output", default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
         """With and without tools; see :class:`motet.protocols.models.NativeOutput`."""

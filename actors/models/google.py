@@ -256,7 +256,7 @@ class GoogleModel(Adapter["_Client"]):
     server_variable: ClassVar = GOOGLE_URL
     key_variables: ClassVar = GOOGLE_KEYS
 
-    _api_version: str | None = attrs.field(default=None, kw_only=True)
+    _api_version: str | None = attrs.field(alias="api_version", default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
         """Only without tools: older models refuse a schema and tools in one request.

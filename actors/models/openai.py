@@ -276,7 +276,7 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
     server_variable: ClassVar = OPENAI_URL
     key_variables: ClassVar = (OPENAI_KEY,)
 
-    _native_output: bool | None = attrs.field(default=None, kw_only=True)
+    _native_output: bool | None = attrs.field(alias="native_output", default=None, kw_only=True)
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
         """With any schema and any tools; see :class:`motet.protocols.models.NativeOutput`."""

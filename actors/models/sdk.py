@@ -239,10 +239,11 @@ class Adapter(ABC, Generic[C]):
     key_variables: ClassVar[tuple[str, ...]] = ()
     default_deadlines: ClassVar[Deadlines] = Deadlines()
 
+    # The aliases are what attrs would choose; pyright knows only those that are written.
     _model: str = attrs.field(alias="name")
-    _base_url: str | None = attrs.field(default=None, kw_only=True)
-    _api_key: str | None = attrs.field(default=None, kw_only=True)
-    _deadlines: Deadlines | None = attrs.field(default=None, kw_only=True)
+    _base_url: str | None = attrs.field(alias="base_url", default=None, kw_only=True)
+    _api_key: str | None = attrs.field(alias="api_key", default=None, kw_only=True)
+    _deadlines: Deadlines | None = attrs.field(alias="deadlines", default=None, kw_only=True)
     _client: LazyClient[C] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

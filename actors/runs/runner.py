@@ -121,10 +121,10 @@ class Runner:
         if finish.status == "waiting" and not await self.suspension.suspend(self.tool_step):
             # Either it could not be stored, or a stop came meanwhile: it is over after all.
             finish = self._stop()
+        is_over = finish.status not in ("waiting", "interrupted")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
             if finish.status == "interrupted":
                 await self.suspension.keep_for_next_host()
-            is_over = finish.status not in ("waiting", "interrupted")
             if is_over:
                 await self._conclude(finish)
         outcome = self._outcome(finish)
