@@ -1,4 +1,4 @@
-"""A tool that a person has to allow, asked for on the terminal while the run waits."""
+"""A tool that needs a person's approval: the run waits while the terminal asks."""
 
 import trio
 

@@ -1,4 +1,4 @@
-"""A daemon of asyncio: every line that a client sends is answered. Ends on SIGTERM or Ctrl-C."""
+"""An asyncio daemon that answers each line of a TCP client. Ends on SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -9,9 +9,9 @@ agent = motet.Agent("helper", model="demo")
 
 
 async def main() -> None:
-    loop, leave = asyncio.get_running_loop(), asyncio.Event()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, leave.set)
+        loop.add_signal_handler(number, ended.set)
 
     with motet.HostThread(agents=[agent]) as thread:
         host = thread.asyncio
@@ -28,7 +28,7 @@ async def main() -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         print("listening on", server.sockets[0].getsockname()[1], flush=True)
-        await leave.wait()
+        await ended.wait()
         server.close()
     print("all runs have ended")
 

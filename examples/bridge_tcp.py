@@ -1,8 +1,8 @@
 """A bridge: people chat over lines of TCP with an agent behind a gateway, each as their own user.
 
-It is an ordinary client with a token that may impersonate. MOTET_URL and MOTET_TOKEN say whose
-gateway; without them it serves one of its own. Try `nc 127.0.0.1 PORT`: first a name, then lines.
-A real bridge makes sure that people are who they say; here everybody may take any name.
+It is an ordinary client with a token that may impersonate users. MOTET_URL and MOTET_TOKEN select
+the gateway; without them it serves its own. Try `nc 127.0.0.1 PORT`: send a name, then lines.
+A real bridge authenticates people; here anyone may take any name.
 """
 
 import os
@@ -27,7 +27,7 @@ class Chat:
         self._read = b""
 
     async def line(self) -> str | None:
-        """The next line; None when the person has left, or sends what is none."""
+        """The next line; None when the person has left or the line is too long."""
         while b"\n" not in self._read:
             data = await self._stream.receive_some()
             self._read += data
@@ -38,7 +38,7 @@ class Chat:
 
     async def say(self, text: str) -> None:
         async with self._turn:
-            with trio.fail_after(10):  # who does not read is gone
+            with trio.fail_after(10):  # a client that does not read is disconnected
                 await self._stream.send_all(text.encode() + b"\n")
 
     async def tell(self, events: motet.client.Events) -> None:
@@ -77,7 +77,7 @@ async def serve(url: str, token: str | None, stream: trio.SocketStream) -> None:
             else:
                 if isinstance(answer, CommandAnswer):
                     await chat.say(answer.text)
-        nursery.cancel_scope.cancel()  # the person has left; what goes on there goes on
+        nursery.cancel_scope.cancel()  # the person has left; the session's runs continue
 
 
 async def listen(url: str, token: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Failures: the model reads a short error, the whole one is stored, limits end a run."""
+"""Failures: the model reads a short error, the full one is stored, a limit ends a run."""
 
 import trio
 
@@ -25,7 +25,7 @@ async def main() -> None:
         assert failed.error_id is not None  # a refused call has none
         stored = await host.error(failed.error_id)
         print(f"{stored.tool_name}, {stored.kind}: {stored.short_summary}")
-        print("stored whole:", sorted(stored.raw_error))
+        print("stored in full:", sorted(stored.raw_error))
 
         try:
             await host.run(agent, "who is eve?", limits=motet.Limits(turns=2))

@@ -1,4 +1,4 @@
-"""Hooks: a gate that refuses or changes calls, and an observer that writes them down."""
+"""Hooks: a gate that refuses or changes calls, and an observer that logs them."""
 
 import trio
 
@@ -22,7 +22,7 @@ def install(host: motet.Host) -> None:
     async def guard(call: motet.BeforeTool) -> motet.Decision:
         if "rm -rf" in str(call.args):
             return motet.Deny("nothing is deleted here")  # the model reads this
-        return motet.Allow(args={**call.args, "folder": "/srv"})  # which are checked again
+        return motet.Allow(args={**call.args, "folder": "/srv"})  # the arguments are checked again
 
     @host.on("after_tool")
     async def audit(call: motet.AfterTool) -> None:

@@ -1,4 +1,4 @@
-"""A host, an agent, one question: what a first program looks like."""
+"""A first program: a host, an agent, one question."""
 
 import trio
 

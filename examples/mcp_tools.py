@@ -1,4 +1,4 @@
-"""Tools of an MCP server: this file is the server too, when it is started with --server."""
+"""Tools of an MCP server: with --server, this file is the server itself."""
 
 import sys
 
@@ -12,7 +12,7 @@ agent = motet.Agent("helper", model=MODEL, tools=["mcp:notes"])
 
 
 def serve() -> None:
-    """A server of one tool, on standard input and output."""
+    """An MCP server with one tool, on standard input and output."""
     from mcp.server import MCPServer
 
     server = MCPServer("notes")

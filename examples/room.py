@@ -1,4 +1,4 @@
-"""A room: two agents and two people; whoever is called by name speaks, and the round ends."""
+"""A room of two agents and two people; an agent that is mentioned by name speaks next."""
 
 import trio
 

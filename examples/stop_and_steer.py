@@ -1,4 +1,4 @@
-"""A run that is told something while it works, and another one that is stopped."""
+"""Steers a run while it works, and stops another one."""
 
 import trio
 

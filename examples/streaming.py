@@ -1,4 +1,4 @@
-"""Shows an answer while it comes, and the calls of tools between its words."""
+"""Prints an answer while it arrives, with the tool calls in between."""
 
 import trio
 

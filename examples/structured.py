@@ -1,4 +1,4 @@
-"""An agent whose answer is a value of a type, not a text."""
+"""An agent whose answer is a typed value, not text."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,9 @@ from motet.testing import ScriptedModel, say
 
 MODEL = ScriptedModel(
     [
-        say('{"title": "Login fails", "severity": "bad"}'),  # repaired: the model is told why
+        say(
+            '{"title": "Login fails", "severity": "bad"}'
+        ),  # invalid: the model is told why, and tries again
         say('{"title": "Login fails", "severity": "high", "steps": ["open", "sign in"]}'),
     ]
 )

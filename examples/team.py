@@ -1,4 +1,4 @@
-"""Agents that work for one another: one is a tool, to another the conversation is handed."""
+"""A team: one agent is a tool, and another one takes over the conversation."""
 
 import trio
 

@@ -1,4 +1,4 @@
-"""A web server of threads: GET /alice?hello asks in alice's session. Ends with Ctrl-C."""
+"""A threaded web server: GET /alice?hello asks in alice's session. Ends with Ctrl-C."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit

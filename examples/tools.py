@@ -1,4 +1,4 @@
-"""Tools of one's own: dependencies, checked arguments, a hint to try again."""
+"""Custom tools: dependencies, checked arguments, an error that asks the model to try again."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +8,7 @@ import trio
 import motet
 from motet.testing import ScriptedModel, call, say
 
-MODEL = ScriptedModel(  # put the name of a real model in its place
+MODEL = ScriptedModel(  # or the name of a real model
     [
         call("stock", item="pears") + call("stock", item="apples"),
         call("order", item="pears", count=3),

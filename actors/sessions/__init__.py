@@ -1,1 +1,1 @@
-"""Sessions: the actors that own the order of runs. Door: ``intake``, ``router``, ``recovery``."""
+"""Sessions: the actors that own the order of runs. Doors: ``intake``, ``router``, ``recovery``."""

@@ -1,4 +1,4 @@
-"""Hooks as functions: a gate of calls, a gate of answers, and an observer of the end."""
+"""Hooks as functions: a gate for calls, a gate for answers, and an observer of run ends."""
 
 import trio
 

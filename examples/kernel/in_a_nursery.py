@@ -1,10 +1,10 @@
-"""An actor within a Trio program that is not motet's: one task among others in its nursery.
+"""An actor in an ordinary Trio program: one task among others in a nursery.
 
     python examples/kernel/in_a_nursery.py
 
-A TCP server of Trio's own that adds up numbers. Each connection is a task that asks the same
-actor, which serves one after the other. ``quit`` cancels the nursery: the actor's clean-up has run
-when ``trio.run`` returns.
+A Trio TCP server that adds up numbers. Each connection is a task that asks the same actor, which
+answers one request at a time. ``quit`` cancels the nursery: the actor's clean-up has run when
+``trio.run`` returns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def actors(*, task_status: trio.TaskStatus[ActorRef[Add]]) -> None:
 
 
 async def serve(total: ActorRef[Add], server: trio.CancelScope, stream: trio.SocketStream) -> None:
-    """One connection: a number comes, the sum so far goes back."""
+    """One connection: receives a number, sends the sum so far."""
     text = (await stream.receive_some(100)).decode("ascii", "replace").strip()
     if text == "quit":
         server.cancel()

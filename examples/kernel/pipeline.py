@@ -2,9 +2,9 @@
 
     python examples/kernel/pipeline.py app.log --follow 10
 
-Counts the lines of a log by level, to its end or for so many seconds as it grows, and prints the
-counts. The parser does nothing about lines it cannot read: it crashes, is started again, and only
-the line that crashed it is lost. What was lost is printed too.
+Counts the lines of a log by level and prints the counts. It reads to the end of the file or, with
+``--follow``, for some seconds while the file grows. The parser does not handle lines it cannot
+read: it crashes and is restarted, and only that line is lost. Lost lines are printed too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Counter(Actor[Entry | Totals]):
 
 
 class Parser(Actor[Line | Parsed]):
-    mailbox = MailboxSpec(capacity=16)  # a tailer that is faster than this waits
+    mailbox = MailboxSpec(capacity=16)  # a faster tailer waits
 
     def __init__(self, counter: ActorRef[Entry]) -> None:
         self.counter = counter
@@ -72,7 +72,7 @@ class Parser(Actor[Line | Parsed]):
 
     @handles(Parsed)
     async def parsed(self, _: Parsed) -> None:
-        """The mailbox keeps its order: nothing is left to do here."""
+        """Nothing to do: the mailbox keeps its order."""
 
 
 class Tailer(Actor[Read]):
@@ -81,7 +81,7 @@ class Tailer(Actor[Read]):
 
     @handles(Read)
     async def read(self, request: Read) -> None:
-        """To the end of the file; if it follows, until the asker is cancelled."""
+        """Read to the end of the file; with ``follow``, until the asker is cancelled."""
         async with await trio.open_file(request.path, encoding="utf-8") as file:
             number, begun = 0, ""
             while True:
@@ -97,7 +97,7 @@ class Tailer(Actor[Read]):
 
 
 async def pipeline(system: System, path: str, seconds: float | None) -> dict[str, int]:
-    """Start the three, in the order in which they need each other, and let them work."""
+    """Start the three actors, each after those it needs, and let them work."""
     counter = await system.start(Counter, name="counter")
     parser = await system.start(partial(Parser, counter), name="parser")
     tailer = await system.start(partial(Tailer, parser), name="tailer")
@@ -109,7 +109,7 @@ async def pipeline(system: System, path: str, seconds: float | None) -> dict[str
 
 
 async def main(path: str, seconds: float | None) -> None:
-    # A log may have many bad lines: only more than a hundred a second are a defect.
+    # A log may have many bad lines: only more than a hundred a second count as a defect.
     async with open_system(supervision=Supervision(intensity=100, period=1)) as system:
         for level, count in sorted((await pipeline(system, path, seconds)).items()):
             print(f"{level:8}{count:6}")

@@ -75,7 +75,7 @@ SAYS = {
     "errors": r"""
         completed - I could not find bob\.
         lookup, \w+: .*no person 'bob'.*
-        stored whole: \[.*'message'.*
+        stored in full: \[.*'message'.*
         limited by turns
     """,
     "mcp_tools": r"""

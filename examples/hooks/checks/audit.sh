@@ -1,3 +1,3 @@
 #!/bin/sh
-# Every call that has ended, with its result, one JSON object on each line.
+# Logs each finished call and its result as one line of JSON.
 { cat; echo; } >>audit.jsonl

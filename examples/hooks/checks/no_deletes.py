@@ -1,4 +1,4 @@
-"""A gate of the shell: denies commands that delete, and says why. Standard library only."""
+"""A gate for the shell tool: denies commands that delete, with a reason. Standard library only."""
 
 import json
 import re
