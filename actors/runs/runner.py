@@ -1,8 +1,8 @@
-"""One run: carries out the decisions of its turn, and ends it well whatever happens.
+"""The runner of one run: carries out the decisions of its turn, and ends it in every case.
 
 Every await is under the run's scope, so a stop ends the model's stream, the tools and their
-processes, and waits for them (G1). The end runs shielded with a budget: the transcript is
-stored and the one terminal event goes out also when the whole host is being cancelled (G7).
+processes, and waits for them (G1). The end is shielded and has a budget: the transcript is stored
+and the one terminal event published even while the whole host is being cancelled (G7).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The runs and queues of a host, as plain data that a stop can reach while everything is stuck.
+"""The run table: the live runs and queues of a host, reachable while everything else is stuck.
 
-All of it is touched by one Trio thread only, and no method awaits: a stop that walks this table
-sees every run that was admitted, whether its input is still on the way to disk, queued, running
-or cleaning up. Invariants: a run is in the table from before its input is stored until it has
-ended; a session has at most as many runs at work as it may have; a stop ends nothing but what is
-the principal's (G16).
+One Trio thread touches it, and no method awaits. A stop that walks the table sees every admitted
+run, whether its input is on the way to disk, queued, running or cleaning up. Two objects change
+with the table and stand beside it: :class:`RunEvents`, since an event of a run is its progress
+too, and :class:`SessionActors`, since an input in the queue has to wake its session.
+
+Invariants: a run is in the table from before its input is stored until it has ended; a session
+never has more running runs than allowed; a stop ends only runs of its principal (G16).
 """
 
 from __future__ import annotations
@@ -117,8 +119,8 @@ QUEUE_CAPACITY = QUEUE.capacity
 class RunTable:
     """All live runs of one host, and by session those that are suspended.
 
-    What is queued behind a suspended run waits for its end; sessions that are ``held`` wait for the
-    agents of what is in their queues.
+    Inputs behind a suspended run wait for its end; sessions that are ``held`` wait until the agents
+    of their queued inputs are known.
     """
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
