@@ -482,7 +482,7 @@ class Host(Records):
         return await self._reloads.reload(config, expect_hash)
 
     def plan_reload(self, config: HostConfig | str | Path | None = None) -> Reloaded:
-        """What :meth:`reload` would change; nothing is changed. Raises ``ConfigError``."""
+        """The changes that :meth:`reload` would make; makes none. Raises ``ConfigError``."""
         return self._reloads.plan(config)
 
     async def drain(self, deadline: float | None = None) -> tuple[str, ...]:

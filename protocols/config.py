@@ -184,7 +184,7 @@ class ShellConfig:
 
 @attrs.frozen(kw_only=True)
 class HttpConfig:
-    """What ``http_fetch`` may do.
+    """The limits of ``http_fetch``.
 
     Attributes:
         timeout: seconds for one fetch, redirects included.
@@ -337,7 +337,7 @@ class HookConfig:
 
 @attrs.frozen(kw_only=True)
 class ErrorsConfig:
-    """What is kept of the errors of tools. Without limits, and by default: all, redacted.
+    """The retention of tool errors. By default, all are kept, redacted.
 
     Attributes:
         keep_days: older ones are deleted.
@@ -356,7 +356,7 @@ class ErrorsConfig:
 
 @attrs.frozen(kw_only=True)
 class TracingConfig:
-    """What is kept of the traces of runs, and where else they go.
+    """The retention of traces, and their export.
 
     Attributes:
         verbose: keep the whole input of every span, redacted; ``MOTET_TRACE_VERBOSE=1`` does too.

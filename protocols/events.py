@@ -107,7 +107,7 @@ class ToolProgress(Event, frozen=True, tag="tool.progress"):
 
 
 class Activity(Event, frozen=True, tag="activity"):
-    """What a run is doing now."""
+    """The current activity of a run."""
 
     durable: ClassVar[bool] = False
 

@@ -146,7 +146,7 @@ class Generate(
 
 
 class ModelFailure(Exception):
-    """What an adapter raises, whatever its SDK raised: enough to decide on a retry.
+    """The failure of an adapter, whatever its SDK raised: enough to decide on a retry.
 
     Attributes:
         kind: ``auth | rate_limit | quota | timeout | connection | context_exhausted | bad_request

@@ -97,7 +97,7 @@ class RunResult(Generic[O_co]):
 
 
 class Bounds(TypedDict, total=False):
-    """What one run may spend.
+    """The limits of one run.
 
     limits: in place of those of its agent.
     max_turns: in place of ``limits.turns``.
@@ -108,7 +108,7 @@ class Bounds(TypedDict, total=False):
 
 
 class RunOptions(Bounds, total=False):
-    """What may be given with ``host.run``, ``host.stream`` and their like.
+    """The options of ``host.run``, ``host.stream`` and similar methods.
 
     session: the conversation it belongs to; a new one if absent.
     principal: for whom it acts; the user of this machine if absent.

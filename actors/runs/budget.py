@@ -27,7 +27,7 @@ NOTHING = Usage()
 
 
 class OverBudget(Exception):
-    """What was asked for is not there to be spent; ``limit`` is the one that forbids it."""
+    """A request or call exceeds the budget; ``limit`` is the exceeded limit."""
 
     def __init__(self, limit: LimitName) -> None:
         super().__init__(f"the limit {limit!r} does not allow it")
@@ -101,7 +101,7 @@ class Budget(msgspec.Struct, eq=False):
         return self._breaks(expected) or (None if above is None else above.refuses(expected))
 
     def expects(self, prompt_tokens: int, most: int | None = None) -> Usage:
-        """What a request with this prompt is likely to use, from what the run has used so far.
+        """The expected usage of a request with this prompt, from the usage of the run so far.
 
         ``most``: the greatest length of the answer that the request allows. Where no limit counts
         it, nothing.
@@ -149,7 +149,7 @@ class Budget(msgspec.Struct, eq=False):
             self.parent.spend(usage)
 
     def warning(self) -> str:
-        """What to say of a price that is unknown and should be checked: once per tree."""
+        """The warning about an unknown price that a limit depends on: once per tree."""
         if not self._metered:
             return ""
         lineage = self.lineage

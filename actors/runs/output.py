@@ -72,7 +72,7 @@ class Answering:
 
     @property
     def asked(self) -> OutputSchema | None:
-        """What a request says of the form; None where it is the form of a tool."""
+        """The output schema for a request; None where a tool carries it."""
         return self.form.asked if self.native else None
 
     def offered(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
@@ -85,7 +85,7 @@ class Answering:
         return self._offered
 
     def settled(self, response: ModelResponse) -> Settled:
-        """What a response comes to: calls to be run, an answer, or one that cannot be read."""
+        """The meaning of a response: calls to run, an answer, or an unreadable one."""
         call = next((call for call in response.calls if call.name == self.tool), None)
         others = tuple(one for one in response.calls if one.name != self.tool)
         if self.native or call is None:

@@ -89,7 +89,7 @@ def held_with(queue: Iterable[In], new: In, now: float, pause: float) -> Burst:
 
 
 def place(new: In, queue: Sequence[In], running: Sequence[In], limit: int) -> Placed[In]:
-    """What becomes of an input that is not held any more; ``queue`` has it already."""
+    """The fate of an input that is no longer held; ``queue`` has it already."""
     if not running and len(queue) == 1:
         return Placed("wait")
     others = [one for one in queue if one is not new and not _one_burst(one, new)]
@@ -130,7 +130,7 @@ def entered(new: In, running: Sequence[In], limit: int) -> In | None:
 
 
 def surplus(queue: Sequence[In], rules: QueueConfig) -> tuple[In, ...]:
-    """What has to leave a queue that has grown too long."""
+    """The inputs that leave a queue that has grown too long."""
     over = len(queue) - rules.capacity
     if over <= 0 or rules.overflow == "reject":
         return ()
@@ -141,7 +141,7 @@ def surplus(queue: Sequence[In], rules: QueueConfig) -> tuple[In, ...]:
 def next_batch(
     queue: Sequence[In], running: Sequence[In], limit: int, now: float
 ) -> tuple[In, ...]:
-    """What starts next, to be answered as one; empty when nothing may."""
+    """The inputs to start next, answered as one; empty when none may start."""
     if not queue or len(running) >= limit:
         return ()
     if not running and len(queue) == 1:
@@ -172,7 +172,7 @@ def wakes(queue: Iterable[Queued], now: float) -> float:
 
 
 def joined_text(texts: Iterable[str]) -> str:
-    """What a model reads of inputs that are answered as one."""
+    """The text for the model of inputs that are answered as one."""
     return "\n".join(texts)
 
 

@@ -207,7 +207,7 @@ SHUTDOWN = "the host is shutting down"
 
 @attrs.frozen(eq=False)
 class Input:
-    """What was said to an agent, by whom, and how it came in. Replaced as a whole, if at all.
+    """An input: its text, its author, and the way it came in. Replaced as a whole, if at all.
 
     Attributes:
         key: the idempotency key; ``method``: the API method the input came through. A key is
@@ -258,7 +258,7 @@ class Lineage:
 
 @attrs.define(eq=False)
 class Carried:
-    """What a run carries from host to host, or over a wait for a person.
+    """The state that a run carries from host to host, or over a wait for a person.
 
     Attributes:
         durable: nobody waits for it here, so that another host may go on with it.

@@ -354,7 +354,7 @@ class RunTable:
         return principal.role == "admin" or run.input.principal.user == principal.user
 
     def of(self, session: str, principal: Principal) -> list[Run]:
-        """What is live in a session of the principal's, and was admitted."""
+        """The admitted live runs of the principal in a session."""
         runs = self.runs.values()
         return [r for r in runs if r.session == session and r.admission and self.may(principal, r)]
 
@@ -400,7 +400,7 @@ class RunEvents:
             await self.publisher.emit(f"session:{run.session}", event, run.id)
 
     async def emit_to(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
-        """Publish an event of a session, or of a run of which only the names are known."""
+        """Publish an event of a session, or of a run whose object is not at hand."""
         if run_id is not None:
             self.table.note(run_id, event)
         await self.publisher.emit(f"session:{session}", event, run_id)

@@ -157,12 +157,12 @@ class Turn:
 
     @property
     def spent(self) -> Usage:
-        """What this run and those below it have used."""
+        """The usage of this run and of those below it."""
         return self.budget.usage
 
     @property
     def draft(self) -> str:
-        """What there is of an answer that was cut off and goes on."""
+        """The text so far of an answer that was cut off and continues."""
         return self.rows[-1].text if self._drafting else ""
 
     def begin(self, text: str, author: str | None = None) -> Decision:
@@ -245,7 +245,7 @@ class Turn:
         return self._think()
 
     def state_of_calls(self) -> TurnState:
-        """What has to be kept beside the rows of a turn whose calls wait for somebody."""
+        """The state to store beside the rows of a turn whose calls wait for a person."""
         self._expect("tools")
         return TurnState(
             turns=self.budget.turns,

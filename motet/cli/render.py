@@ -66,7 +66,7 @@ class Rendering:
 
     stream: bool = True
     _shown: dict[int, str] = attrs.field(factory=dict[int, str])
-    """What has been shown of each message of the current run."""
+    """The parts of each message of the current run that were already shown."""
 
     def pieces(self, event: AnyEvent) -> list[Piece]:
         match event:
