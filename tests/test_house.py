@@ -11,8 +11,10 @@ import tokenize
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import pytest
 
@@ -48,8 +50,40 @@ def shown(path: Path, line: int = 1) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes(), filename=str(path))
+class Facts(NamedTuple):
+    """The facts about one file that the tests look at; its syntax tree is far larger.
+
+    ``functions``: line, name and length; ``imports``: line and module; ``classes``: line, name and
+    the number of mutable fields.
+    """
+
+    docstring: str
+    is_empty: bool
+    functions: tuple[tuple[int, str, int], ...]
+    imports: tuple[tuple[int, str], ...]
+    classes: tuple[tuple[int, str, int], ...]
+
+
+@cache
+def facts(path: Path) -> Facts:
+    """Parsed once for all tests: parsing takes longer than all that is looked for."""
+    tree = ast.parse(path.read_bytes(), filename=str(path))
+    nodes = list(ast.walk(tree))
+    return Facts(
+        ast.get_docstring(tree) or "",
+        not tree.body,
+        tuple(
+            (node.lineno, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        tuple(imported(nodes)),
+        tuple(
+            (node.lineno, node.name, len(mutable_fields(node)))
+            for node in nodes
+            if isinstance(node, ast.ClassDef) and not is_frozen(node)
+        ),
+    )
 
 
 def refuse(offenders: Iterable[str]) -> None:
@@ -64,11 +98,10 @@ def test_no_file_is_longer_than_600_lines() -> None:
 
 def test_no_function_is_longer_than_80_lines() -> None:
     refuse(
-        f"{shown(path, node.lineno)} {node.name} has {length}"
+        f"{shown(path, line)} {name} has {length}"
         for path in python_files()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
+        for line, name, length in facts(path).functions
+        if length > FUNCTION_LINES
     )
 
 
@@ -76,7 +109,7 @@ def test_every_module_begins_with_a_docstring() -> None:
     refuse(
         shown(path)
         for path in python_files()
-        if (tree := parsed(path)).body and not ast.get_docstring(tree)
+        if not facts(path).is_empty and not facts(path).docstring
     )
 
 
@@ -99,7 +132,7 @@ def test_actors_has_thirteen_packages_and_a_size_that_can_be_read() -> None:
 
 def test_every_package_of_actors_names_its_door() -> None:
     for path in (ROOT / "actors").glob("*/__init__.py"):
-        text = ast.get_docstring(parsed(path)) or ""
+        text = facts(path).docstring
         assert "oor" in text, f"{shown(path)} does not say what others import"
 
 
@@ -108,7 +141,7 @@ def test_no_module_docstring_begins_with_a_question_word() -> None:
     refuse(
         f"{shown(path)} {text.splitlines()[0]}"
         for path in python_files()
-        if (text := ast.get_docstring(parsed(path))) and QUESTIONS.match(text)
+        if QUESTIONS.match(text := facts(path).docstring)
     )
 
 
@@ -171,18 +204,17 @@ def assigned(target: ast.expr) -> Iterator[str]:
 def test_no_class_has_more_than_15_mutable_fields() -> None:
     """Such a class is two classes. A frozen one is a record, and may be as wide as its row."""
     refuse(
-        f"{shown(path, node.lineno)} {node.name} has {len(fields)}"
+        f"{shown(path, line)} {name} has {fields}"
         for path in python_files()
         if path.relative_to(ROOT).parts[0] not in ("tests", "bench", "examples")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef) and not is_frozen(node)
-        if len(fields := mutable_fields(node)) > MOST_FIELDS
+        for line, name, fields in facts(path).classes
+        if fields > MOST_FIELDS
     )
 
 
-def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """The absolute name of every module that is imported anywhere in the file, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -194,7 +226,7 @@ def test_a_layer_is_imported_only_through_motet() -> None:
     refuse(
         f"{shown(path, line)} imports {name}"
         for path in python_files()
-        for line, name in imported(parsed(path))
+        for line, name in facts(path).imports
         if name.partition(".")[0] in LAYERS
     )
 
@@ -210,6 +242,7 @@ def test_no_comment_puts_work_off() -> None:
     refuse(
         f"{shown(path, line)} {text}"
         for path in python_files()
+        if POSTPONED.search(path.read_text("utf-8"))
         for line, text in comments(path)
         if POSTPONED.search(text)
     )
