@@ -216,7 +216,7 @@ async def test_an_agent_that_never_comes_is_waited_for_only_so_long(tmp_path: Pa
     async with opened(tmp_path / "a", ops(None, done=[])) as host:
         ack = await host.submit("hi", session="s", agent="ops")
         left = await crashed(tmp_path / "a")
-    async with opened(left, resume_within=0.5) as host:
+    async with opened(left, resume_within=2.0) as host:
         assert [run.run_id for run in host.resumed] == [ack.run_id]
         (run,) = await ended(host, ack.run_id)
         assert run.status == "interrupted"
