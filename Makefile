@@ -8,6 +8,9 @@ PYTHONS := $(or $(PYTHON),python3.11 python3)
 CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 SOURCES := protocols runtime actors motet tests bench examples
 
+# The tests start hundreds of interpreters: without bytecode, each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install run test guarantees crash lint typecheck bench fuzz clean
