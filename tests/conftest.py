@@ -1,5 +1,6 @@
 """Shared by all tests: the effort of Hypothesis, the order of the tests, the node binary."""
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -22,6 +23,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the slow tests first: one that starts last keeps a single process busy at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare every later garbage collection the modules of all tests and SDKs, which are kept."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import inspect
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -39,6 +40,7 @@ from motet.protocols.chat import JsonObject
 Function: TypeAlias = Callable[..., object]
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_PLAIN = (str, int, float, bool, type(None))
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
 
@@ -97,9 +99,45 @@ class Described:
     takes_context: bool
 
 
+KNOWN_LIMIT = 512
+"""Descriptions kept, at most."""
+_KNOWN: dict[object, Described] = {}
+
+
 def describe(fn: Function) -> Described:
-    """Describe a function by its hints, defaults and docstring. Raises ``TypeError``."""
+    """Describe a function by its hints, defaults and docstring. Raises ``TypeError``.
+
+    Functions of the same code, hints, defaults and docstring are alike, such as the built-in tools
+    of two hosts: they share the outcome, but for the schema, which its tool's owner may change.
+    """
     hints = _hints(fn)
+    alike = _alike(fn, hints)
+    if alike is None:
+        return _described(fn, hints)
+    known = _KNOWN.get(alike)
+    if known is None:
+        if len(_KNOWN) >= KNOWN_LIMIT:
+            _KNOWN.clear()
+        known = _KNOWN[alike] = _described(fn, hints)
+    return attrs.evolve(known, parameters=deepcopy(known.parameters))
+
+
+def _alike(fn: Function, hints: Mapping[str, object]) -> object | None:
+    """Equal for functions that are described in the same way; None if that cannot be told."""
+    if type(fn) is not types.FunctionType or hasattr(fn, "__wrapped__"):
+        return None
+    defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+    if not all(type(default) in _PLAIN for default in defaults):
+        return None
+    made = (fn.__code__, fn.__doc__, *hints.items(), *((type(one), one) for one in defaults))
+    try:
+        hash(made)
+    except TypeError:  # a constraint in Annotated that cannot be compared
+        return None
+    return made
+
+
+def _described(fn: Function, hints: Mapping[str, object]) -> Described:
     given = _given(fn)
     described = [p for p in inspect.signature(fn).parameters.values() if p.name not in given]
     takes_context = bool(described) and _is_context(hints.get(described[0].name))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import msgspec
 import pytest
@@ -104,6 +104,32 @@ def test_the_decorator_takes_limits_and_another_name() -> None:
     assert restart.name == "restart-unit"
     assert restart.description == "Restart."
     assert (restart.timeout, restart.max_output, restart.effects) == (3, 10, "write")
+
+
+def test_a_function_that_is_made_again_is_described_by_what_it_is_now() -> None:
+    """Functions of one code share a description only while hints, defaults and text are equal."""
+
+    def made(kind: object, default: object, text: str) -> Tool:
+        def fetch(key: str, limit: object = default) -> None: ...
+
+        fetch.__annotations__["limit"] = kind
+        fetch.__doc__ = text
+        return tool(fetch)
+
+    def limit(of: Tool) -> JsonObject:
+        return cast("dict[str, JsonObject]", of.parameters["properties"])["limit"]
+
+    first = made(int, 1, "Fetch.")
+    assert limit(first) == {"type": "integer", "default": 1}
+    assert limit(made(int, 2, "Fetch.")) == {"type": "integer", "default": 2}
+    assert limit(made(bool, True, "Fetch.")) == {"type": "boolean", "default": True}
+    assert str(limit(made(float, 1.0, "Fetch."))) == "{'type': 'number', 'default': 1.0}"
+    assert limit(made(list[int], [1], "Fetch."))["default"] == [1]
+    assert limit(made(list[int], [2], "Fetch."))["default"] == [2]
+    assert made(int, 1, "Fetch it.").description == "Fetch it."
+
+    limit(first)["maximum"] = 3  # its owner narrows the schema of this tool
+    assert limit(made(int, 1, "Fetch.")) == {"type": "integer", "default": 1}
 
 
 def test_a_nested_type_is_described_in_place() -> None:
