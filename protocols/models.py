@@ -12,7 +12,12 @@ from motet.protocols.chat import Call, ChatMessage, JsonObject
 from motet.protocols.messages import StreamRequest
 from motet.protocols.tools import ToolSpec
 
-StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+StopReason: TypeAlias = Literal[
+    "stop", "tool_calls", "length", "content_filter", "paused", "context_exhausted", "other"
+]
+"""``content_filter``: the model or its provider refused, in whole or in the middle of the answer.
+``paused``: the provider wants another request to go on. ``context_exhausted``: the conversation and
+the answer together did not fit in the model's window."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -107,10 +112,14 @@ class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
     usage: Usage
 
 
-class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The last event of a complete answer. A stream that ends without it was cut."""
+class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
+    """The last event of a complete answer. A stream that ends without it was cut.
+
+    ``detail``: the provider's own words for a refusal.
+    """
 
     reason: StopReason
+    detail: str = ""
 
 
 ModelEvent: TypeAlias = TextPart | ThinkingPart | CallStart | CallArguments | UsageReport | Finished
@@ -125,13 +134,17 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
 
 
 class ModelResponse(msgspec.Struct, frozen=True):
-    """One complete answer. Calls are in index order."""
+    """One complete answer. Calls are in index order.
+
+    ``refusal``: why it was refused, with the stop reason ``content_filter``, if that was said.
+    """
 
     text: str = ""
     thinking: str = ""
     calls: tuple[Call, ...] = ()
     usage: Usage = Usage()
     stop_reason: StopReason = "stop"
+    refusal: str = ""
 
 
 class Generate(
@@ -150,7 +163,7 @@ class ModelFailure(Exception):
 
     Attributes:
         kind: ``auth | rate_limit | quota | timeout | connection | context_exhausted | bad_request
-            | overloaded | server | cut``.
+            | overloaded | server | cut | content_filter``.
         status: HTTP status, if there was an answer.
         retry_after: seconds the provider asked us to wait.
     """

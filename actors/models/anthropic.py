@@ -6,10 +6,7 @@ results of a batch of calls are in one user message, as the API requires.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import attrs
@@ -18,8 +15,12 @@ import msgspec
 from motet.actors.models.catalog import ANTHROPIC_KEY, ANTHROPIC_URL
 from motet.actors.models.dialects import (
     ANTHROPIC,
+    Lawful,
+    Reader,
+    Rules,
     arguments_object,
-    last_events,
+    by_role,
+    object_schema,
     translated,
     wire_model,
 )
@@ -30,7 +31,6 @@ from motet.protocols.models import (
     CallArguments,
     CallStart,
     ModelEvent,
-    ModelRequest,
     OutputSchema,
     StopReason,
     TextPart,
@@ -60,38 +60,37 @@ STOP_REASONS: dict[str, StopReason] = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "context_exhausted",
+    "pause_turn": "paused",
     "refusal": "content_filter",
 }
-
-EMPTY = "(empty)"
+RULES = Rules(declared=True)
 
 
 def wire_messages(messages: Sequence[ChatMessage]) -> list[MessageParam]:
-    """The rows as alternating messages; empty rows are dropped."""
-    ids = WireIds()
-    blocks = [pair for message in messages for pair in wire_blocks(message, ids)]
+    """Lawful rows as alternating messages."""
+    blocks = [pair for message in messages for pair in wire_blocks(message)]
     return [
-        {"role": role, "content": [block for _, block in group]}
-        for role, group in groupby(blocks, key=itemgetter(0))
+        {"role": "user", "content": content}
+        if role == "user"
+        else {"role": "assistant", "content": content}
+        for role, content in by_role(blocks)
     ]
 
 
-def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, BlockParam]]:
+def wire_blocks(message: ChatMessage) -> Iterator[tuple[Role, BlockParam]]:
     match message:
         case UserMessage():
-            # The API refuses a blank text; without any, two assistant messages would be adjacent.
-            text = user_text(message)
-            yield "user", {"type": "text", "text": text if text.strip() else EMPTY}
+            yield "user", {"type": "text", "text": user_text(message)}
         case AssistantMessage(text, calls):
-            if text.strip():
+            if text:
                 yield "assistant", {"type": "text", "text": text.rstrip()}
             for call in calls:
                 yield (
                     "assistant",
                     {
                         "type": "tool_use",
-                        "id": ids.of_call(call.id),
+                        "id": call.id,
                         "name": call.name,
                         "input": arguments_object(call.arguments),
                     },
@@ -101,43 +100,18 @@ def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, Bloc
                 "user",
                 {
                     "type": "tool_result",
-                    "tool_use_id": ids.of_result(message.call_id),
+                    "tool_use_id": message.call_id,
                     "content": message.text,
                     "is_error": message.outcome not in ANSWERS,
                 },
             )
 
 
-@attrs.define
-class WireIds:
-    """Call ids for this API: letters, digits, ``_``, ``-``, and unique in a request.
-
-    The transcript may hold another provider's calls, and some reuse the same ids in each answer.
-    """
-
-    _used: set[str] = attrs.field(factory=set[str], init=False)
-    _current: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
-
-    def of_call(self, id: str) -> str:
-        safe = re.sub(r"[^A-Za-z0-9_-]", "_", id) or "call"
-        candidate, number = safe, 2
-        while candidate in self._used:
-            candidate = f"{safe}_{number}"
-            number += 1
-        self._used.add(candidate)
-        self._current[id] = candidate
-        return candidate
-
-    def of_result(self, id: str) -> str:
-        """The id of the latest call with this id."""
-        return self._current.get(id, id)
-
-
 def wire_tool(tool: ToolSpec) -> ToolParam:
     return {
         "name": tool.name,
         "description": tool.description,
-        "input_schema": {"type": "object", **tool.parameters},
+        "input_schema": object_schema(tool),
     }
 
 
@@ -166,12 +140,20 @@ class Block(msgspec.Struct):
     thinking: str | None = None
 
 
+class Details(msgspec.Struct):
+    """Of a refusal."""
+
+    category: str | None = None
+    explanation: str | None = None
+
+
 class Delta(msgspec.Struct):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
+    stop_details: Details | None = None
 
 
 class Chunk(msgspec.Struct):
@@ -186,16 +168,11 @@ class Chunk(msgspec.Struct):
 
 
 @attrs.define
-class AnthropicReader:
+class AnthropicReader(Reader):
     """Translates the API's events. Unknown types of events, blocks and deltas are ignored."""
 
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    _usage: ChunkUsage = attrs.field(factory=ChunkUsage, init=False)
-    _reason: StopReason | None = attrs.field(default=None, init=False)
-
-    @property
-    def complete(self) -> bool:
-        return self._reason is not None
+    _counts: ChunkUsage = attrs.field(factory=ChunkUsage, init=False)
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         read = msgspec.convert(chunk, Chunk, from_attributes=True)
@@ -209,13 +186,12 @@ class AnthropicReader:
             case "message_delta":
                 self._count(read.usage)
                 if read.delta is not None and read.delta.stop_reason:
-                    self._reason = STOP_REASONS.get(read.delta.stop_reason, "other")
+                    self.reason = STOP_REASONS.get(read.delta.stop_reason, "other")
+                    said = read.delta.stop_details or Details()
+                    self.detail = said.explanation or said.category or ""
             case _:
                 pass
         return ()
-
-    def close(self) -> Iterable[ModelEvent]:
-        return last_events(self._reason, usage_of(self._usage))
 
     def _start(self, block_index: int, block: Block) -> Iterator[ModelEvent]:
         if block.type == "tool_use":
@@ -239,7 +215,8 @@ class AnthropicReader:
         for name in ChunkUsage.__struct_fields__:
             figure = getattr(usage, name, None)
             if figure is not None:
-                setattr(self._usage, name, figure)
+                setattr(self._counts, name, figure)
+        self.usage = usage_of(self._counts)
 
 
 def usage_of(usage: ChunkUsage) -> Usage:
@@ -286,6 +263,7 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
     """
 
     provider: ClassVar = "anthropic"
+    rules: ClassVar = RULES
     server_variable: ClassVar = ANTHROPIC_URL
     key_variables: ClassVar = (ANTHROPIC_KEY,)
 
@@ -311,8 +289,8 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
             api_key=self._key(), base_url=self.base_url, max_retries=0, timeout=timeout
         )
 
-    async def _create(self, request: ModelRequest) -> AsyncStream[RawMessageStreamEvent]:
-        client = await self._client.get()
+    async def _create(self, asked: Lawful) -> AsyncStream[RawMessageStreamEvent]:
+        client, request = await self._client.get(), asked.request
         from anthropic import omit
 
         return await client.messages.create(
@@ -321,6 +299,7 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
             system=request.system or omit,
             messages=wire_messages(request.messages),
             tools=[wire_tool(tool) for tool in request.tools] or omit,
+            tool_choice={"type": "none"} if asked.withdrawn else omit,
             cache_control={"type": "ephemeral"} if self._cache else omit,
             output_config=omit if request.output is None else wire_output(request.output),
             # The SDK dropped this parameter: newer models refuse it, older ones accept it.

@@ -1,4 +1,10 @@
-"""Wire formats of providers: helpers that all share, and their dialects of JSON Schema. Pure.
+"""Wire formats of providers: lawful transcripts, readers, and dialects of JSON Schema. Pure.
+
+A provider refuses a whole request for one row that breaks its rules, and so every later turn of a
+session. :func:`lawful` makes any transcript fit, at the edge: the stored one keeps the names, ids
+and texts as they were said. Law: whatever the rows, roles alternate, the first and the last message
+are the user's or results, each call has one result at once, no text is blank, names and ids fit the
+provider's pattern and are unique, and a call of the answer comes back under the tool's own name.
 
 Each provider enforces a part of JSON Schema. A keyword outside of that part moves into the
 description, for the model to follow; the run checks the answer against the whole schema anyway. A
@@ -8,21 +14,186 @@ is not translated at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol, cast
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, groupby
+from typing import TypeVar, cast
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
-from motet.protocols.chat import JsonObject
+from motet.actors.errors.describe import well_formed
+from motet.actors.transcript.grammar import MISSING_RESULTS
+from motet.actors.transcript.history import sendable, user_text
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    JsonObject,
+    ToolMessage,
+    UserMessage,
+)
 from motet.protocols.models import (
     Finished,
     ModelEvent,
     ModelFailure,
+    ModelRequest,
     StopReason,
     Usage,
     UsageReport,
 )
+from motet.protocols.tools import ToolSpec
+
+EMPTY = "(empty)"
+BEGINNING = "[The beginning of the conversation is not shown]"
+GO_ON = "[System: go on.]"
+WITHDRAWN = "Not offered any more: do not call it."
+DEPTH = 50
+"""Objects and lists in the arguments of a call; some servers refuse 100 of them."""
+
+
+@attrs.frozen
+class Rules:
+    """The rules of a provider for transcripts, where providers differ.
+
+    Attributes:
+        name: the pattern of a tool's name.
+        id: the pattern of a call's id.
+        declared: calls in a transcript need tools in the request.
+    """
+
+    name: str = "[A-Za-z0-9_-]{1,64}"
+    id: str = "[A-Za-z0-9_-]{1,64}"
+    declared: bool = False
+
+
+@attrs.frozen
+class Lawful:
+    """A request that fits the rules of a provider.
+
+    Attributes:
+        names: the tools' own names, by the names in the request, where these differ.
+        withdrawn: no tool may be called; those in the request only explain the transcript.
+    """
+
+    request: ModelRequest
+    names: Mapping[str, str]
+    withdrawn: bool = False
+
+
+def lawful(request: ModelRequest, rules: Rules) -> Lawful:
+    """The request with a lawful transcript. A lawful one stays as it is."""
+    rows = sendable([row for row in map(_clean, request.messages) if row is not None])
+    if not rows or isinstance(rows[0], AssistantMessage):
+        rows = (UserMessage(BEGINNING), *rows)
+    if isinstance(rows[-1], AssistantMessage):
+        rows = (*rows, UserMessage(GO_ON))
+    called = [call.name for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
+    names = _fitting_names([*(tool.name for tool in request.tools), *called], rules.name)
+    tools = tuple(_tool(tool, names[tool.name]) for tool in request.tools)
+    withdrawn = rules.declared and bool(called) and not tools
+    if withdrawn:
+        unique = dict.fromkeys(called)
+        tools = tuple(ToolSpec(names[name], WITHDRAWN, {"type": "object"}) for name in unique)
+    system = well_formed(request.system) if request.system.strip() else ""
+    messages = tuple(_renamed(rows, names, rules.id))
+    own = {wire: name for name, wire in names.items() if wire != name}
+    return Lawful(replace(request, messages=messages, system=system, tools=tools), own, withdrawn)
+
+
+def _tool(tool: ToolSpec, name: str) -> ToolSpec:
+    said = well_formed(tool.description) if tool.description.strip() else name
+    return replace(tool, name=name, description=said)
+
+
+def _clean(row: ChatMessage) -> ChatMessage | None:
+    """The row with text that can be sent, ``""`` for a blank one; None for a row without content.
+
+    A row of the assistant that says and calls nothing is left out, as if it had not been.
+    """
+    text = well_formed(row.text) if row.text.strip() else ""
+    match row:
+        case UserMessage(author=author):
+            author = well_formed(author) if author and text else None
+            return UserMessage(text, author, row.note)
+        case AssistantMessage(calls=calls):
+            return replace(row, text=text) if text or calls else None
+        case ToolMessage():
+            return replace(row, text=text or MISSING_RESULTS["done"])
+
+
+def _renamed(
+    rows: Iterable[ChatMessage], names: Mapping[str, str], id: str
+) -> Iterator[ChatMessage]:
+    """The rows with fitting names and ids; a result has those of its call."""
+    used: set[str] = set()
+    due: deque[Call] = deque()
+    for row in rows:
+        match row:
+            case UserMessage():
+                yield UserMessage(user_text(row) or EMPTY, note=row.note)
+            case AssistantMessage(calls=calls):
+                for call in calls:
+                    fit = next(one for one in _fits(call.id, "call", id) if one not in used)
+                    used.add(fit)
+                    due.append(replace(call, id=fit, name=names[call.name]))
+                yield replace(row, calls=tuple(due)) if calls else row
+            case ToolMessage():
+                call = due.popleft()
+                yield replace(row, call_id=call.id, name=call.name)
+
+
+def _fitting_names(names: Iterable[str], pattern: str) -> dict[str, str]:
+    """A name for each of these. One that fits stays; no two share one."""
+    unique = list(dict.fromkeys(names))
+    given = {name: name for name in unique if re.fullmatch(pattern, name)}
+    taken = set(given)
+    for name in unique:
+        if name not in given:
+            fit = next(one for one in _fits(name, "unnamed", pattern) if one not in taken)
+            taken.add(fit)
+            given[name] = fit
+    return given
+
+
+def _fits(text: str, empty: str, pattern: str) -> Iterator[str]:
+    """Texts that fit ``pattern``, the likest first, without end."""
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", text) or empty
+    led = safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
+    # Room for a number within 40 characters, the shortest length of a pattern that takes one.
+    short = led[:36]
+    yield from (one for one in (text, safe, led, short) if re.fullmatch(pattern, one))
+    for number in count(2):
+        digest = hashlib.sha256(f"{number}:{text}".encode(errors="replace")).hexdigest()
+        near = (f"{led}_{number}", f"{short}_{number}", digest[:9])
+        yield next(one for one in near if re.fullmatch(pattern, one))
+
+
+T = TypeVar("T")
+Role = TypeVar("Role")
+
+
+def by_role(parts: Iterable[tuple[Role, T]]) -> list[tuple[Role, list[T]]]:
+    """Adjacent parts of one role together, for the APIs whose messages are lists of parts."""
+    grouped = groupby(parts, key=lambda part: part[0])
+    return [(role, [part for _, part in group]) for role, group in grouped]
+
+
+def object_schema(tool: ToolSpec) -> JsonObject:
+    """The schema of a tool's arguments as providers accept it: an object, not an alternative.
+
+    The host checks the arguments against the whole schema anyway.
+    """
+    kept = {key: value for key, value in tool.parameters.items() if key not in _REFUSED}
+    return {**kept, "type": "object"}
+
+
+_REFUSED = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const"})
+"""Keywords that providers refuse at the top of a tool's schema."""
 
 _TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _DROPPED = frozenset({"default", "examples", "discriminator", "title"})
@@ -169,31 +340,37 @@ def _nullable(schema: JsonObject) -> bool:
     return any(_nullable(one) for one in cast("list[JsonObject]", choices))
 
 
-class Reader(Protocol):
-    """Turns one stream's chunks into events; knows nothing of connections."""
+class Reader(ABC):
+    """Turns one stream's chunks into events; knows nothing of connections.
+
+    Attributes:
+        reason: for the end of the answer, once the provider has sent it.
+        detail: the provider's own word for it, where an answer was refused.
+        usage: so far.
+    """
+
+    reason: StopReason | None = None
+    detail: str = ""
+    usage: Usage | None = None
 
     @property
     def complete(self) -> bool:
         """The provider has sent the reason for the end of the answer."""
-        ...
+        return self.reason is not None
 
+    @abstractmethod
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         """The events in one chunk. Raises ``msgspec.ValidationError`` for an unreadable one."""
-        ...
 
     def close(self) -> Iterable[ModelEvent]:
         """The last events, known only at the end of the stream; ``Finished`` is the last.
 
         Raises :class:`ModelFailure` ``cut`` when the stream ended too early.
         """
-        ...
-
-
-def last_events(reason: StopReason | None, usage: Usage | None) -> Iterable[ModelEvent]:
-    """The events that end an answer. Raises :class:`ModelFailure` ``cut`` without a ``reason``."""
-    if reason is None:
-        raise ModelFailure("the stream ended in the middle of the answer", kind="cut")
-    return (Finished(reason),) if usage is None else (UsageReport(usage), Finished(reason))
+        if self.reason is None:
+            raise ModelFailure("the stream ended in the middle of the answer", kind="cut")
+        end = Finished(self.reason, self.detail)
+        return (end,) if self.usage is None else (UsageReport(self.usage), end)
 
 
 def arguments_object(text: str) -> JsonObject:
@@ -202,10 +379,30 @@ def arguments_object(text: str) -> JsonObject:
     The transcript keeps the model's own text, but a server would refuse every later request for
     one call whose arguments are not an object.
     """
+    found = _object_in(text)
+    return {"invalid_arguments": well_formed(text)} if found is None else found
+
+
+def arguments_text(text: str) -> str:
+    """:func:`arguments_object` as JSON: the model's own text where that is an object."""
+    own = _object_in(text) is not None
+    return text if own else msgspec.json.encode(arguments_object(text)).decode()
+
+
+def _object_in(text: str) -> JsonObject | None:
     try:
-        return msgspec.json.decode(text, type=JsonObject)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return {"invalid_arguments": text.encode(errors="replace").decode()}
+        found = msgspec.json.decode(text, type=JsonObject)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return None if _is_deeper(found, DEPTH) else found
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    # The casts hold since a JSON decoder made the value.
+    if isinstance(value, dict):
+        value = list(cast("JsonObject", value).values())
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return depth < 0 or any(_is_deeper(one, depth - 1) for one in items)
 
 
 def json_object(value: object) -> JsonObject:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
@@ -19,8 +17,12 @@ import msgspec
 from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.dialects import (
     Dialect,
+    Lawful,
+    Reader,
+    Rules,
     arguments_object,
-    last_events,
+    by_role,
+    object_schema,
     translated,
     wire_model,
 )
@@ -60,32 +62,31 @@ if TYPE_CHECKING:
 
 Role: TypeAlias = Literal["user", "model"]
 
+REFUSALS = (
+    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
+    *("LANGUAGE", "ESCALATION", "PUP_LIMITED_DISABLED"),
+    *("IMAGE_SAFETY", "IMAGE_RECITATION", "IMAGE_PROHIBITED_CONTENT"),
+)
 STOP_REASONS: dict[str, StopReason] = {
     "STOP": "stop",
     "FUNCTION_CALL": "tool_calls",
     "MAX_TOKENS": "length",
-    **dict.fromkeys(
-        ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"],
-        "content_filter",
-    ),
+    **dict.fromkeys(REFUSALS, "content_filter"),
 }
 GOOGLE = Dialect(
     frozenset({"format", "minimum", "maximum", "minItems", "maxItems"}), references=True
 )
-EMPTY = "(empty)"
+RULES = Rules(name="[A-Za-z_][A-Za-z0-9_-]{0,63}")
 UNSIGNED = b"skip_thought_signature_validator"
 """Accepted by Gemini 3 in place of the signature that the first call of an answer must have."""
-MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"}
+MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"}
 
 
 def wire_contents(request: ModelRequest, model: str) -> list[ContentDict]:
-    """The rows as alternating contents; empty rows are dropped."""
+    """Lawful rows as alternating contents."""
     signed = wants_signatures(model)
     parts = [pair for message in request.messages for pair in wire_parts(message, signed)]
-    return [
-        {"role": role, "parts": [part for _, part in group]}
-        for role, group in groupby(parts, key=itemgetter(0))
-    ]
+    return [{"role": role, "parts": content} for role, content in by_role(parts)]
 
 
 def wants_signatures(model: str) -> bool:
@@ -97,7 +98,7 @@ def wants_signatures(model: str) -> bool:
 def wire_parts(message: ChatMessage, signed: bool) -> Iterator[tuple[Role, PartDict]]:
     match message:
         case UserMessage():
-            yield "user", {"text": user_text(message) or EMPTY}
+            yield "user", {"text": user_text(message)}
         case AssistantMessage(text, calls):
             if text:
                 yield "model", {"text": text}
@@ -118,7 +119,7 @@ def wire_tool(tool: ToolSpec) -> FunctionDeclarationDict:
     return {
         "name": tool.name,
         "description": tool.description,
-        "parameters_json_schema": {"type": "object", **tool.parameters},
+        "parameters_json_schema": object_schema(tool),
     }
 
 
@@ -163,6 +164,7 @@ class Content(msgspec.Struct):
 class Candidate(msgspec.Struct):
     content: Content | None = None
     finish_reason: str | None = None
+    finish_message: str | None = None
     index: int | None = None
 
 
@@ -187,34 +189,27 @@ class Chunk(msgspec.Struct):
 
 
 @attrs.define
-class GoogleReader:
+class GoogleReader(Reader):
     """Translates chunks. Calls come whole, and often without an id: the assembler makes one."""
 
     _calls: int = attrs.field(default=0, init=False)
-    _usage: Usage | None = attrs.field(default=None, init=False)
-    _reason: StopReason | None = attrs.field(default=None, init=False)
-
-    @property
-    def complete(self) -> bool:
-        return self._reason is not None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         read = msgspec.convert(chunk, Chunk, from_attributes=True)
         if read.usage_metadata is not None:
-            self._usage = usage_of(read.usage_metadata)
+            self.usage = usage_of(read.usage_metadata)
         if read.prompt_feedback is not None and read.prompt_feedback.block_reason:
-            self._reason = "content_filter"
+            self.reason, self.detail = "content_filter", read.prompt_feedback.block_reason
         first = (found for found in read.candidates or () if not found.index)
         return [event for candidate in first for event in self._candidate(candidate)]
-
-    def close(self) -> Iterable[ModelEvent]:
-        return last_events(self._reason, self._usage)
 
     def _candidate(self, candidate: Candidate) -> Iterator[ModelEvent]:
         if candidate.finish_reason in MALFORMED:
             raise ModelFailure("the model wrote what its provider could not read", kind="server")
         if candidate.finish_reason:
-            self._reason = STOP_REASONS.get(candidate.finish_reason, "other")
+            self.reason = STOP_REASONS.get(candidate.finish_reason, "other")
+            if self.reason == "content_filter":
+                self.detail = candidate.finish_message or candidate.finish_reason
         parts: Sequence[Part] = (candidate.content and candidate.content.parts) or ()
         for part in parts:
             if part.text:
@@ -253,6 +248,7 @@ class GoogleModel(Adapter["_Client"]):
     """
 
     provider: ClassVar = "google"
+    rules: ClassVar = RULES
     server_variable: ClassVar = GOOGLE_URL
     key_variables: ClassVar = GOOGLE_KEYS
 
@@ -281,8 +277,8 @@ class GoogleModel(Adapter["_Client"]):
         )
         return _Client(Client(vertexai=False, api_key=key, http_options=options), transport)
 
-    async def _create(self, request: ModelRequest) -> _Stream:
-        client = await self._client.get()
+    async def _create(self, asked: Lawful) -> _Stream:
+        client, request = await self._client.get(), asked.request
         model = wire_model(request.model, self._model, "google")
         contents, config = [*wire_contents(request, model)], wire_config(request)
         # One of the parameter types of the SDK is from a package that may be missing.

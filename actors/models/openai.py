@@ -22,8 +22,11 @@ import msgspec
 from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
 from motet.actors.models.dialects import (
     OPENAI,
-    arguments_object,
-    last_events,
+    Lawful,
+    Reader,
+    Rules,
+    arguments_text,
+    object_schema,
     translated,
     wire_model,
 )
@@ -60,6 +63,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
+RULES = Rules(id="[A-Za-z0-9_-]{1,40}")
 
 
 def wire_messages(request: ModelRequest) -> list[ChatCompletionMessageParam]:
@@ -85,11 +89,10 @@ def wire_message(message: ChatMessage) -> ChatCompletionMessageParam:
 
 
 def wire_call(call: Call) -> ChatCompletionMessageFunctionToolCallParam:
-    arguments = msgspec.json.encode(arguments_object(call.arguments)).decode()
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": call.name, "arguments": arguments_text(call.arguments)},
     }
 
 
@@ -99,7 +102,7 @@ def wire_tool(tool: ToolSpec) -> ChatCompletionFunctionToolParam:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": tool.parameters,
+            "parameters": object_schema(tool),
         },
     }
 
@@ -168,35 +171,33 @@ class _Call:
 
 
 @attrs.define
-class OpenAIReader:
-    """Translates chunks. ``Finished`` waits for the end, since usage comes after the reason."""
+class OpenAIReader(Reader):
+    """Translates chunks. ``Finished`` waits for the end, since usage comes after the reason.
+
+    A refusal of the model's own is text, and ends with the reason "stop".
+    """
 
     _calls: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
     _at: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
     _last: _Call | None = attrs.field(default=None, init=False)
-    _usage: Usage | None = attrs.field(default=None, init=False)
-    _reason: StopReason | None = attrs.field(default=None, init=False)
-
-    @property
-    def complete(self) -> bool:
-        return self._reason is not None
+    _refused: bool = attrs.field(default=False, init=False)
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         read = msgspec.convert(chunk, Chunk, from_attributes=True)
         if read.error:
             raise refused(None, {"error": read.error})
         if read.usage is not None:
-            self._usage = usage_of(read.usage)
+            self.usage = usage_of(read.usage)
         first = (choice for choice in read.choices or () if not choice.index)
         return [event for choice in first for event in self._choice(choice)]
 
-    def close(self) -> Iterable[ModelEvent]:
-        return last_events(self._reason, self._usage)
-
     def _choice(self, choice: Choice) -> Iterator[ModelEvent]:
-        if choice.finish_reason:
-            self._reason = STOP_REASONS.get(choice.finish_reason, "other")
         delta = choice.delta or Delta()
+        self._refused = self._refused or bool(delta.refusal)
+        if choice.finish_reason:
+            self.reason = STOP_REASONS.get(choice.finish_reason, "other")
+        if self.reason is not None and self._refused:
+            self.reason, self.detail = "content_filter", "the model refused"
         if thinking := delta.reasoning_content or delta.reasoning:
             yield ThinkingPart(thinking)
         if text := delta.content or delta.refusal:
@@ -273,6 +274,7 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
     """
 
     provider: ClassVar = "openai"
+    rules: ClassVar = RULES
     server_variable: ClassVar = OPENAI_URL
     key_variables: ClassVar = (OPENAI_KEY,)
 
@@ -296,8 +298,8 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
             api_key=self._key(), base_url=self.base_url, max_retries=0, timeout=timeout
         )
 
-    async def _create(self, request: ModelRequest) -> SseStream:
-        client = await self._client.get()
+    async def _create(self, asked: Lawful) -> SseStream:
+        client, request = await self._client.get(), asked.request
         from openai import omit
 
         limit = omit if request.max_output_tokens is None else request.max_output_tokens

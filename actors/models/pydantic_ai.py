@@ -15,7 +15,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.dialects import arguments_object, last_events
+from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_object, object_schema
 from motet.actors.models.sdk import Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
@@ -44,6 +44,8 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
+RULES = Rules(name="[A-Za-z_][A-Za-z0-9_-]{0,63}", id="[A-Za-z0-9]{9}", declared=True)
+"""Those of all providers together: Mistral's ids, Bedrock's declarations."""
 
 
 def wire_messages(request: ModelRequest) -> list[ModelMessage]:
@@ -96,16 +98,18 @@ def wire_parameters(request: ModelRequest) -> ModelRequestParameters:
         ToolDefinition(
             name=tool.name,
             description=tool.description,
-            parameters_json_schema={"type": "object", **tool.parameters},
+            parameters_json_schema=object_schema(tool),
         )
         for tool in request.tools
     ]
     return ModelRequestParameters(function_tools=tools)
 
 
-def wire_settings(request: ModelRequest) -> ModelSettings:
+def wire_settings(request: ModelRequest, *, withdrawn: bool = False) -> ModelSettings:
     """Settings without retries: the provider actor retries, visibly and cancellably."""
     settings: ModelSettings = {"max_retries": 0}
+    if withdrawn:
+        settings["tool_choice"] = "none"
     if request.max_output_tokens is not None:
         settings["max_tokens"] = request.max_output_tokens
     if request.temperature is not None:
@@ -153,19 +157,16 @@ class End(msgspec.Struct, frozen=True):
 
 
 @attrs.define
-class PydanticAIReader:
+class PydanticAIReader(Reader):
     """Translates events. Calls get indices of their own: the parts' indices count texts, too."""
 
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    _end: End | None = attrs.field(default=None, init=False)
-
-    @property
-    def complete(self) -> bool:
-        return self._end is not None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         if isinstance(chunk, End):
-            self._end = chunk
+            if chunk.reason is not None:
+                self.reason = STOP_REASONS.get(chunk.reason, "other")
+            self.usage = chunk.usage if chunk.usage.total_tokens else None
             return ()
         read = msgspec.convert(chunk, Event, from_attributes=True)
         if read.event_kind == "part_start" and read.part is not None:
@@ -173,12 +174,6 @@ class PydanticAIReader:
         if read.event_kind == "part_delta" and read.delta is not None:
             return list(self._more(read.index, read.delta))
         return ()
-
-    def close(self) -> Iterable[ModelEvent]:
-        if self._end is None or self._end.reason is None:
-            return last_events(None, None)
-        usage = self._end.usage if self._end.usage.total_tokens else None
-        return last_events(STOP_REASONS.get(self._end.reason, "other"), usage)
 
     def _start(self, place: int, part: Part) -> Iterator[ModelEvent]:
         if part.part_kind == "tool-call":
@@ -236,6 +231,7 @@ class PydanticAIModel(Adapter["_Client"]):
     """
 
     provider: ClassVar = PROVIDER
+    rules: ClassVar = RULES
 
     _provider: str = attrs.field(init=False)
 
@@ -261,20 +257,20 @@ class PydanticAIModel(Adapter["_Client"]):
 
         return _Client(lambda name: made(lambda: infer_model(name, provider)))
 
-    async def _create(self, request: ModelRequest) -> _Stream:
-        client = await self._client.get()
+    async def _create(self, asked: Lawful) -> _Stream:
+        client, request = await self._client.get(), asked.request
         name = request.model.removeprefix(f"{PROVIDER}:") or self._model
         if ":" not in name:
             name = f"{self._provider}:{name}"
         from pydantic_ai.direct import model_request_stream
 
-        asked = model_request_stream(
+        stream = model_request_stream(
             await client.model(name),
             wire_messages(request),
-            model_settings=wire_settings(request),
+            model_settings=wire_settings(request, withdrawn=asked.withdrawn),
             model_request_parameters=wire_parameters(request),
         )
-        return _Stream(asked, await asked.__aenter__())
+        return _Stream(stream, await stream.__aenter__())
 
 
 def made(make: Callable[[], SdkModel]) -> SdkModel:

@@ -12,23 +12,33 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 
-from motet.actors.models.dialects import Reader
+from motet.actors.models.dialects import Lawful, Reader, Rules, lawful
 from motet.actors.models.failures import failure_of
 from motet.actors.models.switch import require
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.models import CallStart, ModelEvent, ModelFailure, ModelRequest
 
 CLOSE_BUDGET = 5.0
 CONNECT_TIMEOUT = 15.0
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class Deadlines(msgspec.Struct, frozen=True):
@@ -101,10 +111,19 @@ class LazyClient(Generic[C]):
 class EventStream:
     """The events of one answer. Every wait for the next one has a deadline.
 
-    After a cancelled wait it cannot be used again: leave the request's block.
+    After a cancelled wait it cannot be used again: leave the request's block. ``names``: of tools,
+    by those that the model was given in their place.
     """
 
-    def __init__(self, chunks: ChunkStream, reader: Reader, deadlines: Deadlines, first: float):
+    def __init__(
+        self,
+        chunks: ChunkStream,
+        reader: Reader,
+        deadlines: Deadlines,
+        first: float,
+        names: Mapping[str, str],
+    ) -> None:
+        self._names = names
         self._chunks = chunks
         self._reader = reader
         self._deadlines = deadlines
@@ -120,7 +139,10 @@ class EventStream:
             await self._wait()
         if not self._ready:
             raise StopAsyncIteration
-        return self._ready.popleft()
+        event = self._ready.popleft()
+        if self._names and isinstance(event, CallStart):
+            return replace(event, name=self._names.get(event.name, event.name))
+        return event
 
     async def _wait(self) -> None:
         """Read chunks until at least one event is ready or the answer has ended."""
@@ -161,6 +183,7 @@ async def answer(
     create: Callable[[], Awaitable[ChunkStream]],
     reader: Reader,
     deadlines: Deadlines,
+    names: Mapping[str, str] = NO_NAMES,
 ) -> AsyncGenerator[EventStream]:
     """Send a request by ``create`` and stream its answer; leaving the block ends the connection.
 
@@ -172,7 +195,7 @@ async def answer(
         stream = await create()
     async with stream:
         try:
-            yield EventStream(stream, reader, deadlines, first)
+            yield EventStream(stream, reader, deadlines, first, names)
         finally:
             await unwind(stream)
 
@@ -218,8 +241,8 @@ def failures(*, started: bool) -> Generator[None]:
 class Adapter(ABC, Generic[C]):
     """A model of a provider, reached through the client ``C`` of its SDK.
 
-    Subclasses say how a request is sent and how its chunks are read; deadlines, failures and the
-    client's life are handled here.
+    Subclasses say how a request is sent and how its chunks are read; deadlines, failures, the
+    client's life and the provider's rules for transcripts are handled here.
 
     Args:
         name: the provider's name of the model.
@@ -232,12 +255,14 @@ class Adapter(ABC, Generic[C]):
         server_variable: the environment variable that names another server of the same API.
         key_variables: the environment variables that may hold the key.
         default_deadlines: used without ``deadlines``.
+        rules: for transcripts; see :func:`motet.actors.models.dialects.lawful`.
     """
 
     provider: ClassVar[str]
     server_variable: ClassVar[str] = ""
     key_variables: ClassVar[tuple[str, ...]] = ()
     default_deadlines: ClassVar[Deadlines] = Deadlines()
+    rules: ClassVar[Rules] = Rules()
 
     # The aliases are what attrs would choose; pyright knows only those that are written.
     _model: str = attrs.field(alias="name")
@@ -264,7 +289,9 @@ class Adapter(ABC, Generic[C]):
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
         deadlines = self._deadlines or self.default_deadlines
-        return answer(self.name, lambda: self._create(request), self._reader(), deadlines)
+        asked = lawful(request, self.rules)
+        reader = self._reader()
+        return answer(self.name, lambda: self._create(asked), reader, deadlines, asked.names)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for later requests."""
@@ -293,7 +320,7 @@ class Adapter(ABC, Generic[C]):
         """Import the SDK and make its client, without retries and read timeouts of its own."""
 
     @abstractmethod
-    async def _create(self, request: ModelRequest) -> ChunkStream:
+    async def _create(self, asked: Lawful) -> ChunkStream:
         """Send a request; returns when the head of its answer has arrived."""
 
     @abstractmethod

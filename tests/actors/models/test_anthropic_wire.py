@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.anthropic import AnthropicReader, wire_messages, wire_tool
+from motet.actors.models.anthropic import RULES, AnthropicReader, wire_messages, wire_tool
+from motet.actors.models.dialects import lawful
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
     CallArguments,
@@ -22,8 +23,14 @@ from motet.protocols.models import (
     UsageReport,
 )
 from motet.protocols.tools import ToolSpec
+from tests.actors.models.builders import request
 
 ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def sent_for(*rows: ChatMessage) -> object:
+    """The messages for rows of any content."""
+    return wire_messages(lawful(request(*rows), RULES).request.messages)
 
 
 def events_of(*chunks: object) -> list[ModelEvent]:
@@ -86,9 +93,11 @@ def test_the_results_of_a_batch_and_the_next_text_are_one_user_message() -> None
 
 
 def test_a_blank_text_is_never_sent() -> None:
-    sent = wire_messages([UserMessage(" \n"), AssistantMessage("  "), UserMessage("x")])
-    texts = [{"type": "text", "text": "(empty)"}, {"type": "text", "text": "x"}]
-    assert sent == [{"role": "user", "content": texts}]
+    blank = (UserMessage(" \n"), AssistantMessage("  "))
+    assert sent_for(*blank, UserMessage("x")) == [
+        {"role": "user", "content": [{"type": "text", "text": "x"}]}
+    ]
+    assert sent_for(*blank) == [{"role": "user", "content": [{"type": "text", "text": "(empty)"}]}]
 
 
 def test_another_providers_ids_are_made_valid_and_unique() -> None:
@@ -99,7 +108,7 @@ def test_another_providers_ids_are_made_valid_and_unique() -> None:
             AssistantMessage("", (Call("call:1", "f"),)),
             ToolMessage("call:1", "f", answer),
         ]
-    sent = str(wire_messages(rows))
+    sent = str(sent_for(*rows))
     assert re.findall(r"'(?:tool_use_)?id': '([^']*)'", sent) == [
         "call_1",
         "call_1",
@@ -140,7 +149,7 @@ class Sent(msgspec.Struct):
 def test_every_transcript_makes_valid_messages(rows: list[ChatMessage]) -> None:
     """Law: roles alternate, no message or text is empty, call ids are fit and unique, and the
     results of a message are those of all calls of the message before, in order and first."""
-    sent = msgspec.convert(wire_messages(rows), list[Sent])
+    sent = msgspec.convert(sent_for(*rows), list[Sent])
     assert all(one.role != other.role for one, other in pairwise(sent))
     used: list[str] = []
     called: list[str] = []
@@ -213,9 +222,10 @@ def test_cached_tokens_are_part_of_the_input() -> None:
         ("stop_sequence", "stop"),
         ("tool_use", "tool_calls"),
         ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
+        ("model_context_window_exceeded", "context_exhausted"),
         ("refusal", "content_filter"),
-        ("pause_turn", "other"),
+        ("pause_turn", "paused"),
+        ("new_reason", "other"),
     ],
 )
 def test_every_stop_reason_has_a_meaning(said: str, meant: str) -> None:

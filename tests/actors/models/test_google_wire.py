@@ -2,8 +2,8 @@
 
 import pytest
 
-from motet.actors.models.dialects import json_object
-from motet.actors.models.google import EMPTY, UNSIGNED, GoogleReader, wire_config, wire_contents
+from motet.actors.models.dialects import EMPTY, json_object, lawful
+from motet.actors.models.google import RULES, UNSIGNED, GoogleReader, wire_config, wire_contents
 from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.models import ModelFailure, ModelRequest, ModelResponse, Usage
@@ -58,10 +58,9 @@ def test_the_first_call_of_an_answer_is_signed_for_models_that_want_it(
 
 
 def test_a_row_without_text_is_no_empty_part() -> None:
-    rows = request("", AssistantMessage(""), "go on")
-    assert wire_contents(rows, "m") == [
-        {"role": "user", "parts": [{"text": EMPTY}, {"text": "go on"}]}
-    ]
+    for rows, text in ((("", AssistantMessage(""), "go on"), "go on"), (("",), EMPTY)):
+        sent = lawful(request(*rows), RULES).request
+        assert wire_contents(sent, "m") == [{"role": "user", "parts": [{"text": text}]}]
 
 
 def test_unset_options_are_not_sent() -> None:

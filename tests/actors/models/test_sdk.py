@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import KNOWN
-from motet.actors.models.dialects import last_events
+from motet.actors.models.dialects import Reader
 from motet.actors.models.google import GoogleModel
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.models.sdk import Deadlines, LazyClient, answer
@@ -25,21 +25,13 @@ from tests.actors.models.builders import events_of, request
 VARIABLES = [name for known in KNOWN.values() for name in (*known.keys, known.url) if name]
 
 
-@attrs.define
-class Words:
+class Words(Reader):
     """A reader of plain words; ``.`` is how an answer ends."""
-
-    complete: bool = False
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         assert isinstance(chunk, str)
-        self.complete = self.complete or chunk == "."
+        self.reason = "stop" if chunk == "." else self.reason
         return () if chunk in {"", "."} else (TextPart(chunk),)
-
-    def close(self) -> Iterable[ModelEvent]:
-        if not self.complete:
-            last_events(None, None)
-        return (Finished("stop"),)
 
 
 @attrs.define
