@@ -186,6 +186,8 @@ class SuspendedState(msgspec.Struct, frozen=True):
 
 LATER = "waiting"
 """The kind of a call's provisional result: the call waits for a person and its run is suspended."""
+NOT_STORED = "storage_unavailable"
+"""The kind of the result of a call that did not run, since it could not be journalled."""
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -199,7 +201,8 @@ class Permission(msgspec.Struct, frozen=True):
     """The answer to a call that wants to begin. An empty ``refusal`` lets it begin now.
 
     Attributes:
-        kind: of the refusal; :data:`LATER` when the call runs after its run is resumed.
+        kind: of the refusal; :data:`LATER` when the call runs after its run is resumed,
+            :data:`NOT_STORED` when the storage did not take the call.
         approved: a person allowed this call, now or by a grant.
     """
 

@@ -132,6 +132,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     row: ChatMessage
     usage: Usage | None = None
     """The usage of the run so far, if it has changed."""
+    earlier: tuple[ChatMessage, ...] = ()
+    """All rows of the run before ``step``, if the journal may lack some; empty: it has them."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):

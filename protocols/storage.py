@@ -56,11 +56,18 @@ class StorageError(MotetError):
     """Stored state cannot be read or written. Nothing of the failed transaction was stored."""
 
 
-class DatabaseLocked(StorageError):
+class StorageUnavailable(StorageError):
+    """The database cannot be written now; the same transaction may succeed later.
+
+    Raised itself for a failing or read-only disk, else as one of its subclasses.
+    """
+
+
+class DatabaseLocked(StorageUnavailable):
     """Another program held the database's write lock for too long. Trying again may help."""
 
 
-class DiskFull(StorageError):
+class DiskFull(StorageUnavailable):
     """No room to write. Reading still works; writing works again when there is room."""
 
 

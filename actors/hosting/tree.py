@@ -326,10 +326,12 @@ async def start_workers(
     )
     toolkit = generations.begin(build, hooks.hooks.all())
     pending = PendingApprovals(events.emit)
-    gate = ApprovalGate(pending, stores.approvals, table, config.approvals)
+    gate = ApprovalGate(pending, stores.approvals, table, config.approvals, stores.health)
     resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
     journal = EventJournal(readers, publisher.subscribers)
-    suspended_runs = SuspendedRuns(stores.approvals, pending, table, resolver, journal, events)
+    suspended_runs = SuspendedRuns(
+        stores.approvals, pending, table, resolver, journal, events, stores.health
+    )
     await suspended_runs.load()
     models = await system.start(
         lambda: (
@@ -376,6 +378,7 @@ async def start_workers(
         tracer=stores.tracer,
         memory=stores.memory,
         journal=stores.journal,
+        health=stores.health,
         contexts=stores.contexts,
         pending_approvals=pending,
         suspended_runs=suspended_runs,

@@ -34,7 +34,7 @@ from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
-from motet.actors.storage.writer import Database, Writer, through
+from motet.actors.storage.writer import Database, StorageHealth, Writer, through
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Publisher, Subscribers
 from motet.actors.telemetry.tracer import Tracer
@@ -77,6 +77,7 @@ class Stores:
         journal: rows of live runs on their way to disk.
         contexts: a cache of recently used session contexts.
         transact: runs one transaction in the writer.
+        health: whether the writer can store anything now.
     """
 
     publisher: Publisher
@@ -94,6 +95,7 @@ class Stores:
     traces: ActorRef[TraceProtocol]
     tokens: TokenBook
     transact: Commit
+    health: StorageHealth
 
 
 async def start_stores(
@@ -147,6 +149,7 @@ async def start_stores(
         traces=traces,
         tokens=TokenBook(writer.submit, readers),
         transact=writer.submit,
+        health=writer.health,
     )
 
 

@@ -6,17 +6,22 @@ the end of the run withdraws it, and a run that resumes finds it by its id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.runs.pending_approvals import CallApprovals, PendingApprovals
+from motet.actors.storage.writer import StorageHealth
 from motet.actors.tools.arguments import preview
+from motet.actors.tools.tool import Tool
 from motet.protocols.approvals import (
     LATER,
+    NOT_STORED,
     ApprovalInfo,
     ApprovalProtocol,
     ApprovalsConfig,
@@ -28,9 +33,10 @@ from motet.protocols.approvals import (
     Permission,
     RequestApproval,
 )
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import Call, JsonObject
 from motet.protocols.events import ApprovalRequested, ApprovalResolved
 from motet.protocols.stable_json import stable_json
+from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
 
@@ -42,6 +48,7 @@ PREVIEW = 500
 RETRY_SUSPENSION = 60.0
 """Seconds after which a run that could not be suspended tries again."""
 
+T = TypeVar("T")
 log = logger(__name__)
 
 
@@ -65,11 +72,13 @@ class ApprovalGate:
         store: ActorRef[ApprovalProtocol],
         table: RunTable,
         config: ApprovalsConfig,
+        health: StorageHealth,
     ) -> None:
         self.pending = pending
         self._store = store
         self._table = table
         self._config = config
+        self._health = health
 
     def reconfigure(self, config: ApprovalsConfig) -> None:
         """Use another configuration from now on, also for calls that wait already."""
@@ -81,29 +90,34 @@ class ApprovalGate:
         return self.pending.call_scopes
 
     async def authorize(
-        self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
+        self, request: ExecuteCall, tool: Tool, args: JsonObject, asked: Sequence[Asking]
     ) -> Permission:
         """Wait until the call may begin, or may not. Raises nothing but a cancellation.
 
         Cancelled, the call stays in its state: a stop withdraws its approval, suspending does not.
+        Each wait for the storage takes at most the time-out of the tool; then the call never runs.
         """
         step, call_id = self.pending.steps.get(request.run_id), request.call.id
         try:
+            if step is not None and (asked or not tool.only_reads):
+                await self._within(tool.timeout, step.journalled)
             open_ones = asked and await self._without_grants(request, asked)
             if not open_ones:
-                return await self._begin(step, request, args, None, approved=bool(asked))
+                return await self._begin(step, request, tool, args, None, approved=bool(asked))
             if step is None or not self._config.ask:
                 return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
-            info = await self._answer(step, request, args, open_ones)
+            info = await self._answer(step, request, tool, args, open_ones)
             if info.state == "pending":
                 return _suspend(step, call_id)
             step.move(call_id, "answer")
             if info.state != "allowed":
                 return Permission(_refusal(info), info.state)
-            return await self._begin(step, request, args, info, approved=True)
+            return await self._begin(step, request, tool, args, info, approved=True)
         except Exception as error:
             if step is not None:
                 step.move(call_id, "refuse")
+            if isinstance(error, StorageUnavailable):
+                return Permission(f"{NOT_STORED}: not run, nothing was done: {error}", NOT_STORED)
             log.error("an approval failed", run=request.run_id, exc_info=error)
             return Permission(f"the approval could not be put on record or used: {error}")
 
@@ -120,6 +134,7 @@ class ApprovalGate:
         self,
         step: CallApprovals,
         request: ExecuteCall,
+        tool: Tool,
         args: JsonObject,
         asked: Sequence[Asking],
     ) -> ApprovalInfo:
@@ -131,16 +146,22 @@ class ApprovalGate:
             step.move(request.call.id, "ask")
             # The clocks stop now too: the answer may be there before this task looks again.
             with self.pending.paused(self._with_callers(run)):
-                info = await self._request(step, new)
+                info = await self._within(tool.timeout, partial(self._request, step, new))
                 hold = self._config.hold
                 while info.state == "pending":
                     with trio.move_on_after(hold):
                         await waiter.answered.wait()
                     info = waiter.info or info
-                    if step.capture is not None and not _has_children(run):
+                    if self._may_suspend(step):
                         break
                     hold = max(hold, RETRY_SUSPENSION)
         return info
+
+    def _may_suspend(self, step: CallApprovals) -> bool:
+        """Whether the run of a call can wait on disk for a person: not while none takes it."""
+        if step.capture is None or _has_children(step.run):
+            return False
+        return self._health.problem is None
 
     def _new(
         self, step: CallApprovals, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
@@ -161,7 +182,15 @@ class ApprovalGate:
         )
 
     async def _request(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
-        """Store and publish it. Shielded: an approval that is stored has to be shown."""
+        """Store and publish it, once the storage takes it."""
+        while True:
+            try:
+                return await self._request_now(step, new)
+            except StorageUnavailable:
+                await self._health.retry()
+
+    async def _request_now(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
+        """Shielded: an approval that is stored has to be shown."""
         state = step.capture() if step.capture is not None else None
         with trio.CancelScope(shield=True):
             step.run.carried.has_approval = True
@@ -192,30 +221,57 @@ class ApprovalGate:
         self,
         step: CallApprovals | None,
         request: ExecuteCall,
+        tool: Tool,
         args: JsonObject,
         info: ApprovalInfo | None,
         *,
         approved: bool,
     ) -> Permission:
-        """The last thing before the tool runs: its turn, and the arguments that it gets now.
-
-        The call has begun before that is stored: a suspension in between must not run it again.
-        """
+        """The last thing before the tool runs: its turn, and the arguments that it gets now."""
         if step is None:
             return Permission(approved=approved)
         call = request.call
         if step.in_order and not await step.turn(call.id):
             return _suspend(step, call.id)
-        step.move(call.id, "begin")
         if info is not None:
             digest = hash_of(stable_json(args))
             claim = ClaimApproval(info.id, request.run_id, digest, step.mark(call))
-            if not await self._store.ask(claim):
+            if not await self._within(tool.timeout, partial(self._begun, step, call, claim)):
                 step.move(call.id, "refuse")
                 return Permission("its approval is not for this, or was used already")
-        elif step.on_record:
-            await self._store.ask(MarkBegun(request.run_id, step.mark(call)))
+        elif step.on_record and not tool.only_reads:
+            mark = MarkBegun(request.run_id, step.mark(call))
+            await self._within(tool.timeout, partial(self._begun, step, call, mark))
+        else:
+            step.move(call.id, "begin")
+            if step.on_record:
+                with suppress(StorageUnavailable):
+                    await self._store.ask(MarkBegun(request.run_id, step.mark(call)))
         return Permission(approved=approved)
+
+    async def _begun(
+        self, step: CallApprovals, call: Call, record: ClaimApproval | MarkBegun
+    ) -> bool:
+        """Begin the call, and store that once the storage takes it.
+
+        It has begun before that is stored: a suspension in between must not run it again.
+        """
+        while True:
+            step.move(call.id, "begin")
+            try:
+                return await self._store.ask(record) is not False
+            except StorageUnavailable:
+                step.move(call.id, "refuse")
+                await self._health.retry()
+
+    async def _within(self, seconds: float, wait: Callable[[], Awaitable[T]]) -> T:
+        """Raises ``StorageUnavailable`` when the storage does not work for so long."""
+        with trio.move_on_after(seconds):
+            return await wait()
+        problem = self._health.problem
+        raise StorageUnavailable(
+            f"the call could not be stored within {seconds:g} s: {problem or 'it takes too long'}"
+        )
 
 
 def _suspend(step: CallApprovals, call_id: str) -> Permission:

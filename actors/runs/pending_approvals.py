@@ -36,6 +36,7 @@ class CallApprovals:
         step: the place of their assistant row among the rows of the run.
         in_order: their tools run one by one.
         capture: gives what the run needs to be resumed, as of now; None: it cannot be suspended.
+        journalled: waits until the calls are on disk.
         on_record: the run can be resumed from disk, so that each call that begins is recorded too.
     """
 
@@ -45,6 +46,7 @@ class CallApprovals:
     step: int
     in_order: bool
     capture: Callable[[], SuspendedState] | None
+    journalled: Callable[[], Awaitable[None]]
     on_record: bool = False
     _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)

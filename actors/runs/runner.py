@@ -416,16 +416,14 @@ class Runner:
         return decision
 
     def _new_tool_step(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
-        step, capture = len(self.turn.rows) - 1, self.suspension.capture
-        return ToolStep(self.run, self.services, decision.calls, step, capture, left)
+        rows, capture = self.turn.rows, self.suspension.capture
+        return ToolStep(self.run, self.services, decision.calls, rows, capture, left)
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
         """Run the calls. The tool step stays when some calls are suspended."""
         await self.publisher.emit(events.Activity("tool", self.turn.iteration))
-        intent = self.turn.rows[-1]
-        assert isinstance(intent, AssistantMessage)
         self.tool_step = self.tool_step or self._new_tool_step(decision)
-        results = await self.tool_step.execute(intent)
+        results = await self.tool_step.execute()
         if self.tool_step.states.has_any("suspended"):
             return []
         await self.inbox.texts.admit()

@@ -20,6 +20,7 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.turn import Turn
 from motet.actors.storage.run_access import ContextCache, RunJournal
+from motet.actors.storage.writer import StorageHealth
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.actors.tools.breakers import Breakers
@@ -185,6 +186,7 @@ class Services:
         tools: the executor of calls.
         events: publishes what happens to runs.
         journal: rows of unfinished runs, on their way to disk.
+        health: whether anything can be stored now.
         contexts: of recently used sessions; read only.
         pending_approvals: calls that wait for a person in this process.
         suspended_runs: runs that wait for long; None: no run can be suspended.
@@ -204,6 +206,7 @@ class Services:
     tracer: Tracer
     memory: Memory | None
     journal: RunJournal
+    health: StorageHealth
     contexts: ContextCache
     pending_approvals: PendingApprovals
     suspended_runs: Suspending | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -24,6 +25,7 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep, stored_result
 from motet.actors.runs.turn import Decision, Turn
+from motet.actors.storage.writer import StorageHealth
 from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -172,6 +174,7 @@ class SuspendedRuns:
     resolver: Resolver
     journal: EventJournal
     events: RunEvents
+    health: StorageHealth
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     resuming: deque[tuple[Run, SuspendedRun]] = attrs.field(factory=deque[tuple[Run, SuspendedRun]])
@@ -317,7 +320,7 @@ class SuspendedRuns:
     async def load_state(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
         """Load the stored state into a live run; None: it is no longer suspended on disk."""
         await self.journal.settle()  # the run's own events are read with its state
-        found = await self.approvals.ask(ResumeRun(run.id))
+        found = await self.health.insist(partial(self.approvals.ask, ResumeRun(run.id)))
         if found is not None:
             left = found.suspended
             run.carried.resumption, run.carried.has_approval = found, True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import trio
 from msgspec.structs import replace
 
 from motet.actors.runs.lifecycle import OPEN, CallStates
@@ -19,9 +20,10 @@ from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import guards as guard
 from motet.protocols import events
-from motet.protocols.approvals import LATER, Mark, Resumption, SuspendedState
-from motet.protocols.chat import AssistantMessage, Call, ToolMessage
+from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
+from motet.protocols.chat import Call, ChatMessage, ToolMessage
 from motet.protocols.sessions import RecordIntent
+from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Cut, Failed, Settled
 
@@ -30,7 +32,7 @@ ARGUMENT_PREVIEW = 500
 
 
 class ToolStep:
-    """The calls of one assistant row. ``step`` is the place of that row among the rows of its run.
+    """The calls of one assistant row, the last of ``rows``; these are all rows of its run so far.
 
     ``record`` holds one result per call at every moment, also when the calls have been cut.
     ``capture`` gives what the run needs to be resumed; None: it cannot be suspended. ``left``: what
@@ -42,25 +44,29 @@ class ToolStep:
         run: Run,
         services: Services,
         calls: tuple[Call, ...],
-        step: int,
+        rows: Sequence[ChatMessage],
         capture: Callable[[], SuspendedState] | None = None,
         left: Resumption | None = None,
     ) -> None:
         self.run = run
         self.services = services
         self.calls = calls
-        self.step = step
+        self.step = len(rows) - 1
         self.record: list[CallResult] = []
         self.states = CallStates(calls, left)
         self.approvals = CallApprovals(
             run,
             calls,
             self.states,
-            step,
+            self.step,
             services.toolkits.of(run).catalog.in_order(run.agent.name, calls),
             capture,
+            self.journalled,
             on_record=left is not None,
         )
+        self._rows = tuple(rows)
+        self._is_journalled = False
+        self._journalling = trio.Lock()
         self._spans: dict[int, ToolSpan] = {}
         self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
@@ -74,12 +80,13 @@ class ToolStep:
         ]
         return [self._known.get(result.call_id, result) for result in found]
 
-    async def execute(self, intent: AssistantMessage) -> Sequence[CallResult]:
+    async def execute(self) -> Sequence[CallResult]:
         """Results by call index; events come in completion order.
 
-        The calls are on disk before the first one starts: a crash then shows as ``unknown``.
+        The calls are on disk before the first one starts: a crash then shows as ``unknown``. While
+        the storage is unavailable, calls that only read start all the same.
         """
-        await self._store_intent(intent)
+        await self._try_journal()
         run, approvals, steps = self.run, self.approvals, self.services.pending_approvals.steps
         limit, may_begin = run.limits.parallel, None
         if approvals.in_order:
@@ -196,14 +203,48 @@ class ToolStep:
         await self.services.events.emit(self.run, event)
         self.approvals.move(result.call_id, "report")
 
-    async def _store_intent(self, intent: AssistantMessage) -> None:
+    # The intent of the calls
+
+    async def journalled(self) -> None:
+        """Wait until the calls are on disk. Raises ``NotFound`` if the run has ended elsewhere."""
+        async with self._journalling:
+            if not self._is_journalled:
+                await self.services.health.insist(self._journal)
+
+    async def _try_journal(self) -> None:
+        """Store the intent of the calls; a failure holds up those calls only that need it."""
+        services, run = self.services, self.run
+        problem = services.health.problem
         try:
-            spent = self.run.lineage.budget.usage if self.run.lineage.budget is not None else None
-            await self.services.store.ask(RecordIntent(self.run.id, self.step, intent, spent))
+            if problem is None:
+                await self._journal()
+        except StorageUnavailable as error:
+            problem = error
         except Exception as error:
-            # A full disk must not stop the agent; a crash of this very run would lose these rows.
+            # Calls with effects meet the same error, and do not run.
             message = f"the calls are not journalled: {error}"
-            await self.services.events.warn(self.run, "transcript", message)
+            await services.events.warn(run, "transcript", message)
+        if problem is not None:
+            services.journal.torn.add(run.id)
+            catalog = services.toolkits.of(run).catalog
+            if not catalog.only_read(run.agent.name, self.calls):
+                message = f"{NOT_STORED}: calls with effects wait until they can be stored: "
+                await services.events.warn(run, "storage", f"{message}{problem}")
+
+    async def _journal(self) -> None:
+        """Store the intent, with all rows before it if the journal has lost some."""
+        run, budget = self.run, self.run.lineage.budget
+        *earlier, intent = self._rows
+        await self.services.store.ask(
+            RecordIntent(
+                run.id,
+                self.step,
+                intent,
+                budget.usage if budget is not None else None,
+                tuple(earlier) if run.id in self.services.journal.torn else (),
+            )
+        )
+        self._is_journalled = True
 
 
 def known(resumption: Resumption | None) -> dict[str, CallResult]:

@@ -24,6 +24,7 @@ from motet.protocols.storage import (
     Row,
     SqlValue,
     StorageError,
+    StorageUnavailable,
 )
 
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -90,10 +91,12 @@ def _translated(error: Exception, where: str) -> StorageError:
                 "restore a copy, or move it away to start afresh"
             )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            return StorageError(
+            return StorageUnavailable(
                 f"{where} cannot be opened for this ({error}): check the owner and the "
                 "permissions of the file and its directory"
             )
+        case apsw.IOError() | apsw.NoMemError() | apsw.ProtocolError():
+            return StorageUnavailable(f"{where}: {type(error).__name__}: {error}")
         case _:
             return StorageError(f"{where}: {type(error).__name__}: {error}")
 

@@ -29,7 +29,7 @@ from motet.actors.storage.tables import encode_message
 from motet.actors.transcript.history import EMPTY_SCAN, TranscriptScan
 from motet.protocols.chat import ChatMessage
 from motet.protocols.sessions import SessionContext
-from motet.protocols.storage import Statement, StorageError
+from motet.protocols.storage import Statement, StorageError, StorageUnavailable
 from motet.runtime import MotetRuntimeError
 from motet.runtime.outside import wall_time
 
@@ -175,6 +175,11 @@ def add_step(run_id: str, step: int, row: ChatMessage, *, must: bool = False) ->
     return Statement(_ADD_STEP, (run_id, step, body), changes=1 if must else None)
 
 
+def begin_run(run_id: str, now: float) -> Statement:
+    """A queued run starts; one that has started stays as it is."""
+    return Statement(_BEGIN_RUN, (now, run_id))
+
+
 @attrs.define(eq=False)
 class _Waiting:
     since: float
@@ -184,11 +189,14 @@ class _Waiting:
 class RunJournal:
     """Collects statements, for :meth:`run` to write.
 
-    ``lost`` counts the statements that could not be written; ``closed``: :meth:`run` has ended.
+    ``lost`` counts the statements that could not be written; ``torn``: the live runs that such a
+    statement is missing of, whose rows are all stored with their next intent; ``closed``:
+    :meth:`run` has ended.
     """
 
     def __init__(self) -> None:
         self.lost = 0
+        self.torn: set[str] = set()
         self.closed = False
         self._waiting: dict[str, _Waiting] = {}
         self._count = 0
@@ -197,7 +205,7 @@ class RunJournal:
 
     async def begin(self, run_id: str, now: float | None = None) -> None:
         """A queued run starts, at ``now`` or now."""
-        await self.add(run_id, Statement(_BEGIN_RUN, (wall_time() if now is None else now, run_id)))
+        await self.add(run_id, begin_run(run_id, wall_time() if now is None else now))
 
     async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
         """Journal one row of a run that goes on."""
@@ -239,6 +247,7 @@ class RunJournal:
 
     def discard(self, run_id: str) -> None:
         """Drop all statements of a run: it has ended."""
+        self.torn.discard(run_id)
         waiting = self._waiting.pop(run_id, None)
         if waiting is not None:
             self._count -= len(waiting.statements)
@@ -269,6 +278,10 @@ class RunJournal:
         taken = {run_id: tuple(one.statements) for run_id, one in self._waiting.items()}
         try:
             await write(tuple(one for waiting in taken.values() for one in waiting))
+        except StorageUnavailable as error:
+            # The runs still have these rows, and store them later. To try each would take as long.
+            for run_id, waiting in taken.items():
+                self._lose(run_id, error, len(waiting))
         except (StorageError, MotetRuntimeError):
             await self._one_by_one(taken, write)
         finally:
@@ -284,6 +297,8 @@ class RunJournal:
                 except (StorageError, MotetRuntimeError) as error:
                     self._lose(run_id, error)
 
-    def _lose(self, run_id: str, why: object) -> None:
-        self.lost += 1
+    def _lose(self, run_id: str, why: object, count: int = 1) -> None:
+        self.lost += count
+        if run_id in self._waiting:  # else it has ended meanwhile
+            self.torn.add(run_id)
         _log.warning("run %s goes on without a row of its journal: %s", run_id, why)

@@ -15,7 +15,7 @@ from motet.actors.storage.approval_rows import transition
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.recovery import RUNS, run_info
-from motet.actors.storage.run_access import ContextCache, RunJournal, add_step
+from motet.actors.storage.run_access import ContextCache, RunJournal, add_step, begin_run
 from motet.actors.storage.session_transcripts import TOUCH_SESSION
 from motet.actors.storage.tables import (
     AT_ONCE,
@@ -343,15 +343,21 @@ class RunTables(TableStore):
 
         Earlier steps that are still in the journal are written in the same transaction, so each
         step added before is on disk with the intent, whichever commit comes first. Writing a step
-        twice is harmless.
+        twice is harmless. ``earlier`` rows replace those of a journal that has lost some.
         """
         run_id, usage = request.run_id, request.usage
-        steps = self._journal.pending(run_id)
+        steps, again = self._journal.pending(run_id), tuple[Statement, ...]()
+        if request.earlier:
+            rows = enumerate(request.earlier)
+            begun = begin_run(run_id, self._clock())
+            again = (begun, *(add_step(run_id, at, row) for at, row in rows))
         intent = add_step(run_id, request.step, request.row, must=True)
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
-        if not await self._succeeds((*steps, intent, *spent)):
+        if not await self._succeeds((*steps, *again, intent, *spent)):
             raise NotFound(f"no unfinished run {run_id!r}")
         self._journal.written(run_id, steps)
+        if request.earlier:
+            self._journal.torn.discard(run_id)
 
     @handles(EnterRun, concurrent=AT_ONCE)
     async def enter_run(self, request: EnterRun) -> None:

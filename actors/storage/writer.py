@@ -30,7 +30,9 @@ from motet.protocols.storage import (
     ExpectationFailed,
     Row,
     Rows,
+    Statement,
     StorageError,
+    StorageUnavailable,
     Transact,
     Transaction,
 )
@@ -231,13 +233,79 @@ def _wake(entry: _Entry[T, R]) -> None:
         trio.lowlevel.reschedule(entry.task)
 
 
+Stored = TypeVar("Stored")
+RETRY = 0.25
+"""Seconds between two attempts of one task to store the same."""
+PROBE_EVERY = 1.0
+"""Seconds between two attempts to write while the storage is unavailable."""
+
+# Takes room for two pages, so that it fails on a full disk, and leaves nothing.
+_PROBE_KEY = "probe " + "." * 8_000
+PROBE = (
+    Statement("INSERT INTO streams (stream, head) VALUES (?, 0)", (_PROBE_KEY,)),
+    Statement("DELETE FROM streams WHERE stream = ?", (_PROBE_KEY,)),
+)
+
+
+class StorageHealth:
+    """Whether transactions can be stored, as the newest commit has shown. Touched by one thread.
+
+    Attributes:
+        problem: the failure of the newest commit; None: it succeeded.
+        since: when the storage became unavailable, on Trio's clock; 0.0 while it works.
+    """
+
+    def __init__(self) -> None:
+        self.problem: StorageUnavailable | None = None
+        self.since = 0.0
+        self._working = trio.Event()
+        self._failing = trio.Event()
+        self._working.set()
+
+    def __repr__(self) -> str:
+        return f"<StorageHealth {self.problem or 'works'}>"
+
+    def report(self, outcomes: Sequence[Rows | StorageError]) -> None:
+        """Note the outcomes of a commit. A failure of a single transaction says nothing."""
+        failed = [one for one in outcomes if isinstance(one, StorageUnavailable)]
+        if failed:
+            if self.problem is None:
+                self.since, self._working = trio.current_time(), trio.Event()
+                self._failing.set()
+            self.problem = failed[0]
+        elif self.problem is not None and any(isinstance(one, tuple) for one in outcomes):
+            self.problem, self.since, self._failing = None, 0.0, trio.Event()
+            self._working.set()
+
+    async def failing(self) -> None:
+        """Wait until a commit fails."""
+        await self._failing.wait()
+
+    async def insist(self, write: Callable[[], Awaitable[Stored]]) -> Stored:
+        """Repeat a write until the storage takes it. Raises all other errors of the write.
+
+        Cancellation ends the wait; a write that is being committed is finished first.
+        """
+        while True:
+            try:
+                return await write()
+            except StorageUnavailable:
+                await self.retry()
+
+    async def retry(self) -> None:
+        """After a failed write: wait until another attempt is sensible."""
+        await trio.sleep(RETRY)
+        await self._working.wait()
+
+
 class Writer:
     """The writing connection. Any task may use it between :meth:`open` and :meth:`aclose`.
 
-    It may be opened again.
+    It may be opened again. ``health``: whether its commits succeed.
     """
 
     def __init__(self, location: Location) -> None:
+        self.health = StorageHealth()
         self._location = location
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
@@ -272,7 +340,11 @@ class Writer:
 
     async def _commit(self, group: list[Transaction]) -> Sequence[Rows | StorageError]:
         jobs = self._jobs
-        return self._closed(group) if jobs is None else await jobs.run(partial(self._work, group))
+        if jobs is None:
+            return self._closed(group)
+        outcomes = await jobs.run(partial(self._work, group))
+        self.health.report(outcomes)
+        return outcomes
 
     # In the thread
 
@@ -332,6 +404,16 @@ class Database(Actor[Transact]):
 
     async def on_start(self) -> None:
         await self._writer.open()
+        self.start_soon(self._probe, name="storage probe")
+
+    async def _probe(self) -> None:
+        """While the storage is unavailable, notice its return even if nobody else writes."""
+        while True:
+            await self._writer.health.failing()
+            await trio.sleep(PROBE_EVERY)
+            if self._writer.health.problem is not None:
+                with suppress(StorageError):
+                    await self._writer.submit(PROBE)
 
     async def on_stop(self) -> None:
         """Fold the log into the database. All handlers have ended by then."""

@@ -128,6 +128,11 @@ class ToolCatalog:
                 return True
         return False
 
+    def only_read(self, agent: str, calls: Iterable[Call]) -> bool:
+        """Whether no call of a batch may have effects. An unknown tool has none."""
+        tools = self._agents.get(agent, {})
+        return all(call.name not in tools or tools[call.name].only_reads for call in calls)
+
     def kinds(self, agent: str) -> Mapping[str, Kind]:
         """The kind of each tool, for the detection of loops in calls."""
         return self._kinds.get(agent, {})

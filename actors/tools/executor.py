@@ -29,7 +29,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, asked_by_tool
-from motet.protocols.approvals import LATER, Asking, NeedsApproval, Permission
+from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
@@ -76,9 +76,12 @@ class Approver(Protocol):
     def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]: ...
 
     async def authorize(
-        self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking], /
+        self, request: ExecuteCall, tool: Tool, args: JsonObject, asked: Sequence[Asking], /
     ) -> Permission:
-        """Wait until the call may begin, or may not. Raises nothing but a cancellation."""
+        """Wait until the call may begin, or may not. Raises nothing but a cancellation.
+
+        A call that may have effects begins only when it is on disk (G15).
+        """
         ...
 
 
@@ -262,7 +265,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 or self._ask_breaker(work, tool)
                 or await self._ask_hooks(work, tool)
                 or await self._ask_tool(work, tool)
-                or await self._ask_person(work)
+                or await self._authorize(work, tool)
                 or await self._run(work, tool)
             )
         finally:
@@ -337,17 +340,18 @@ class ToolExecutor(Actor[ExecuteCall]):
             work.asked += await asked_by_tool(tool, work.context, work.args)
         return None
 
-    async def _ask_person(self, work: _Work) -> _End | None:
+    async def _authorize(self, work: _Work, tool: Tool) -> _End | None:
         """None is the permission to begin now, with the current ``work.args``.
 
-        The approver is asked about every call, since a call in order waits there for its turn.
+        The approver is asked about every call, since a call in order waits there for its turn, and
+        one with effects until it is on disk.
         """
         if self._approvals is None:
             if not work.asked:
                 return None
             reasons = "; ".join(one.reason for one in work.asked)
             return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
-        permission = await self._approvals.authorize(work.request, work.args, work.asked)
+        permission = await self._approvals.authorize(work.request, tool, work.args, work.asked)
         if not permission.refusal:
             if permission.approved != work.context.approved:
                 work.context = attrs.evolve(work.context, approved=permission.approved)
@@ -355,6 +359,8 @@ class ToolExecutor(Actor[ExecuteCall]):
         work.later = permission.kind == LATER
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
+        if permission.kind == NOT_STORED:
+            return _End(permission.refusal, "failed", NOT_STORED)
         return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool) -> _End:
@@ -390,7 +396,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
             return await self._failed(work.request, RuntimeError(text))
         work.asked.append(Asking("call", str(needs)))
-        return await self._ask_person(work) or await self._run(work, tool)
+        return await self._authorize(work, tool) or await self._run(work, tool)
 
     # The result
 

@@ -141,6 +141,14 @@ class Tool:
     accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
 
     @property
+    def only_reads(self) -> bool:
+        """Whether it is declared to have no effects, so that a call may run without a journal.
+
+        A tool that declares nothing runs beside others like one that reads, but is not trusted to.
+        """
+        return self.effects == "read" and self.idempotent
+
+    @property
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, self.parameters, self.effects)
 

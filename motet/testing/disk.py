@@ -32,7 +32,7 @@ import apsw
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.schema import migrate
 from motet.protocols.storage import StateInUse
-from motet.testing.volume import SECTOR, Faults, File, NoRoom, SyncFailed, Volume
+from motet.testing.volume import SECTOR, Faults, File, NoRoom, SyncFailed, Volume, WriteFailed
 
 __all__ = ["SimulatedDisk", "formatted"]
 
@@ -66,6 +66,7 @@ class SimulatedDisk:
             content = _in_wal_mode(image)
             volume.files[_DATABASE] = File(bytearray(content), bytearray(content))
             volume.sync_names()
+        self._other: apsw.Connection | None = None
         self._power_on(volume)
         self.crashes = 0
 
@@ -91,6 +92,41 @@ class SimulatedDisk:
         """Bytes of all files."""
         return sum(len(file.seen) for file in self._volume.files.values())
 
+    @property
+    def locked(self) -> bool:
+        """Whether another program holds the write lock of the database; set it to take the lock.
+
+        It waits for no running transaction: set it where the host pauses. A crash ends it.
+        """
+        return self._other is not None
+
+    @locked.setter
+    def locked(self, wanted: bool) -> None:
+        if wanted == self.locked:
+            return
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+        else:
+            other = apsw.Connection(_DATABASE, vfs=self._system.name)
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except apsw.Error:
+                other.close()
+                raise
+            self._other = other
+
+    @property
+    def broken(self) -> str:
+        """The way in which every write fails: ``io``, ``readonly``, or empty: none does."""
+        return self._faults.broken
+
+    @broken.setter
+    def broken(self, way: str) -> None:
+        if way not in ("", "io", "readonly"):
+            raise ValueError(f"a disk fails as 'io' or 'readonly', not as {way!r}")
+        self._faults.broken = way
+
     def location(self) -> Location:
         """The location of a host's state on this disk, for one host at a time.
 
@@ -107,6 +143,7 @@ class SimulatedDisk:
         """Cut the power and restore it at once, at any point of the host's work."""
         dead = self._volume
         dead.before = _nothing
+        self.locked = False
         self.crashes += 1
         self._power_on(dead.survivor(self._random))
 
@@ -234,6 +271,10 @@ class _Journal(apsw.VFSFile):
             self._volume.write(self._file, data, offset, may_fail=self._may_fail)
         except NoRoom:
             raise apsw.FullError("the simulated disk is full") from None
+        except WriteFailed as failed:
+            if str(failed) == "readonly":
+                raise apsw.ReadOnlyError("the simulated disk is read-only") from None
+            raise _IOFailed(apsw.SQLITE_IOERR_WRITE, "the simulated disk failed") from None
 
     def xTruncate(self, newsize: int) -> None:
         self._volume.truncate(self._file, newsize)

@@ -27,17 +27,23 @@ class NoRoom(Exception):
     """The disk is full."""
 
 
+class WriteFailed(Exception):
+    """A write failed, in the way that ``Faults`` names."""
+
+
 @attrs.define
 class Faults:
     """The planned faults of the disk.
 
     ``room``: the size of the disk in bytes; None: unlimited. ``failing_sync``: the number of the
     sync from now that fails, 1 being the next; 0: none. As on Linux, a failed sync marks its data
-    as written: it is visible as long as the power is on, and no later sync saves it.
+    as written: it is visible as long as the power is on, and no later sync saves it. ``broken``:
+    how every write of a commit fails; empty: none does.
     """
 
     room: int | None = None
     failing_sync: int = 0
+    broken: str = ""
 
 
 class Chance:
@@ -159,8 +165,10 @@ class Volume:
             self.sync_names()
 
     def write(self, file: File, data: bytes, offset: int, *, may_fail: bool) -> None:
-        """Raises :class:`NoRoom`; then nothing was written."""
+        """Raises :class:`NoRoom` or :class:`WriteFailed`; then nothing was written."""
         self._change()
+        if may_fail and self.faults.broken:
+            raise WriteFailed(self.faults.broken)
         room = self.faults.room if may_fail else None
         if room is not None:
             growth = max(0, offset + len(data) - len(file.seen))

@@ -1,0 +1,248 @@
+"""No effect without a journal (G15): the storage fails for a while, at any moment of a turn.
+
+The database is locked by another program, the disk is full, broken or read-only; meanwhile people
+send inputs, stop runs and approve calls, and at times the power goes.
+"""
+
+# It reads the disk of a living host, and its parts.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import apsw
+import attrs
+import pytest
+
+import motet
+from motet import testing as mt
+from motet.protocols.approvals import ApprovalAnswered
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.models import ModelRequest
+from motet.protocols.storage import StorageError
+from motet.runtime.testing.loop import Job
+
+FAULTS = ("locked", "full", "io", "readonly")
+WRITES = ("pay", "legacy", "ask")
+MOST_JOBS = 4
+
+
+def has_call(disk: mt.SimulatedDisk, ctx: motet.Context[Any]) -> bool:
+    """Whether a reader of the database finds the call of this context."""
+    reader = apsw.Connection("/motet.db", vfs=disk._system.name)
+    try:
+        bodies = reader.execute("SELECT body FROM steps WHERE run_id = ?", (ctx.run_id,))
+        return any(f'"{ctx.call_id}"' in str(body) for (body,) in bodies)
+    finally:
+        reader.close()
+
+
+def jobs_of(rows: Sequence[ChatMessage]) -> list[str]:
+    """The jobs of the newest input that have not been tried."""
+    asked = max(n for n, row in enumerate(rows) if isinstance(row, UserMessage))
+    tried = {
+        call.arguments
+        for row in rows[asked:]
+        if isinstance(row, AssistantMessage)
+        for call in row.calls
+    }
+    texts = rows[asked].text
+    return [
+        one for one in re.findall(r"job (\d+)", texts) if not any(f'"{one}"' in t for t in tried)
+    ]
+
+
+@attrs.define
+class World:
+    """``unjournalled``: effects whose call was not on disk when they happened."""
+
+    host: mt.SimulatedHost
+    chance: Random
+    unjournalled: list[str] = attrs.field(factory=list[str])
+    reads: int = 0
+    sent: list[tuple[str, Job[Any]]] = attrs.field(factory=list[tuple[str, Job[Any]]])
+
+    def did(self, ctx: motet.Context[Any], what: str) -> str:
+        if not self.host.ledger.cut_off and not has_call(self.host.disk, ctx):
+            self.unjournalled.append(f"{ctx.call_id} {what}")
+        self.host.ledger.did(ctx, what)
+        return f"did {what}"
+
+    def agent(self) -> motet.Agent[None, str]:
+        agent = motet.Agent("clerk", model=mt.FunctionModel(self.answer))
+
+        @agent.tool(effects="write")
+        async def pay(ctx: motet.Context[None], what: str) -> str:
+            return self.did(ctx, what)
+
+        @agent.tool
+        async def legacy(ctx: motet.Context[None], what: str) -> str:
+            return self.did(ctx, what)
+
+        @agent.tool(effects="write", approval=True)
+        async def ask(ctx: motet.Context[None], what: str) -> str:
+            return self.did(ctx, what)
+
+        @agent.tool(effects="read")
+        async def look(ctx: motet.Context[None]) -> str:
+            del ctx
+            self.reads += 1
+            return "looked"
+
+        return agent
+
+    def answer(self, request: ModelRequest) -> mt.Answer:
+        due = jobs_of(request.messages)
+        if not due:
+            return mt.say("finished")
+        number = int(due[0])
+        answer = mt.call(WRITES[number % 3], what=due[0])
+        if number % 2:
+            answer = mt.call("look") + answer
+        if len(due) > 1:
+            answer += mt.call("pay", what=due[1])
+        return answer
+
+    # The disk
+
+    def fail(self, way: str) -> None:
+        disk = self.host.disk
+        match way:
+            case "locked":
+                with suppress(apsw.BusyError):
+                    disk.locked = True
+            case "full":
+                disk.room = disk.used
+            case _:
+                disk.broken = way
+
+    def mend(self) -> None:
+        disk = self.host.disk
+        disk.locked, disk.room, disk.broken = False, None, ""
+
+    # One step of the story
+
+    def act(self) -> None:
+        host, chance = self.host, self.chance
+        match chance.choice(
+            ("send", "send", "fail", "fail", "mend", "wait", "step", "stop", "answer", "crash")
+        ):
+            case "send" if len(self.sent) < MOST_JOBS:
+                number = str(len(self.sent) + 1)
+                job = host.start_soon(
+                    None, f"job {number}", session=f"s{chance.randrange(2)}", key=number
+                )
+                self.sent.append((number, job))
+            case "fail":
+                self.fail(chance.choice(FAULTS))
+            case "mend":
+                self.mend()
+            case "wait":
+                host.advance(chance.choice((0.001, 0.3, 2.0, 30.0)))
+            case "stop" if chance.random() < 0.5:
+                host.stop(session=f"s{chance.randrange(2)}", grace=1.0)
+            case "answer":
+                self.decide()
+            case "crash" if chance.random() < 0.5:
+                self.mend()
+                host.crash()
+            case _:
+                host.steps(chance.randrange(1, 120))
+
+    def decide(self) -> None:
+        async def approve(host: motet.Host) -> None:
+            for one in await host.approvals(state="pending"):
+                with suppress(StorageError, ApprovalAnswered):
+                    await host.approve(one.id, "allow-once")
+
+        self.host.begin(approve)
+
+    def end(self) -> None:
+        self.mend()
+        for _ in range(4):
+            self.host.advance(70.0)
+            self.decide()
+            self.host.advance(5.0)
+        self.host.settle()
+
+
+@attrs.frozen
+class Story:
+    """``broken``: how it broke the law; ``effects``: how many there were."""
+
+    broken: str
+    effects: int
+
+
+def story(seed: int) -> Story:
+    """Play one story."""
+    chance = Random(seed)
+    with mt.simulated_host(seed=seed) as host:
+        world = World(host, chance)
+        host.know(world.agent())
+        for _ in range(chance.randrange(6, 22)):
+            world.act()
+        world.end()
+        broken = [f"no call on disk: {one}" for one in world.unjournalled]
+        times = Counter(effect.what for effect in host.ledger.effects)
+        broken += [f"{what} happened {count} times" for what, count in times.items() if count > 1]
+        broken += host.call(_untrue, host.ledger)
+    return Story("; ".join(broken), len(times))
+
+
+async def _untrue(host: motet.Host, ledger: mt.Ledger) -> list[str]:
+    """Stored results that say what did not happen."""
+    found: list[str] = []
+    for session in ("s0", "s1"):
+        with suppress(motet.NotFound):
+            rows = [item.row for item in await host.history(session, limit=200)]
+            found += _untrue_rows(rows, ledger)
+    return found
+
+
+def _untrue_rows(rows: Sequence[ChatMessage], ledger: mt.Ledger) -> list[str]:
+    what = {
+        call.id: call.arguments
+        for row in rows
+        if isinstance(row, AssistantMessage)
+        for call in row.calls
+    }
+    found: list[str] = []
+    for row in rows:
+        if not isinstance(row, ToolMessage) or row.name == "look":
+            continue
+        number = re.findall(r"\d+", what[row.call_id])[0]
+        times = ledger.count(number)
+        if row.outcome == "done" and times != 1:
+            found.append(f"{number} is done, and happened {times} times")
+        if row.outcome in ("cancelled_before_start", "failed", "denied") and times:
+            found.append(f"{number} is {row.outcome}, and happened: {row.text}")
+    return found
+
+
+def search(seeds: Iterable[int]) -> int:
+    """Play these stories; the number of effects in all of them."""
+    effects = 0
+    for seed in seeds:
+        played = story(seed)
+        assert not played.broken, f"seed {seed}: {played.broken}"
+        effects += played.effects
+    return effects
+
+
+def test_an_effect_has_its_call_on_disk_and_happens_once_whatever_the_storage_does() -> None:
+    """Law: at every effect of a tool, its call is on disk; after any kill it happened at most once;
+    a result that says that nothing was done is true."""
+    assert search(range(12)) > 6
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("block", range(8))
+def test_the_law_of_the_journal_holds_on_many_stories(block: int) -> None:
+    assert search(range(block * 100, block * 100 + 100)) > 50
