@@ -42,6 +42,7 @@ __all__ = [
     "WOKEN",
     "Answer",
     "Ask",
+    "AskerLeft",
     "ItemsAsk",
     "Replies",
     "Result",
@@ -211,6 +212,22 @@ class Ask(msgspec.Struct, eq=False):
         self._deliver(Answer(TIMED_OUT if self.timed_out else EXPIRED))
 
 
+class AskerLeft(trio.BrokenResourceError):
+    """The handler sent an item although its asker was cancelled, timed out or has left.
+
+    Until its next checkpoint this is how a handler learns of its own cancellation.
+    """
+
+
+def is_asker_left(error: BaseException | None) -> bool:
+    """Whether an error is nothing but :class:`AskerLeft`, or was raised ``from`` it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_asker_left, error.exceptions))
+    while error is not None and not isinstance(error, AskerLeft):
+        error = error.__cause__
+    return error is not None
+
+
 class ItemsAsk(Ask, eq=False):
     """An ask whose handler sends items before its answer."""
 
@@ -218,6 +235,15 @@ class ItemsAsk(Ask, eq=False):
     def replies(self) -> Replies[object]:
         """The handler's end; this base class has no reader."""
         return Replies()
+
+    def settle(self, result: Result | None) -> None:
+        """As of any ask. A handler that ended by :class:`AskerLeft` was cancelled (G3).
+
+        It sent its item between its cancellation and its next checkpoint, which would have raised
+        ``Cancelled``. So this is no failure of the handler.
+        """
+        left = self.cancelled_at is not None and isinstance(result, outcome.Error)
+        super().settle(None if left and is_asker_left(result.error) else result)
 
 
 class TakingAsk(ItemsAsk, eq=False, kw_only=True):
@@ -241,11 +267,13 @@ class TakingAsk(ItemsAsk, eq=False, kw_only=True):
 
     def settle(self, result: Result | None) -> None:
         failure = self.failure
-        if failure is not None:
-            if isinstance(result, outcome.Error) and result.error.__cause__ is not failure:
-                failure.add_note(f"after it, the handler failed too: {result.error!r}")
-            result = outcome.Error(failure)
-        super().settle(result)
+        if failure is None:
+            super().settle(result)
+            return
+        if isinstance(result, outcome.Error) and result.error.__cause__ is not failure:
+            failure.add_note(f"after it, the handler failed too: {result.error!r}")
+        # Not that of the base: if `take` sends on to another asker who has left, that is its error.
+        Ask.settle(self, outcome.Error(failure))
 
 
 # ---------------------------------------------------------------------- items before the answer
@@ -287,6 +315,8 @@ class TakenReplies(Replies[T_contra]):
     def send_nowait(self, item: T_contra) -> None:
         ask = self._ask
         if ask.settled or ask.cancelled_at is not None:
+            if ask.failure is None:
+                raise AskerLeft("the asker takes no more items")
             raise trio.BrokenResourceError("the asker takes no more items") from ask.failure
         try:
             self._take(item)

@@ -17,7 +17,7 @@ import trio
 from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
-from motet.runtime.envelope import WOKEN, ItemsAsk, Replies, Result
+from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result
 from motet.runtime.errors import AskTimeout
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
@@ -39,10 +39,16 @@ class _Queued(Replies[T_contra]):
         self._channel = channel
 
     async def send(self, item: T_contra) -> None:
-        await self._channel.send(item)
+        try:
+            await self._channel.send(item)
+        except trio.BrokenResourceError:
+            raise AskerLeft("the reader has left") from None
 
     def send_nowait(self, item: T_contra) -> None:
-        self._channel.send_nowait(item)
+        try:
+            self._channel.send_nowait(item)
+        except trio.BrokenResourceError:
+            raise AskerLeft("the reader has left") from None
 
 
 class ReplyStream(Generic[T, R]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 
 import pytest
@@ -279,6 +280,67 @@ async def streaming(sim: Simulation) -> None:
 def test_cancelling_the_asker_of_a_stream_at_every_step() -> None:
     """Law: at whatever step it is cancelled, take gets no item after the asker has resumed."""
     report = sweep(streaming, "cancel", seeds=range(2))
+
+    report.check()
+    assert report.struck > 25
+
+
+class Chunks(Actor[Spell]):
+    """Sends the letters of each chunk without a checkpoint in between, as a model's answer."""
+
+    def __init__(self, chunks: trio.MemoryReceiveChannel[str], wraps: bool) -> None:
+        self.chunks = chunks
+        self.wraps = wraps
+
+    @handles(Spell)
+    async def spell(self, _: Spell, replies: Replies[str]) -> int:
+        try:
+            async for chunk in self.chunks:
+                for letter in chunk:
+                    replies.send_nowait(letter)
+        except trio.BrokenResourceError as error:
+            if self.wraps:
+                raise ConnectionError("as libraries word it") from error
+            raise
+        return 1
+
+
+@pytest.mark.parametrize("reader", ["stream_to", "stream"])
+@pytest.mark.parametrize("wraps", [False, True])
+def test_a_cancellation_between_two_items_of_a_chunk_is_no_failure(
+    reader: str, wraps: bool
+) -> None:
+    """Law: at whatever step its asker is cancelled or leaves, a handler that sends several items
+    between two checkpoints ends by that: the asker gets its Cancelled, and no error.
+    """
+
+    async def chunked(sim: Simulation) -> None:
+        send, receive = trio.open_memory_channel[str](0)
+
+        async def feed() -> None:
+            with suppress(trio.BrokenResourceError), send:
+                for chunk in ("abc", "def", "ghi"):
+                    await send.send(chunk)
+
+        async def asker() -> None:
+            with sim.may_cancel("asker"):
+                if reader == "stream_to":
+                    await ref.stream_to(Spell(""), lambda _: None)
+                else:
+                    async with ref.stream(Spell("")) as letters:
+                        async for letter in letters:
+                            if letter == "e":
+                                break
+
+        async with open_system() as system:
+            sim.watch(system)
+            ref = await system.start(lambda: Chunks(receive, wraps), name="chunks")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(feed)
+                await asker()
+                nursery.cancel_scope.cancel()
+
+    report = sweep(chunked, "cancel", seeds=range(8))
 
     report.check()
     assert report.struck > 25
