@@ -39,7 +39,7 @@ from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.snapshot import ActorInfo, Statistics
-from motet.runtime.stopping import Leftover, StopReport
+from motet.runtime.stopping import Leftover, StopReport, UnderWay, current_under_way, held_by
 from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
@@ -92,10 +92,13 @@ __all__ = [
     "Terminated",
     "TooManyChildren",
     "TraceEvent",
+    "UnderWay",
     "ask_each",
     "current_deadline",
+    "current_under_way",
     "gather_ordered",
     "handles",
+    "held_by",
     "open_system",
     "run_system",
 ]

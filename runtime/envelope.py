@@ -242,8 +242,8 @@ class ItemsAsk(Ask, eq=False):
         It sent its item between its cancellation and its next checkpoint, which would have raised
         ``Cancelled``. So this is no failure of the handler.
         """
-        left = self.cancelled_at is not None and isinstance(result, outcome.Error)
-        super().settle(None if left and is_asker_left(result.error) else result)
+        failed = isinstance(result, outcome.Error) and self.cancelled_at is not None
+        super().settle(None if failed and is_asker_left(result.error) else result)
 
 
 class TakingAsk(ItemsAsk, eq=False, kw_only=True):

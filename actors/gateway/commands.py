@@ -57,7 +57,7 @@ class Command(msgspec.Struct, frozen=True):
 COMMANDS: Final[dict[str, str]] = {
     "help": "what can be typed here",
     "status": "what goes on here",
-    "stop": "end your newest run here: /stop [RUN]; `stop`, `abort` or `esc` alone do it too",
+    "stop": "end your newest run here, drop your inputs: /stop [RUN]; bare `stop` does it too",
     "stopall": "end all that you have going, in every session, with its queue and sub-agents",
     "new": "begin anew: the model forgets what was said, the transcript stays",
     "queue": "what waits here, and what becomes of a message during a run: /queue [MODE]",

@@ -158,28 +158,27 @@ class Stops:
         )
 
     def _stopped_newest(self, session: str, sender: str, why: str, principal: Principal) -> Stop:
-        """Live runs first, then runs that wait for a person, then inputs that have not begun."""
+        """The newest run, live or suspended, and all inputs of its author that have not begun."""
         table = self._table
         runs = self._runs_of(session, sender, principal)
         # A run that the last host had begun counts as live, also while it waits for its agent.
         going = [run for run in runs if run.is_running or run.carried.resumption is not None]
+        waiting = [run for run in runs if run not in going]
+        chosen: list[Run] = []
         if going:
             own = [run for run in going if run.input.principal.user == principal.user]
-            last = max(own or going, key=lambda run: (not run.stop_reason, run.admission))
-            return table.cancel_run(last, why, by_user=True)
-        suspended = self._suspended_of(session, sender, principal)
-        if suspended:
-            return self._stopped_run(suspended[-1].run_id, why, principal)
-        arrivals = self._stop_pending(
+            chosen.append(max(own or going, key=lambda run: (not run.stop_reason, run.admission)))
+        elif suspended := self._suspended_of(session, sender, principal):
+            self._resume(principal, run_id=suspended[-1].run_id)
+            chosen.append(table.runs[suspended[-1].run_id])
+        author = chosen[0].author if chosen else sender
+        unheard = self._stop_pending(
             why,
-            lambda one: one.session == session and sender in ("", one.sender),
+            lambda one: one.session == session and author in ("", one.sender or one.principal.user),
             principal,
-            newest=True,
         )
-        waiting = [run for run in runs if not run.stop_reason]
-        if arrivals or not waiting:
-            return Stop(unheard=arrivals)
-        return table.cancel_run(max(waiting, key=lambda run: run.admission), why, by_user=True)
+        chosen += [run for run in waiting if author in ("", run.author)]
+        return attrs.evolve(table.cancel_runs(chosen, why, by_user=True), unheard=unheard)
 
     def _resume(
         self, principal: Principal, *, session: str | None = None, run_id: str | None = None
@@ -206,15 +205,12 @@ class Stops:
         why: str,
         meant: Callable[[PendingInput], bool],
         principal: Principal,
-        *,
-        newest: bool = False,
     ) -> list[str]:
         arrivals = self._table.pending_inputs
         found = arrivals.find(lambda one: meant(one) and sees(principal, one.principal.user))
-        chosen = found[-1:] if newest else found
-        for one in chosen:
+        for one in found:
             one.stopped = one.stopped or why
-        return [one.run_id for one in chosen]
+        return [one.run_id for one in found]
 
     def _stopped_rooms(self, name: str | None, why: str, principal: Principal) -> list[RoomStop]:
         """The one of that name, or all. Raises ``NotFound``."""

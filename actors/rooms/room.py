@@ -36,7 +36,6 @@ from motet.actors.rooms.publisher import (
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
-from motet.actors.tools.tool import held_by
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -51,7 +50,7 @@ from motet.protocols.rooms import (
     Waiting,
 )
 from motet.protocols.sessions import FINAL, StopReport
-from motet.runtime import Actor, handles
+from motet.runtime import Actor, handles, held_by
 from motet.runtime.outside import wall_time
 
 _log = logger("motet.rooms")

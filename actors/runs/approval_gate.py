@@ -128,6 +128,22 @@ class ApprovalGate:
         granted = {grant.asker for grant in await self._store.ask(which)}
         return tuple(one for one in asked if one.asker not in granted)
 
+    def begin(self, request: ExecuteCall) -> bool:
+        """The tool begins in this step; False: its run, or one that waits for it, was stopped."""
+        step = self.pending.steps.get(request.run_id)
+        if step is None:
+            return True
+        if any(run.scope.cancel_called for run in self._with_callers(step.run)):
+            return False
+        step.move(request.call.id, "begin")
+        return True
+
+    def refuse(self, request: ExecuteCall) -> None:
+        """The tool was to begin and has not, since it never got a thread or a process."""
+        step = self.pending.steps.get(request.run_id)
+        if step is not None:
+            step.move(request.call.id, "refuse")
+
     # Asking
 
     async def _answer(
@@ -227,7 +243,7 @@ class ApprovalGate:
         *,
         approved: bool,
     ) -> Permission:
-        """The last thing before the tool runs: its turn, and the arguments that it gets now."""
+        """The last wait before the tool runs: its turn, and the arguments that it gets now."""
         if step is None:
             return Permission(approved=approved)
         call = request.call
@@ -243,7 +259,7 @@ class ApprovalGate:
             mark = MarkBegun(request.run_id, step.mark(call))
             await self._within(tool.timeout, partial(self._begun, step, call, mark))
         else:
-            step.move(call.id, "begin")
+            step.move(call.id, "clear")
             if step.on_record:
                 with suppress(StorageUnavailable):
                     await self._store.ask(MarkBegun(request.run_id, step.mark(call)))
@@ -252,12 +268,12 @@ class ApprovalGate:
     async def _begun(
         self, step: CallApprovals, call: Call, record: ClaimApproval | MarkBegun
     ) -> bool:
-        """Begin the call, and store that once the storage takes it.
+        """Clear the call, and store that it begins once the storage takes it.
 
-        It has begun before that is stored: a suspension in between must not run it again.
+        It is cleared before that is stored: a suspension in between must not run it again.
         """
         while True:
-            step.move(call.id, "begin")
+            step.move(call.id, "clear")
             try:
                 return await self._store.ask(record) is not False
             except StorageUnavailable:

@@ -143,17 +143,21 @@ def phase_of(state: RunState) -> str:
 # new        nothing of it is published
 # announced  its tool.call is published; its gates decide, or it waits for its turn
 # waiting    its approval is stored, and waits for a person
+# cleared    nothing keeps it from beginning; that is being stored, and its tool has not begun
 # begun      its tool runs, and may have had its effect
 # suspended  it is left for the time when its run is resumed
 # done       it has its result, and its tool.result is published
-CallState: TypeAlias = Literal["new", "announced", "waiting", "begun", "suspended", "done"]
+CallState: TypeAlias = Literal[
+    "new", "announced", "waiting", "cleared", "begun", "suspended", "done"
+]
 
 CallEvent: TypeAlias = Literal[
     "announce",  # its tool.call was published
     "ask",  # a person has to decide; also for a tool that asks after it has begun (NeedsApproval)
     "answer",  # the person has decided, or the time for it is over
-    "begin",  # the tool begins: last of all, when it is its turn
-    "refuse",  # something keeps it from beginning, or its approval could not be used
+    "clear",  # everybody has allowed it, and it is its turn
+    "begin",  # the tool begins, in this very step
+    "refuse",  # it cannot begin: its approval could not be used, its run ends, or it got no thread
     "suspend",  # the run has waited long enough
     "report",  # its tool.result was published
 ]
@@ -162,7 +166,7 @@ CALL_TRANSITIONS: Final[dict[CallState, dict[CallEvent, CallState]]] = {
     "new": {"announce": "announced"},
     "announced": {
         "ask": "waiting",
-        "begin": "begun",
+        "clear": "cleared",
         "refuse": "announced",
         "suspend": "suspended",
         "report": "done",
@@ -173,8 +177,9 @@ CALL_TRANSITIONS: Final[dict[CallState, dict[CallEvent, CallState]]] = {
         "suspend": "suspended",
         "report": "done",
     },
+    "cleared": {"begin": "begun", "refuse": "announced", "report": "done"},
     # A tool that asks after it has begun begins again, at once if a grant covers it.
-    "begun": {"begin": "begun", "ask": "waiting", "refuse": "announced", "report": "done"},
+    "begun": {"clear": "cleared", "ask": "waiting", "refuse": "announced", "report": "done"},
     "suspended": {"report": "done"},
     "done": {},
 }
@@ -182,14 +187,19 @@ CALL_TRANSITIONS: Final[dict[CallState, dict[CallEvent, CallState]]] = {
 #
 #             a stop                         a suspension            a kill
 # new         stays unpublished              begins after it         begins after it
-# announced   is published as cancelled      begins after it         begins after it
+# announced   did not start, is published    begins after it         begins after it
 # waiting     the same, and is withdrawn     finds its approval      finds its approval
-# begun       is published as cancelled      the same, and stored    is unknown, unless idempotent
-# suspended   is published as cancelled      finds its approval      finds its approval
+# cleared     did not start, is published    the same, and stored    is unknown, unless idempotent
+# begun       was cut while it ran, the same the same, and stored    is unknown, unless idempotent
+# suspended   did not start, is published    finds its approval      finds its approval
 # done        keeps its result               keeps its result        keeps its result
 
-OPEN: Final[frozenset[CallState]] = frozenset({"announced", "waiting", "begun", "suspended"})
+OPEN: Final[frozenset[CallState]] = frozenset(
+    {"announced", "waiting", "cleared", "begun", "suspended"}
+)
 """States with a published tool.call and no tool.result (G7, G8)."""
+BEGINS: Final[frozenset[CallState]] = frozenset({"cleared", "begun"})
+"""States in which it waits for nobody: its tool runs, or is about to."""
 PENDING: Final[frozenset[CallState]] = frozenset({"waiting", "suspended"})
 """States in which a person's answer lets the run continue."""
 

@@ -186,6 +186,8 @@ class ModelStep:
             response = await provider.stream_to(Generate(request), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
+        # A stop that came before the turn takes the answer wins, and keeps what was shown of it.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._publisher.end()
         return response
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from motet.actors.runs.lifecycle import PENDING, CallEvent, CallStates
+from motet.actors.runs.lifecycle import BEGINS, PENDING, CallEvent, CallStates
 from motet.actors.transcript.grammar import missing_result
 from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call
@@ -59,7 +59,7 @@ class CallApprovals:
     @property
     def only_waits(self) -> bool:
         """Whether the run does nothing but wait for people."""
-        return self.waits and not self.states.has_any("begun")
+        return self.waits and not self.states.has_any(*BEGINS)
 
     def place(self, call_id: str) -> int:
         """The place of a call's result among the rows of the run."""
@@ -69,8 +69,8 @@ class CallApprovals:
         return Mark(self.place(call.id), missing_result(call, "unknown"))
 
     def marks(self) -> tuple[Mark, ...]:
-        """Of the calls whose tools run now."""
-        return tuple(self.mark(call) for call in self.calls if self.states[call.id] == "begun")
+        """Of the calls whose tools run now, or are about to."""
+        return tuple(self.mark(call) for call in self.calls if self.states[call.id] in BEGINS)
 
     @contextmanager
     def watched(self, look: Callable[[], None]) -> Generator[None]:

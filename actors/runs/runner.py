@@ -175,23 +175,36 @@ class Runner:
     async def _bounded(self) -> Finish:
         """Drive the turn under the run's scope, which a stop or the wall time cancels."""
         run = self.run
-        with run.scope:
-            if run.lineage.child_limit is None:
-                return await self._drive()
-            async with run.lineage.child_limit:
-                return await self._drive()
+        try:
+            with run.scope:
+                if run.lineage.child_limit is None:
+                    return await self._drive()
+                async with run.lineage.child_limit:
+                    return await self._drive()
+        except Exception as error:
+            if not run.scope.cancel_called:
+                raise
+            # A part that was cancelled has failed in its clean-up. The run was stopped, whatever
+            # its parts make of that.
+            self.services.events.log.warning(
+                "a part of a stopped run has failed", run=run.id, exc_info=error
+            )
         if not run.stop_reason:  # only the wall time can have cancelled the scope
-            return self.turn.limit("wall", self.publisher.partial, self._known())
+            return self.turn.finish or self.turn.limit(
+                "wall", self.publisher.partial, self._known()
+            )
         return self._stop()
 
     def _stop(self) -> Finish:
         """End the turn at once: suspend it, leave it to the next host, or close its rows.
 
-        The last row says who or what has ended it.
+        The last row says who or what has ended it. A turn that had ended before stays as it is.
         """
+        if self.turn.finish is not None:
+            return self.turn.finish
         if self.tool_step is not None and self.suspension.is_due(self.tool_step):
             return Finish("waiting")
-        if self.run.is_for_next_host and self.turn.state != "ended":
+        if self.run.is_for_next_host:
             return Finish("interrupted", detail=self._why)
         cause = "" if self.run.by_user else self._why
         finish = self.turn.stop(self.publisher.partial, self._known(), cause)
@@ -333,6 +346,7 @@ class Runner:
         try:
             response = await self.model_step.answer(decision)
         except OverBudget as over:
+            await trio.lowlevel.checkpoint_if_cancelled()
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
         settled = await self.model_step.output.settled(response)
@@ -424,6 +438,7 @@ class Runner:
         await self.publisher.emit(events.Activity("tool", self.turn.iteration))
         self.tool_step = self.tool_step or self._new_tool_step(decision)
         results = await self.tool_step.execute()
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self.tool_step.states.has_any("suspended"):
             return []
         await self.inbox.texts.admit()
@@ -434,6 +449,8 @@ class Runner:
         return self.tool_step.results if self.tool_step else []
 
     def _failed(self, error: AgentError, error_id: str | None = None) -> Finish:
+        if self.turn.finish is not None:  # what failed came after the end of the turn
+            return self.turn.finish
         self.failure = Failure(error, error_id or self.model_step.output.error_id)
         return self.turn.fail(redact_text(str(error)), self.publisher.partial, self._known())
 

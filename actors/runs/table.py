@@ -27,7 +27,6 @@ from motet.actors.runs.lifecycle import OUT_OF_QUEUE
 from motet.actors.runs.queue import SessionQueue, Way
 from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.telemetry.event_bus import Publisher
-from motet.actors.tools.tool import held_by
 from motet.actors.transcript.guards import Finding
 from motet.protocols import events
 from motet.protocols.approvals import StoredSuspendedRun
@@ -37,7 +36,7 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, Pump, SessionMessage, ShuttingDown, StopReport
-from motet.runtime import ActorRef, MailboxFull
+from motet.runtime import ActorRef, MailboxFull, held_by
 
 
 @attrs.frozen

@@ -78,7 +78,17 @@ class ToolStep:
             CallResult(call.id, call.name, BEFORE_START, "cancelled_before_start")
             for call in self.calls
         ]
-        return [self._known.get(result.call_id, result) for result in found]
+        return [self._known.get(result.call_id) or self._as_begun(result) for result in found]
+
+    def _as_begun(self, result: CallResult) -> CallResult:
+        """The result; a call that was cut before its tool began has done nothing.
+
+        The batch knows only that it was asked for. It may have waited for a gate or a person.
+        """
+        cut = result.outcome == "cancelled_while_running"
+        if not cut or self.states[result.call_id] in ("begun", "done"):
+            return result
+        return replace(result, text=BEFORE_START, outcome="cancelled_before_start")
 
     async def execute(self) -> Sequence[CallResult]:
         """Results by call index; events come in completion order.
@@ -111,7 +121,12 @@ class ToolStep:
         """Publish the results of calls that were cut, as a part of a run's clean-up (G7)."""
         for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
             if self.states[call.id] in OPEN:
-                await self._report(result, index)
+                await self._report_cut(result, index)
+
+    async def _report_cut(self, result: CallResult, index: int) -> None:
+        if self.record:
+            self.record[index] = result  # its state says no more how it was cut, once it is done
+        await self._report(result, index)
 
     async def suspend(self) -> tuple[Mark, ...]:
         """Publish the results of calls that were cut while they ran; all results that are known.
@@ -121,8 +136,8 @@ class ToolStep:
         settled: dict[str, CallResult] = {}
         for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
             match self.states[call.id]:
-                case "begun":
-                    await self._report(result, index)
+                case "cleared" | "begun":
+                    await self._report_cut(result, index)
                     settled[call.id] = result
                 case "new" | "done" if result.outcome != "cancelled_before_start":
                     settled[call.id] = result

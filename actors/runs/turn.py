@@ -124,6 +124,7 @@ class Turn:
         usage: sum over this run's model requests.
         failures: the session's failed calls so far; set them before the first results. None: none.
         waiting: messages that came in and have not entered the rows; after the end, too late.
+        finish: how it has ended; None: it goes on.
         verbatim: answers are data: nothing is taken out of them, and none means silence.
     """
 
@@ -139,6 +140,7 @@ class Turn:
         self.budget = budget or Budget(limits)
         self.loops = loops or LoopDetector()
         self.state: State = "ready"
+        self.finish: Finish | None = None
         self.rows: list[ChatMessage] = []
         self.usage = NOTHING
         self.results: list[CallResult] = []
@@ -300,12 +302,12 @@ class Turn:
 
     def fail(self, message: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End because the model, a gate or motet itself failed."""
-        said = self._interrupt(partial, done)
+        said = self._interrupt(partial, done, hints.NOT_RUN_FAILED)
         return self._close(closing.failed_row(said, message), Finish("failed", detail=message))
 
     def limit(self, name: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End because of a limit that the shell watches: the wall time, or what a request costs."""
-        said = self._interrupt(partial, done)
+        said = self._interrupt(partial, done, hints.not_run(name))
         return self._close(closing.limited_row(said, name), Finish("limited", said, name))
 
     # Think
@@ -439,7 +441,10 @@ class Turn:
         return self._close(row, Finish(status, output, self._closing))
 
     def _end(self, limit: str, output: str) -> Finish:
-        self.rows += [missing_result(call, "cancelled_before_start") for call in self._open_calls()]
+        text = hints.not_run(limit)
+        self.rows += [
+            missing_result(call, "cancelled_before_start", text) for call in self._open_calls()
+        ]
         row = closing.limited_row(self._take_draft(), limit)
         return self._close(row, Finish("limited", output, limit))
 
@@ -449,19 +454,23 @@ class Turn:
         finish = Finish("escalated", detail=reason, escalation=handed)
         return self._close(closing.escalated_row(reason), finish)
 
-    def _interrupt(self, partial: str, done: Sequence[CallResult]) -> str:
-        """Make the rows whole wherever the turn is; what was said of the answer going on."""
+    def _interrupt(self, partial: str, done: Sequence[CallResult], why: str = "") -> str:
+        """Make the rows whole wherever the turn is; what was said of the answer going on.
+
+        ``why``: the text of the calls that were not run, when no stop has ended the turn.
+        """
         if self.state == "ended":
             raise TurnStateError("the turn has ended already")
         said = self._take_draft() + partial
         self._observe(done)
-        self.rows = list(close_calls(self.rows, "cancelled_before_start"))
+        self.rows = list(close_calls(self.rows, "cancelled_before_start", why))
         return said
 
     def _close(self, row: AssistantMessage, finish: Finish) -> Finish:
         if self.rows:
             self.rows.append(row)
         self.state = "ended"
+        self.finish = finish
         return finish
 
     def _expect(self, state: State) -> None:

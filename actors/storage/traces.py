@@ -94,7 +94,8 @@ WHERE ended IS NULL AND run_id IN (
     WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)))"""
 _CLOSE_TRACES = """
 UPDATE traces SET ended = max(started, seen), status = coalesce(
-    (SELECT status FROM runs WHERE runs.run_id = traces.run_id), 'interrupted')
+    (SELECT status FROM runs WHERE runs.run_id = traces.run_id
+     AND status NOT IN ('queued', 'running')), 'interrupted')
 WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)) RETURNING run_id"""
 _ADD_ROOT = f"""
 INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
@@ -156,7 +157,8 @@ def close_statements(
 ) -> tuple[Statement, ...]:
     """Interrupt the open traces that are not live, and give each run of ``runs`` a root at least.
 
-    A trace takes the status of its run, which may have ended a moment before the host did.
+    A trace takes the status of its run, which may have ended a moment before the host did. That of
+    a run that is still to be resumed is interrupted; it is open again as soon as the run is.
     Each statement but the first returns the ids of the runs that it closed.
     """
     besides = (to_json(list(live)),)

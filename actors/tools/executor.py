@@ -23,6 +23,7 @@ from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.tools.arguments import ArgumentError
+from motet.actors.tools.batch import BEFORE_START
 from motet.actors.tools.breakers import Attempt, Breakers, Ending
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
@@ -36,7 +37,7 @@ from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
 from motet.protocols.results import ResultProtocol
 from motet.protocols.tools import CallResult, ExecuteCall
-from motet.runtime import Actor, ActorRef, handles
+from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.errors import only_error
 
 log = logger(__name__)
@@ -84,6 +85,14 @@ class Approver(Protocol):
         """
         ...
 
+    def begin(self, request: ExecuteCall, /) -> bool:
+        """The tool begins in this step; False: it must not, since its run was stopped."""
+        ...
+
+    def refuse(self, request: ExecuteCall, /) -> None:
+        """The tool has not begun after all."""
+        ...
+
 
 class Report(Protocol):
     """A stored error: the text for the model, its id, its class."""
@@ -127,6 +136,7 @@ class _End(msgspec.Struct, frozen=True):
 
 
 CUT_OFF = _End("Cancelled.", "cancelled_while_running", "cancelled")
+NOT_BEGUN = _End(BEFORE_START, "cancelled_before_start", "cancelled")
 
 
 class _Work(msgspec.Struct):
@@ -245,7 +255,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             watched = "after_tool" in self._hooks.hooks.points
             if result is None and watched:
                 self._hooks.notify(work.after(ended))
-        if work.later or not watched:
+        if work.later or not watched or result.outcome == NOT_BEGUN.outcome:
             return ended
         return await self._reviewed(work, ended)
 
@@ -364,10 +374,18 @@ class ToolExecutor(Actor[ExecuteCall]):
         return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool) -> _End:
-        """Run the tool. A mistake of the model is no verdict on the tool for its breaker."""
-        call = work.request.run_id, work.request.call.id
+        """Run the tool. A mistake of the model is no verdict on the tool for its breaker.
+
+        The stages before may have had no checkpoint since the call was cancelled, and a gate may
+        have swallowed its ``Cancelled``. No tool begins after that.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._approvals is not None and not self._approvals.begin(work.request):
+            return NOT_BEGUN
+        call, late = (work.request.run_id, work.request.call.id), False
+        under_way = UnderWay(call[0], f"tool {tool.name!r}")
         try:
-            with trio.CancelScope(relative_deadline=tool.timeout) as scope:
+            with trio.CancelScope(relative_deadline=tool.timeout) as scope, under_way:
                 # Time a child run spends waiting for approval does not count against this time-out:
                 # the approver moves the deadline.
                 self._call_scopes[call] = scope
@@ -375,8 +393,13 @@ class ToolExecutor(Actor[ExecuteCall]):
                     value = await tool.run(work.context, work.args)
                 finally:
                     del self._call_scopes[call]
-                work.ending = "succeeded"
-                return _End(value, "done")
+                    if under_way.waits_for and self._approvals is not None:
+                        self._approvals.refuse(work.request)
+                # A tool that goes on after its time-out: a function in a thread cannot be ended.
+                late = trio.current_time() > scope.deadline
+                if not late:
+                    work.ending = "succeeded"
+                    return _End(value, "done")
         except (Exception, SystemExit) as raised:
             error = only_error(raised)
             if isinstance(error, ToolRetry):
@@ -389,14 +412,28 @@ class ToolExecutor(Actor[ExecuteCall]):
             needs = error
         else:
             work.ending = "failed"
-            late = TimeoutError(f"no result within {tool.timeout:g} s; it was stopped")
-            return await self._failed(work.request, late, kind="timeout")
+            return await self._timed_out(work, tool, under_way, went_on=late)
         # The tool has done nothing yet and asks for a person: back to that stage, once.
         if work.context.approved:
             text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
             return await self._failed(work.request, RuntimeError(text))
         work.asked.append(Asking("call", str(needs)))
         return await self._authorize(work, tool) or await self._run(work, tool)
+
+    async def _timed_out(
+        self, work: _Work, tool: Tool, under_way: UnderWay, *, went_on: bool
+    ) -> _End:
+        """The end of a call that had no result in time, by what became of its work."""
+        if went_on:
+            took = trio.current_time() - under_way.began
+            became = f"it could not be stopped and went on to its end, which took {took:.3g} s"
+            became += " in all: its effect has happened, and its result is lost"
+        elif under_way.waits_for:
+            became = f"it waited for {under_way.waits_for} and never began: nothing was done"
+        else:
+            became = "it was stopped"
+        error = TimeoutError(f"no result within {tool.timeout:g} s; {became}")
+        return await self._failed(work.request, error, kind="timeout")
 
     # The result
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +33,7 @@ from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, tool
 from motet.protocols.chat import JsonObject
+from motet.runtime import current_under_way
 from motet.runtime.processes import HeadTail, open_child
 
 FUNCTIONS: dict[tuple[str, str], Function] = {}
@@ -119,7 +121,7 @@ async def _run(module: str, name: str, args: JsonObject) -> object:
     """The function's result. Cancelling kills the process and all its descendants."""
     request = {"path": sys.path, "module": module, "name": name, "args": args}
     output = HeadTail(MAX_OUTPUT)
-    async with _limit(), open_child([sys.executable, "-P", MAIN]) as child:
+    async with _place(), open_child([sys.executable, "-P", MAIN]) as child:
         question = json.dumps(request).encode()
         reply = await child.answer(question, room=MAX_REPLY, words=output)
         if reply is None:
@@ -156,6 +158,18 @@ def _died(code: int, output: HeadTail) -> NoReturn:
 
 def _printed(output: HeadTail) -> JsonObject:
     return {"output": output.text()} if output.total else {}
+
+
+@asynccontextmanager
+async def _place() -> AsyncGenerator[None]:
+    """A place among the processes. A call that waits for one has not begun."""
+    call = current_under_way()
+    if call is not None:
+        call.waits_for = "a process"
+    async with _limit():
+        if call is not None:
+            call.waits_for = ""
+        yield
 
 
 def _limit() -> trio.CapacityLimiter:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import threading
-import traceback
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias, Unpack, overload
 
 import attrs
@@ -31,6 +28,7 @@ from motet.protocols.approvals import Asking
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.tools import Effects, ToolSpec
+from motet.runtime import UnderWay, current_under_way
 
 log = logger(__name__)
 
@@ -237,62 +235,36 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
 # Worker threads
 
 
-@attrs.define(eq=False)
-class _Call:
-    run_id: str
-    tool: str
-    thread: int = 0
-
-    def begin(self, function: Callable[[], object]) -> object:
-        self.thread = threading.get_ident()
-        return function()
-
-    def place(self) -> str:
-        """The current line of its function."""
-        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # it is documented
-        frame = frames.get(self.thread)
-        if frame is None:
-            return "it waits for a thread"
-        mine = [one for one in traceback.extract_stack(frame) if one.filename != __file__]
-        file = Path(mine[-1].filename).name  # without the folder, which is private to the host
-        return f"it is in {mine[-1].name}, {file} line {mine[-1].lineno}"
-
-
-@attrs.define(eq=False)
-class _Threads:
-    """With a limiter of its own: slow tools must not starve other users of trio's threads."""
-
-    limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    calls: list[_Call] = attrs.field(factory=list[_Call])
-
-
-_threads: RunVar[_Threads] = RunVar("motet tool threads")
+_limiter: RunVar[trio.CapacityLimiter] = RunVar("motet tool threads")
 
 
 async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: str) -> object:
-    """Call a function in a thread. A cancellation takes effect when the function has returned."""
-    threads, call = _of_this_loop(), _Call(run_id, tool)
-    threads.calls.append(call)
+    """Call a function in a thread. A cancellation takes effect when the function has returned.
+
+    Cancelled while it waits for a thread, it is never called.
+    """
+    call = current_under_way()
+    if call is not None:
+        return await _in_thread(function, call)
+    with UnderWay(run_id, f"tool {tool!r}") as call:
+        return await _in_thread(function, call)
+
+
+async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
+    def begin() -> object:
+        call.thread, call.waits_for = threading.get_ident(), ""
+        return function()
+
+    call.waits_for = "a thread"
+    # With a limiter of its own: slow tools must not starve other users of Trio's threads.
+    value = await trio.to_thread.run_sync(begin, abandon_on_cancel=False, limiter=_threads())
+    call.thread = 0
+    return value
+
+
+def _threads() -> trio.CapacityLimiter:
     try:
-        return await trio.to_thread.run_sync(
-            partial(call.begin, function), abandon_on_cancel=False, limiter=threads.limiter
-        )
-    finally:
-        threads.calls.remove(call)
-
-
-def held_by(run_ids: Collection[str]) -> list[str]:
-    """The functions in threads that these runs wait for, and their current lines."""
-    return [
-        f"{call.run_id}: tool {call.tool!r} runs in a thread, which nothing can end: {call.place()}"
-        for call in _of_this_loop().calls
-        if call.run_id in run_ids
-    ]
-
-
-def _of_this_loop() -> _Threads:
-    try:
-        return _threads.get()
+        return _limiter.get()
     except LookupError:
-        _threads.set(_Threads())
-        return _threads.get()
+        _limiter.set(trio.CapacityLimiter(THREADS))
+        return _limiter.get()

@@ -39,16 +39,19 @@ MISSING_RESULTS: dict[Outcome, str] = {
 }
 
 
-def missing_result(call: Call, outcome: Outcome) -> ToolMessage:
+def missing_result(call: Call, outcome: Outcome, text: str = "") -> ToolMessage:
     """The result row of a call that has none of its own."""
-    return ToolMessage(call.id, call.name, MISSING_RESULTS[outcome], outcome)
+    return ToolMessage(call.id, call.name, text or MISSING_RESULTS[outcome], outcome)
 
 
-def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
+def close_calls(
+    rows: Iterable[ChatMessage], outcome: Outcome, text: str = ""
+) -> tuple[ChatMessage, ...]:
     """The rows with every call answered once, in call order; missing results say ``outcome``.
 
-    Results may stand in any order behind their assistant row. A result without a call and a
-    second result of one call are left out. Closing a closed transcript changes nothing.
+    ``text``: why they have none, in place of the usual words. Results may stand in any order behind
+    their assistant row. A result without a call and a second result of one call are left out.
+    Closing a closed transcript changes nothing.
     """
     closed: list[ChatMessage] = []
     for head, results in _blocks(rows):
@@ -58,7 +61,9 @@ def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMess
             found: dict[str, ToolMessage] = {}
             for result in results:
                 found.setdefault(result.call_id, result)
-            closed += [found.get(call.id) or missing_result(call, outcome) for call in head.calls]
+            closed += [
+                found.get(call.id) or missing_result(call, outcome, text) for call in head.calls
+            ]
     return tuple(closed)
 
 

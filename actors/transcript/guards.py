@@ -359,6 +359,9 @@ def closing_hint(limit: str) -> str:
     )
 
 
+NOT_RUN_FAILED = "[Not run: the run failed before this call started]"
+
+
 def not_run(limit: str) -> str:
     """The result of a call that a limit forbids."""
     return f"[Not run: the limit of this run is reached ({limit})]"

@@ -112,19 +112,26 @@ async def test_commands_show_a_session_to_its_own_user_only() -> None:
 LOOKS = ("status", "queue", "errors", "usage", "who", "model")
 
 
-async def test_stop_ends_the_newest_run_and_stopall_all_and_the_queue(
+async def test_stop_ends_the_newest_run_and_what_waits_here_and_stopall_everything(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host(agents=[hanging()]) as host:
         first = await host.submit("go", session="s", principal=ALICE)
-        for session in ("s", "s", "t"):
-            await host.submit("next", session=session, principal=ALICE, mode="followup")
+        waiting = [
+            (await host.submit("next", session="s", principal=ALICE, mode="followup")).run_id
+            for _ in range(2)
+        ]
+        await host.submit("next", session="t", principal=ALICE, mode="followup")
         await trio.sleep(1)
 
         stopped = await typed(host, "stop")
 
-        assert stopped.report == StopReport(stopped=[first.run_id])
-        assert stopped.text == "1 stopped"
+        assert stopped.report == StopReport(stopped=[first.run_id], dropped_inputs=waiting)
+        assert stopped.text == "1 stopped; 2 dropped from the queue"
+        await trio.sleep(1)
+        assert (host.status().running, host.status().queued) == (1, 0)
+        for _ in range(2):
+            await host.submit("next", session="s", principal=ALICE, mode="followup")
         await trio.sleep(1)
         assert (host.status().running, host.status().queued) == (2, 1)
         named = (await host.runs(session="t", principal=ALICE))[0].run_id

@@ -62,8 +62,8 @@ async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
         newest = await host.stop(session="s", newest=True, principal=ALICE)
         rest = await host.stop(everything=True, principal=ALICE)
 
-        assert newest == StopReport(stopped=[begun])
-        assert rest == StopReport(dropped_inputs=[later])
+        assert newest == StopReport(stopped=[begun], dropped_inputs=[later])
+        assert rest == StopReport()
         assert [run.status for run in await host.runs()] == ["dropped", "cancelled"]
         rows = [item.row for item in await host.history("s")]
         assert violations(rows) == ()

@@ -73,9 +73,12 @@ async def test_a_second_stop_reports_the_clean_up_of_the_first(
     async with motet.open_host(agents=[hanging(clean_up=3)]) as host:
         ack = await host.submit("go", session="s")
         await wait_all_tasks_blocked()
-        assert await host.stop(session="s", grace=1) == StopReport(still_running=[ack.run_id])
+        first = await host.stop(session="s", grace=1)
+        (line,) = first.held_by
+        assert line.startswith(f"{ack.run_id}: tool 'hang' has not ended yet: it is in hang, test_")
+        assert first == StopReport(still_running=[ack.run_id], held_by=[line])
         assert await host.stop(everything=True, grace=1) == StopReport(
-            already_stopping=[ack.run_id], still_running=[ack.run_id]
+            already_stopping=[ack.run_id], still_running=[ack.run_id], held_by=[line]
         )
         assert await host.stop(run_id=ack.run_id) == StopReport(already_stopping=[ack.run_id])
         with pytest.raises(NotFound):

@@ -16,9 +16,10 @@ import motet
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.schema import schema_of
-from motet.actors.tools.tool import Length, Pattern, Range, Tool, held_by, run_in_thread, tool
+from motet.actors.tools.tool import Length, Pattern, Range, Tool, run_in_thread, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.tools import ToolSpec
+from motet.runtime import held_by
 from tests.actors.tools.stage import CONTEXT
 from tests.scripted import Scripted, call, say
 
@@ -347,9 +348,7 @@ async def test_a_call_that_waits_for_a_thread_is_named_as_such(
         await first.wait_entered()
         nursery.start_soon(partial(run_in_thread, second.grind, run_id="r2", tool="two"))
         await trio.testing.wait_all_tasks_blocked()
-        assert held_by(["r2"]) == [
-            "r2: tool 'two' runs in a thread, which nothing can end: it waits for a thread"
-        ]
+        assert held_by(["r2"]) == ["r2: tool 'two' has not begun: it waits for a thread"]
         assert held_by(["other"]) == []
         for work in (first, second):
             work.leave.set()
