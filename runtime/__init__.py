@@ -35,11 +35,12 @@ from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.handlers import handles
 from motet.runtime.lifecycle import Terminated
 from motet.runtime.mailbox import MailboxSpec, Overflow
+from motet.runtime.outside import UnderWay, current_under_way, held_by
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.snapshot import ActorInfo, Statistics
-from motet.runtime.stopping import Leftover, StopReport, UnderWay, current_under_way, held_by
+from motet.runtime.stopping import Leftover, StopReport
 from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system

@@ -242,8 +242,9 @@ class ItemsAsk(Ask, eq=False):
         It sent its item between its cancellation and its next checkpoint, which would have raised
         ``Cancelled``. So this is no failure of the handler.
         """
-        failed = isinstance(result, outcome.Error) and self.cancelled_at is not None
-        super().settle(None if failed and is_asker_left(result.error) else result)
+        if isinstance(result, outcome.Error) and self.cancelled_at is not None:
+            result = None if is_asker_left(result.error) else result
+        super().settle(result)
 
 
 class TakingAsk(ItemsAsk, eq=False, kw_only=True):

@@ -1,4 +1,4 @@
-"""The outside world: the time of day, the machine's clock, and fresh ids.
+"""The outside world: the time of day, the machine's clock, fresh ids, and code of others.
 
 All code in ``runtime`` and ``actors`` gets these from here and not from the operating system, so
 that a simulation can derive them from its seed (G12). Random numbers come from the module
@@ -7,18 +7,40 @@ guessed.
 
 Invariant: a replacement is valid for the whole process, and only while a simulation runs, of which
 there is one at a time.
+
+:class:`UnderWay` names code of others that runs for somebody, such as a tool for a run, so that a
+stop which has to wait for it can say where it is (G2).
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
 import time
-from collections.abc import Callable, Generator
+import traceback
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Self
 
 import attrs
+import trio
+from trio.lowlevel import RunVar
 
-__all__ = ["Outside", "fresh_hex", "monotonic", "replaced", "wall_time"]
+from motet.runtime.stopping import blocking_tasks
+
+__all__ = [
+    "Outside",
+    "UnderWay",
+    "current_under_way",
+    "fresh_hex",
+    "held_by",
+    "monotonic",
+    "replaced",
+    "wall_time",
+]
 
 
 @attrs.frozen
@@ -57,3 +79,84 @@ def replaced(outside: Outside) -> Generator[None]:
         yield
     finally:
         _now = before
+
+
+# ---------------------------------------------------------------------- code of others
+
+
+@attrs.define(eq=False)
+class UnderWay:
+    """Code of others that the current task runs for ``owner``: ``with UnderWay(owner, what)``.
+
+    Attributes:
+        owner: an id, such as that of a run.
+        what: in words, such as ``tool 'grind'``.
+        thread: the thread that it runs in, or 0.
+        waits_for: what it waits for before it begins, such as a thread; empty: it has begun.
+        began: on Trio's clock.
+    """
+
+    owner: str
+    what: str
+    task: trio.lowlevel.Task = attrs.field(factory=trio.lowlevel.current_task, repr=False)
+    thread: int = 0
+    waits_for: str = ""
+    began: float = attrs.field(factory=trio.current_time)
+
+    def __enter__(self) -> Self:
+        _all_under_way()[self] = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del _all_under_way()[self]
+
+    def describe(self) -> str:
+        """Its owner, and the line at which it is now."""
+        if self.waits_for:
+            return f"{self.owner}: {self.what} has not begun: it waits for {self.waits_for}"
+        if self.thread:
+            frame = sys._current_frames().get(self.thread)  # pyright: ignore[reportPrivateUsage]  # it is documented
+            frames = [] if frame is None else [*traceback.walk_stack(frame)][::-1]
+            how = "runs in a thread, which nothing can end"
+        else:
+            task = next(blocking_tasks(self.task))
+            frames, how = [*task.iter_await_frames()], "has not ended yet"
+        return f"{self.owner}: {self.what} {how}: it is in {_place(frames)}"
+
+
+def current_under_way() -> UnderWay | None:
+    """The innermost code of others that the current task has begun, if any."""
+    task = trio.lowlevel.current_task()
+    return next((one for one in reversed(_all_under_way()) if one.task is task), None)
+
+
+def held_by(owners: Collection[str]) -> list[str]:
+    """The code of others that these still wait for, with its function and line."""
+    return [one.describe() for one in _all_under_way() if one.owner in owners]
+
+
+_LIBRARIES = tuple(
+    f"{Path(module).parent}/" for module in (os.__file__, trio.__file__, Path(__file__).parent)
+)
+"""The folders of Python's own modules, usually with all that was installed; of Trio; of motet."""
+
+
+def _place(frames: list[tuple[FrameType, int]]) -> str:
+    """The innermost function that is neither of motet nor of a library, and its line."""
+    if not frames:
+        return "no Python code"
+    own = [one for one in frames if not one[0].f_code.co_filename.startswith(_LIBRARIES)]
+    frame, line = (own or frames)[-1]
+    # The file without its folder, which is private to the host.
+    return f"{frame.f_code.co_name}, {Path(frame.f_code.co_filename).name} line {line}"
+
+
+_under_way: RunVar[dict[UnderWay, None]] = RunVar("motet under way")
+
+
+def _all_under_way() -> dict[UnderWay, None]:
+    try:
+        return _under_way.get()
+    except LookupError:
+        _under_way.set({})
+        return _under_way.get()

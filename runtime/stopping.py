@@ -1,30 +1,21 @@
-"""The deadline of a stop, how it is shared, the report, and the code that holds it up (G2).
+"""The deadline of a stop, how it is shared, and the report (G2).
 
 A stop has one deadline, ``until``. Running handlers may use the time up to it, except the budgets
 of the clean-ups that follow. With a grace of at least twice the budgets, each clean-up has its
 whole budget. A shorter grace is shared: each gets half of the remaining time in turn, so that
 handlers get some time too, and no clean-up gets none. At the deadline the kernel's own shields end
 as well: no actor outlives it by more than a step per task.
-
-:class:`UnderWay` names foreign code that runs for somebody, such as a tool of a run, so that a stop
-which has to wait for it can say where it is.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import sys
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from pathlib import Path
-from types import FrameType
-from typing import Self
+from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
 import msgspec
 import trio
-from trio.lowlevel import RunVar
 
 __all__ = [
     "DEFAULT_GRACE",
@@ -32,11 +23,8 @@ __all__ = [
     "Leftover",
     "StopPlan",
     "StopReport",
-    "UnderWay",
     "at_once",
     "blocking_tasks",
-    "current_under_way",
-    "held_by",
     "stack_of",
     "wait_bounded",
     "within",
@@ -156,84 +144,3 @@ def blocking_tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 def stack_of(task: trio.lowlevel.Task) -> str:
     """The stack of a waiting task, innermost frame last, in the form of a traceback."""
     return "".join(traceback.StackSummary.extract(task.iter_await_frames()).format())
-
-
-# ---------------------------------------------------------------------- code that holds up a stop
-
-
-@attrs.define(eq=False)
-class UnderWay:
-    """Foreign code that the current task runs for ``owner``: ``with UnderWay(owner, what)``.
-
-    Attributes:
-        owner: an id, such as that of a run.
-        what: in words, such as ``tool 'grind'``.
-        thread: the thread that it runs in, or 0.
-        waits_for: what it waits for before it begins, such as a thread; empty: it has begun.
-        began: on Trio's clock.
-    """
-
-    owner: str
-    what: str
-    task: trio.lowlevel.Task = attrs.field(factory=trio.lowlevel.current_task, repr=False)
-    thread: int = 0
-    waits_for: str = ""
-    began: float = attrs.field(factory=trio.current_time)
-
-    def __enter__(self) -> Self:
-        _all_under_way()[self] = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del _all_under_way()[self]
-
-    def describe(self) -> str:
-        """Its owner, and the line at which it is now."""
-        if self.waits_for:
-            return f"{self.owner}: {self.what} has not begun: it waits for {self.waits_for}"
-        if self.thread:
-            frame = sys._current_frames().get(self.thread)  # pyright: ignore[reportPrivateUsage]  # it is documented
-            frames = [] if frame is None else [*traceback.walk_stack(frame)][::-1]
-            how = "runs in a thread, which nothing can end"
-        else:
-            task = next(blocking_tasks(self.task))
-            frames, how = [*task.iter_await_frames()], "has not ended yet"
-        return f"{self.owner}: {self.what} {how}: it is in {_place(frames)}"
-
-
-def current_under_way() -> UnderWay | None:
-    """The innermost foreign code that the current task has begun, if any."""
-    task = trio.lowlevel.current_task()
-    return next((one for one in reversed(_all_under_way()) if one.task is task), None)
-
-
-def held_by(owners: Collection[str]) -> list[str]:
-    """The foreign code that these still wait for, with its function and line."""
-    return [one.describe() for one in _all_under_way() if one.owner in owners]
-
-
-_LIBRARIES = tuple(
-    f"{Path(module).parent}/" for module in (os.__file__, trio.__file__, Path(__file__).parent)
-)
-"""The folders of Python's own modules, usually with all that was installed; of Trio; of motet."""
-
-
-def _place(frames: list[tuple[FrameType, int]]) -> str:
-    """The innermost function that is neither of motet nor of a library, and its line."""
-    if not frames:
-        return "no Python code"
-    own = [one for one in frames if not one[0].f_code.co_filename.startswith(_LIBRARIES)]
-    frame, line = (own or frames)[-1]
-    # The file without its folder, which is private to the host.
-    return f"{frame.f_code.co_name}, {Path(frame.f_code.co_filename).name} line {line}"
-
-
-_under_way: RunVar[dict[UnderWay, None]] = RunVar("motet under way")
-
-
-def _all_under_way() -> dict[UnderWay, None]:
-    try:
-        return _under_way.get()
-    except LookupError:
-        _under_way.set({})
-        return _under_way.get()
