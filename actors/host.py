@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
+import trio
+
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_command
@@ -47,6 +49,7 @@ from motet.protocols.sessions import (
     Ack,
     DeleteSession,
     Principal,
+    Role,
     RunInfo,
     StopReport,
 )
@@ -422,7 +425,10 @@ class Host(Records):
         """
         info = await self.session(session, principal=principal)
         agent = await self._parts.resolver.resolve(info.agent)
-        return await self._parts.intake.compact(agent, session, principal)
+        # On behalf of its owner, whose memory files the summary is preceded by.
+        role: Role = "operator" if principal.user != info.owner else principal.role
+        who = Principal(info.owner, role)
+        return await self._parts.intake.compact(agent, session, who, info.generation)
 
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
         """Delete a session and everything stored of it; returns how many rows it had.
@@ -431,13 +437,17 @@ class Host(Records):
         another input arrived meanwhile: then nothing was deleted.
         """
         parts = self._parts
-        await self.session(session, principal=principal)
+        info = await self.session(session, principal=principal)
         await self.stop(session=session, principal=principal, grace=math.inf)
-        await parts.router.ask(Retire(session))
+        await parts.router.ask(Retire(session, info.owner))
         await parts.journal.settle()
         await parts.stores.traces.ask(FlushTraces())  # or they would be written afterwards
-        parts.services.settings.forget(session)
-        return await parts.stores.sessions.ask(DeleteSession(session))
+        # Shielded: once it is on disk, its readers have to be told.
+        with trio.CancelScope(shield=True):
+            rows = await parts.stores.sessions.ask(DeleteSession(session, info.generation))
+            parts.services.settings.forget(session)
+            parts.journal.access_changed(f"session:{session}", info.generation)
+        return rows
 
     # Rooms
 

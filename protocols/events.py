@@ -340,6 +340,19 @@ class Gap(Event, frozen=True, tag="gap"):
     end: int
 
 
+StreamEnd: TypeAlias = Literal["deleted", "removed"]
+
+
+class StreamEnded(Event, frozen=True, tag="stream.ended"):
+    """The subscription to a stream has ended: the session was deleted, or the stream is not the
+    user's any more. No event of it follows.
+    """
+
+    durable: ClassVar[bool] = False
+
+    reason: StreamEnd
+
+
 class Shutdown(Event, frozen=True, tag="shutdown"):
     durable: ClassVar[bool] = False
 
@@ -392,6 +405,7 @@ AnyEvent: TypeAlias = (
     | ConfigChanged
     | Tick
     | Gap
+    | StreamEnded
     | Shutdown
 )
 
@@ -406,10 +420,15 @@ def is_durable(event: Event) -> bool:
 
 
 class EventRecord(msgspec.Struct, frozen=True):
-    """An event with its place. ``seq`` is None for ephemeral events; ``ts`` is Unix seconds."""
+    """An event with its place. ``seq`` is None for ephemeral events; ``ts`` is Unix seconds.
+
+    ``owner``: in the stream of a session, the user whose session it was when the event happened; it
+    stays inside the host. A session can be deleted and its name taken by another user (G16).
+    """
 
     stream: str
     event: AnyEvent
     ts: float
     seq: int | None = None
     run_id: str | None = None
+    owner: str | None = None

@@ -52,10 +52,16 @@ class HostStatus(msgspec.Struct, frozen=True):
 
 
 class StreamHead(msgspec.Struct, frozen=True):
-    """Highest and lowest journalled number of a stream; ``head`` 0: nothing yet."""
+    """Highest and lowest journalled number of a stream; ``head`` 0: nothing yet.
+
+    Of a session, in the same moment: ``owner``, None if there is no such session; ``generation``,
+    which tells it from earlier sessions of its name.
+    """
 
     head: int
     oldest: int
+    owner: str | None = None
+    generation: str = ""
 
 
 class Journal(Protocol):
@@ -77,6 +83,15 @@ class Journal(Protocol):
         ...
 
     async def head(self, stream: str) -> StreamHead: ...
+
+    def watch_access(self, stream: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``changed`` when other people than before may read the stream; returns the way to
+        end that.
+
+        It is called in the step in which that becomes known: when a session was deleted, with its
+        generation; when the audience of a room has changed, with an empty text.
+        """
+        ...
 
 
 class Expected(Protocol):

@@ -188,12 +188,14 @@ class SessionContext(msgspec.Struct, frozen=True):
         start_pos: the position of the first row; positions have no gaps.
         summary: of the rows before ``start_pos``; empty without one, and after a reset.
         flushed: the memory flush of this cycle of compaction is done.
+        generation: see :class:`SessionInfo`.
     """
 
     start_pos: int = 1
     summary: str = ""
     rows: tuple[ChatMessage, ...] = ()
     flushed: bool = False
+    generation: str = ""
 
 
 class LoadContext(Request[SessionContext], frozen=True, tag="sessions.context"):
@@ -213,6 +215,7 @@ class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
     start_pos: int
     next_pos: int
     text: str
+    generation: str | None = None
 
 
 class MarkFlushed(Request[bool], frozen=True, tag="sessions.flushed"):
@@ -240,10 +243,16 @@ class ReadHistory(Request[tuple[HistoryRow, ...]], frozen=True, tag="sessions.hi
     session: str
     before: int | None = None
     limit: int = 50
+    generation: str | None = None
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """``needs_review``: one of its escalations is open."""
+    """A session.
+
+    ``needs_review``: one of its escalations is open. ``generation`` tells it from other sessions
+    of its name, that were deleted before or are made later. A request that names a generation is
+    about that session only: of another one ``NotFound`` is raised, or nothing is answered (G16).
+    """
 
     session: str
     agent: str
@@ -252,6 +261,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     updated: float
     rows: int
     needs_review: bool = False
+    generation: str = ""
 
 
 class ListSessions(Request[tuple[SessionInfo, ...]], frozen=True, tag="sessions.list"):
@@ -306,6 +316,7 @@ class ResetSession(Request[None], frozen=True, tag="sessions.reset"):
     """Start from an empty history; nothing is deleted, a start pointer moves."""
 
     session: str
+    generation: str | None = None
 
 
 class SessionBusy(MotetError):
@@ -320,6 +331,7 @@ class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
     """
 
     session: str
+    generation: str | None = None
 
 
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
@@ -335,6 +347,7 @@ class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recov
 
 class UnpublishedEnd(msgspec.Struct, frozen=True):
     session: str
+    user: str
     run_id: str
     event: AnyEvent
 
@@ -394,6 +407,7 @@ class InjectRows(Request[Accepted], frozen=True, tag="sessions.inject"):
     rows: tuple[UserMessage, AssistantMessage]
     key: str
     body_hash: str
+    generation: str | None = None
 
 
 def exchange(text: str, role: Literal["user", "assistant"]) -> tuple[UserMessage, AssistantMessage]:
@@ -408,6 +422,7 @@ class SetSessionModel(Request[None], frozen=True, tag="sessions.set_model"):
 
     session: str
     model: str | None
+    generation: str | None = None
 
 
 class SessionModels(Request[dict[str, str]], frozen=True, tag="sessions.models"):
@@ -461,6 +476,7 @@ class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compac
     """
 
     run_id: str
+    generation: str | None = None
 
 
 SessionMessage: TypeAlias = Pump | Compact

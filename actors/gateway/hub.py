@@ -51,7 +51,10 @@ class Published:
 
 @attrs.define(eq=False)
 class Batch:
-    """Events of one stream, at least one. ``start``, ``end``: first and last number, if any."""
+    """Events of one stream and one owner, at least one.
+
+    ``start``, ``end``: first and last number, if any.
+    """
 
     events: list[Published]
     start: int | None = None
@@ -64,10 +67,15 @@ class Batch:
         seq = event.record.seq
         return cls([event], seq, seq, event.size)
 
+    @property
+    def owner(self) -> str | None:
+        """The user whose events they are, in the stream of a session."""
+        return self.events[0].record.owner
+
     def extend(self, event: Published) -> bool:
-        """Take one more event; false: its number does not follow, or there is no room."""
+        """Take one more event; false: it does not follow, is another's, or there is no room."""
         seq = event.record.seq
-        if self.size + event.size > CHUNK:
+        if self.size + event.size > CHUNK or event.record.owner != self.owner:
             return False
         if seq is not None and self.end is not None and seq != self.end + 1:
             return False
@@ -99,11 +107,16 @@ def batches(events: Sequence[Published]) -> Iterator[Batch]:
 
 
 Watcher: TypeAlias = Callable[[Batch], None]
+AccessWatcher: TypeAlias = Callable[[str], None]
+"""See :meth:`motet.protocols.host.Journal.watch_access`."""
 
 
 @attrs.define(eq=False)
 class _Channel:
     watchers: dict[object, Watcher] = attrs.field(init=False, factory=dict[object, Watcher])
+    access: dict[object, AccessWatcher] = attrs.field(
+        init=False, factory=dict[object, "AccessWatcher"]
+    )
     _waiting: list[Published] = attrs.field(init=False, factory=list[Published])
 
     def publish(self, record: EventRecord) -> None:
@@ -117,6 +130,10 @@ class _Channel:
         if not self._waiting:
             trio.lowlevel.current_trio_token().run_sync_soon(self._flush)
         self._waiting.append(event)
+
+    def access_changed(self, generation: str) -> None:
+        for changed in tuple(self.access.values()):
+            changed(generation)
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -135,21 +152,31 @@ class Hub:
     def __init__(self, journal: Journal) -> None:
         self.gaps = 0
         self._journal = journal
-        self._channels: dict[str, tuple[_Channel, Callable[[], None]]] = {}
+        self._channels: dict[str, tuple[_Channel, tuple[Callable[[], None], ...]]] = {}
 
-    def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher`` with all events of the stream until the returned function is called."""
+    def watch(
+        self, stream: str, watcher: Watcher, access_changed: AccessWatcher = lambda _: None
+    ) -> Callable[[], None]:
+        """Call ``watcher`` with all events of the stream until the returned function is called.
+
+        ``access_changed`` is called when other people than before may read it.
+        """
         if stream not in self._channels:
             channel = _Channel()
-            self._channels[stream] = channel, self._journal.attach(stream, channel.publish)
+            detach = self._journal.attach(stream, channel.publish)
+            end = self._journal.watch_access(stream, channel.access_changed)
+            self._channels[stream] = channel, (detach, end)
         channel, _ = self._channels[stream]
         place = object()
         channel.watchers[place] = watcher
+        channel.access[place] = access_changed
 
         def unwatch() -> None:
+            channel.access.pop(place, None)
             if channel.watchers.pop(place, None) is not None and not channel.watchers:
-                _, detach = self._channels.pop(stream)
-                detach()
+                _, ends = self._channels.pop(stream)
+                for end in ends:
+                    end()
 
         return unwatch
 

@@ -1,9 +1,9 @@
 """The subscriptions of one connection, and the one task that fetches past events for them.
 
 Invariants: past events are fetched a page at a time for the whole connection, the next page
-after the one before was written, so that replay cannot fill the outbox; no event of a session is
-passed on before the host has said that it is the principal's (G16), also when the session was
-created after the subscription.
+after the one before was written, so that replay cannot fill the outbox; each event that is passed
+on is the principal's own (G16): events of sessions say whose they are, and a subscription ends in
+the step in which its session is deleted, or its room closed to the principal.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ from motet.actors.gateway.hub import Batch, Hub, Published
 from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.outbox import Outbox
 from motet.protocols.errors import NotFound
-from motet.protocols.events import HOST_STREAM, EventRecord
-from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
+from motet.protocols.events import HOST_STREAM, EventRecord, StreamEnd, StreamEnded
+from motet.protocols.gateway import (
+    SESSION_STREAM,
+    Limits,
+    StreamState,
+    encode,
+    event_frame,
+)
 from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import wall_time
 
-# held     past events are fetched, or the owner is checked; live events are buffered, at most 64
+# held     past events are fetched, or the owner is looked up; live events are buffered, at most 64
 # live     every event up to now was passed on
 # lost     the client was too slow: it gets a gap, and has to subscribe again
 # closed   it was ended
 #
-#          splice   missing number   lose    close
-# held     live     -                lost    closed
-# live     -        held             lost    closed
-# lost     -        -                -       closed
+#          splice   missing number, doubt   lose    close
+# held     live     -                       lost    closed
+# live     -        held                    lost    closed
+# lost     -        -                       -       closed
 Phase: TypeAlias = Literal["held", "live", "lost", "closed"]
 BUFFERED: Final = 64
 
@@ -46,7 +52,7 @@ class Subscription:
 
     Invariants: the numbered events that :meth:`take`, :meth:`replayed` and :meth:`splice` let
     through are, taken together, ``after + 1, after + 2, ...``, without gap or duplicate; nothing
-    passes before ``verified`` is set (G16).
+    passes before ``verified`` is set, or while it is in doubt (G16).
 
     Attributes:
         principal: the user who has to own the stream.
@@ -54,6 +60,9 @@ class Subscription:
         head: the highest number that is known to exist.
         begun: :meth:`answered` was called, so that events may follow.
         verified: :meth:`verify` was called.
+        doubted: whether the stream is still the principal's has to be looked up.
+        generation: of the session that was verified.
+        ended: why it has ended, if that was before it had begun.
     """
 
     stream: str
@@ -63,6 +72,9 @@ class Subscription:
     phase: Phase = "held"
     begun: bool = False
     verified: bool = False
+    doubted: bool = False
+    generation: str = ""
+    ended: StreamEnd | None = None
     _buffer: deque[Published] = attrs.field(
         init=False, factory=lambda: deque[Published](maxlen=BUFFERED)
     )
@@ -100,9 +112,19 @@ class Subscription:
                 self.head = end
         return True
 
-    def verify(self) -> None:
+    def sees(self, owner: str | None) -> bool:
+        """Whether an event of this owner is for the principal."""
+        who = self.principal
+        return who.role == "admin" or who.user == owner
+
+    def verify(self, generation: str = "") -> None:
         """The host has said that the stream is the principal's."""
-        self.verified = True
+        self.verified, self.doubted, self.generation = True, False, generation
+
+    def doubt(self) -> None:
+        """Whether the stream is still the principal's is not known: pass nothing on."""
+        if self.phase in ("held", "live"):
+            self.phase, self.doubted = "held", True
 
     def answered(self) -> None:
         """The answer to the subscribe request is queued."""
@@ -194,13 +216,9 @@ class Streams:
         """
         subscription = self._open(stream, principal or self._principal)
         try:
-            await self._verify(subscription)
-            head = await self._api.events.head(stream)
-            if not subscription.verified and (head.head > 0 or stream.startswith(ROOM_STREAM)):
-                # It may have been created between the two answers.
-                await self._verify(subscription)
-                if not subscription.verified:
-                    raise NotFound(f"no stream {stream!r}")
+            head = await self._verify(subscription)
+            if head is None:
+                raise NotFound(f"no stream {stream!r}")
         except BaseException:
             self._close(subscription)
             raise
@@ -259,8 +277,11 @@ class Streams:
             )
         subscription = Subscription(stream, principal)
         self._subscriptions[stream] = subscription
-        arrived = self._arrived_in_room if stream.startswith(ROOM_STREAM) else self._arrived
-        self._unwatch[subscription] = self._hub.watch(stream, partial(arrived, subscription))
+        self._unwatch[subscription] = self._hub.watch(
+            stream,
+            partial(self._arrived, subscription),
+            partial(self._access_changed, subscription),
+        )
         return subscription
 
     def _close(self, subscription: Subscription) -> None:
@@ -272,28 +293,68 @@ class Streams:
             del self._subscriptions[subscription.stream]
             self._outbox.withdraw(subscription.stream)
 
-    async def _verify(self, subscription: Subscription) -> None:
-        if await self._may_read(subscription):
+    async def _verify(self, subscription: Subscription) -> StreamHead | None:
+        """Look up whose the stream is; None: another's. A session without an owner may come."""
+        stream = subscription.stream
+        if stream.startswith(ROOM_STREAM):
+            head = await self._api.events.head(stream)
+            try:  # Afterwards: a member who is removed meanwhile is not told of later events.
+                await self._api.rooms.get(_room(stream), principal=subscription.principal)
+            except NotFound:
+                return None
             subscription.verify()
+            return head
+        head = await self._api.events.head(stream)
+        if stream == HOST_STREAM:
+            subscription.verify()
+        elif head.owner is not None:
+            if not subscription.sees(head.owner):
+                return None
+            if subscription.verified and subscription.generation != head.generation:
+                return None  # the session that it was for is gone
+            subscription.verify(head.generation)
+        elif subscription.verified:
+            return None
+        else:
+            subscription.doubted = False
+        return head
 
-    async def _may_read(self, subscription: Subscription) -> bool:
-        if _is_host_stream(subscription.stream, subscription.principal):
-            return True
-        kind, _, name = subscription.stream.partition(":")
-        find = self._api.rooms.get if f"{kind}:" == ROOM_STREAM else self._api.session
-        try:
-            await find(name, principal=subscription.principal)
-        except NotFound:
-            return False
-        return True
+    def _access_changed(self, subscription: Subscription, generation: str) -> None:
+        """The session was deleted, or the audience of the room has changed."""
+        if subscription.stream.startswith(ROOM_STREAM):
+            name = _room(subscription.stream)
+            if not self._api.rooms.open_to(name, subscription.principal):
+                self._end(subscription, "removed")
+            elif subscription.phase in ("held", "live"):
+                # A room that is not at work has its audience on disk only.
+                subscription.doubt()
+                if subscription.begun:
+                    self._schedule(subscription)
+        elif subscription.verified and subscription.generation == generation:
+            self._end(subscription, "deleted")
+
+    def _end(self, subscription: Subscription, reason: StreamEnd) -> None:
+        """End a subscription that the client believes to have, and say so."""
+        self._close(subscription)
+        if subscription.begun:
+            self._tell_end(subscription, reason)
+        else:
+            subscription.ended = reason  # it is told after the answer that it has begun
+
+    def _tell_end(self, subscription: Subscription, reason: StreamEnd) -> None:
+        record = EventRecord(subscription.stream, StreamEnded(reason), wall_time())
+        self._outbox.answer(encode(event_frame(record)))
+        self._wake()
 
     def _start(self, subscription: Subscription) -> None:
         subscription.answered()
+        if subscription.ended is not None:
+            self._tell_end(subscription, subscription.ended)
         if subscription.phase != "held":
             return
-        if not subscription.verified:
-            # A session that does not exist yet has no owner: its first event has it checked.
-            if subscription.head > 0:
+        if not subscription.verified or subscription.doubted:
+            # A session that does not exist yet has no owner: its first event has it looked up.
+            if subscription.head > 0 or subscription.doubted:
                 self._schedule(subscription)
             return
         self._splice(subscription)
@@ -302,14 +363,13 @@ class Streams:
 
     # -- live events ----------------------------------------------------------------------------
 
-    def _arrived_in_room(self, subscription: Subscription, batch: Batch) -> None:
-        name = subscription.stream.removeprefix(ROOM_STREAM)
-        if self._api.rooms.open_to(name, subscription.principal):
-            self._arrived(subscription, batch)
-        else:
-            self._close(subscription)  # the room's owner has removed the user
-
     def _arrived(self, subscription: Subscription, batch: Batch) -> None:
+        if not self._is_open(subscription, batch.owner):
+            # The session is another's now, or this is left of an earlier one of its name.
+            subscription.doubt()
+            if subscription.begun:
+                self._schedule(subscription)
+            return
         # The usual case: a client that keeps up gets the whole batch in one write, and all clients
         # of the stream the same bytes.
         if subscription.take_all(batch.start, batch.end):
@@ -320,10 +380,17 @@ class Streams:
             if subscription.take(event):
                 self._offer(subscription, event)
             elif subscription.phase == "held" and subscription.begun:
-                # Events before it are missing, or the owner of a new session is to be checked.
+                # Events before it are missing, or the owner of a new session is to be looked up.
                 self._schedule(subscription)
             elif subscription.phase == "lost":
                 self._outbox.extend_gap(subscription.stream, subscription.head)
+
+    def _is_open(self, subscription: Subscription, owner: str | None) -> bool:
+        """Whether an event of the stream, and of this owner, is for the principal."""
+        stream = subscription.stream
+        if stream.startswith(ROOM_STREAM):
+            return self._api.rooms.open_to(_room(stream), subscription.principal)
+        return subscription.sees(owner)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
         if not self._send_now(event.bytes()):
@@ -360,11 +427,20 @@ class Streams:
 
     async def _advance(self, subscription: Subscription) -> bool:
         """Fetch and write one page; false: the subscription is live or has ended."""
-        if not subscription.verified:
-            await self._verify(subscription)
-            if not subscription.verified:
-                self._close(subscription)
+        if subscription.doubted or not subscription.verified:
+            known = subscription.verified
+            head = await self._verify(subscription)
+            if subscription.phase != "held":
                 return False
+            if head is None:
+                # A client that has waited for a session of its own is not told of another's.
+                if known:
+                    self._end(subscription, _reason(subscription.stream))
+                else:
+                    self._close(subscription)
+                return False
+            if not subscription.verified:
+                return False  # there is no such session yet
         # The buffer may hold all missing events: then none of their deltas is lost.
         self._splice(subscription)
         if subscription.phase != "held":
@@ -373,6 +449,9 @@ class Streams:
         page = await self._api.events.read(subscription.stream, subscription.last, limit)
         if subscription.phase != "held":
             return False
+        if page and not self._is_open(subscription, page[0].owner):
+            subscription.doubt()
+            return True
         if page:
             await self._write_page(subscription, page)
         if subscription.phase != "held":
@@ -412,6 +491,14 @@ def _state(head: StreamHead, after: int | None) -> StreamState:
     if after < head.head and after + 1 < head.oldest:
         return StreamState(head.head, head.oldest, resumed=False, reason="too_old")
     return StreamState(head.head, head.oldest, resumed=True)
+
+
+def _room(stream: str) -> str:
+    return stream.removeprefix(ROOM_STREAM)
+
+
+def _reason(stream: str) -> StreamEnd:
+    return "removed" if stream.startswith(ROOM_STREAM) else "deleted"
 
 
 def _is_host_stream(stream: str, principal: Principal) -> bool:

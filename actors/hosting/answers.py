@@ -172,7 +172,7 @@ class Answers:
         fresh = await self._store.ask(answer)
         info = await self._access.escalation(escalation, principal)
         if fresh:
-            await self._events.emit_to(info.session, resolved(info), info.run_id)
+            await self._events.emit_to(info.session, info.user, resolved(info), info.run_id)
         if run and info.next_run is not None:
             # An earlier answer may have started it already, under that id.
             run = attrs.evolve(run, input=attrs.evolve(run.input, id=info.next_run))

@@ -253,26 +253,28 @@ class Inputs:
         text, row_id = storable(text), f"inj_{fresh_hex(6)}"
         hashed = body_hash(session, role, text)
         rows = exchange(text, role)
-        request = InjectRows(row_id, session, principal.user, rows, key, hashed)
+        request = InjectRows(row_id, session, principal.user, rows, key, hashed, info.generation)
         accepted = await self._store.ask(request)
         if accepted.duplicate:
             return Ack(accepted.run_id, "duplicate")
         author = principal.user if role == "user" else info.agent
-        await self._services.events.emit_to(session, MessageAdded(role, author, text), row_id)
+        await self._services.events.emit_to(
+            session, info.owner, MessageAdded(role, author, text), row_id
+        )
         return Ack(row_id, "accepted")
 
     async def set_queue(self, session: str, mode: QueueMode | None, principal: Principal) -> None:
         known = mode and _known(mode)
-        await self._access.session(session, principal)
-        await self._store.ask(SetQueueMode(session, known))
+        info = await self._access.session(session, principal)
+        await self._store.ask(SetQueueMode(session, known, info.generation))
         self._services.settings.set_mode(session, known)
 
     async def set_model(self, session: str, model: str | None, principal: Principal) -> None:
         known = self._registry().models()
         if model is not None and model not in known:
             raise UnknownName("model", model, known)
-        await self._access.session(session, principal)
-        await self._store.ask(SetSessionModel(session, model))
+        info = await self._access.session(session, principal)
+        await self._store.ask(SetSessionModel(session, model, info.generation))
         self._services.settings.set_model(session, model)
 
 

@@ -119,14 +119,15 @@ class Records:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[HistoryRow, ...]:
-        await self.session(session, principal=principal)
-        return await self._stores.sessions.ask(ReadHistory(session, before, limit))
+        info = await self.session(session, principal=principal)
+        request = ReadHistory(session, before, limit, info.generation)
+        return await self._stores.sessions.ask(request)
 
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
         """The model starts from an empty history; nothing stored is deleted."""
-        await self.session(session, principal=principal)
-        await self._stores.sessions.ask(ResetSession(session))
-        await self._parts.services.events.emit_to(session, SessionReset())
+        info = await self.session(session, principal=principal)
+        await self._stores.sessions.ask(ResetSession(session, info.generation))
+        await self._parts.services.events.emit_to(session, info.owner, SessionReset())
 
     async def runs(
         self,

@@ -440,7 +440,7 @@ async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(ListUnpublishedEnds()):
-        await events.publish_end(end.session, end.run_id, end.event)
+        await events.publish_end(end.session, end.user, end.run_id, end.event)
     await events.publish_unfinished(recovery.resumable)
     return interrupted
 
@@ -449,13 +449,14 @@ def _warn(publisher: Publisher, table: RunTable, run_id: str, event: AnyEvent) -
     """Publish that something degraded in a live run; never waits, never fails."""
     run = table.runs.get(run_id)
     if run is not None:
-        publisher.put(f"session:{run.session}", event, run_id)
+        publisher.put(f"session:{run.session}", event, run_id, run.input.principal.user)
 
 
 def _mark(publisher: Publisher, fault: HookFault) -> None:
     """Publish that a hook failed, where, and with which consequence (G10)."""
     event = fault.event
-    publisher.put(f"session:{event.session}", Warned("hook", str(fault)), event.run_id)
+    stream, owner = f"session:{event.session}", event.principal.user
+    publisher.put(stream, Warned("hook", str(fault)), event.run_id, owner)
 
 
 def _context(

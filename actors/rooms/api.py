@@ -27,6 +27,7 @@ from motet.actors.rooms.opening import (
     planned_room,
     reopen,
 )
+from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.room import LiveRoom
 from motet.actors.rooms.state import Definition
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
@@ -126,6 +127,8 @@ class RoomApi:
         if live is not None:
             audience = None if people is None else {*live.settings.latest.people, *people}
             live.change((planned, infos) if planned is not None else None, audience)
+        elif people is not None:
+            self._parts.journal.access_changed(room_stream(room))
 
     async def post(
         self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
@@ -141,8 +144,10 @@ class RoomApi:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
+        found = await self._parts.store.ask(ReadRoom(room, before, limit))
+        # Afterwards: a member who is removed meanwhile gets none of the messages that follow.
         await self.get(room, principal=principal)
-        return await self._parts.store.ask(ReadRoom(room, before, limit))
+        return found
 
     def open_to(self, room: str, principal: Principal) -> bool:
         live = self._parts.table.rooms.get(room)

@@ -28,11 +28,10 @@ from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.actors.telemetry.event_bus import Publisher
-from motet.actors.telemetry.subscription import Subscription, subscribe
+from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
 from motet.protocols.events import AnyEvent
-from motet.protocols.host import Journal
 from motet.protocols.messages import Request
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.rooms import (
@@ -287,7 +286,7 @@ class RoomParts:
     actor: ActorRef[Open]
     store: ActorRef[RoomStoreMessage]
     sessions: ActorRef[SessionStoreMessage]
-    journal: Journal
+    journal: EventJournal
     publisher: Publisher
     services: Services
     resolver: Resolver

@@ -17,10 +17,10 @@ import attrs
 from msgspec.structs import replace
 
 from motet.actors.telemetry.event_bus import Publisher
+from motet.actors.telemetry.subscription import EventJournal
 from motet.actors.transcript.history import with_author
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
-from motet.protocols.host import Journal
 from motet.protocols.rooms import MemberInfo, RoomMessage
 
 PASS = "PASS"
@@ -110,7 +110,7 @@ def room_stream(name: str) -> str:
 class RoomPublisher:
     """Publishes the events of one room."""
 
-    def __init__(self, room: str, publisher: Publisher, journal: Journal) -> None:
+    def __init__(self, room: str, publisher: Publisher, journal: EventJournal) -> None:
         self._stream = room_stream(room)
         self._publisher = publisher
         self._journal = journal
@@ -118,6 +118,10 @@ class RoomPublisher:
     async def publish(self, event: AnyEvent, run_id: str | None = None) -> None:
         """Publish; waits while the feed is full. Without an event bus it does nothing."""
         await self._publisher.emit(self._stream, event, run_id)
+
+    def audience_changed(self) -> None:
+        """Tell the room's readers that other people may see it now."""
+        self._journal.access_changed(self._stream)
 
     async def last_published(self) -> tuple[int | None, bool]:
         """Number of the last published message, None if there is none lately; and whether the end

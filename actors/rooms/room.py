@@ -88,6 +88,7 @@ class LiveRoom:
         """
         if people is not None:
             self.settings.invite(frozenset(people))
+            self.publisher.audience_changed()
         if definition is not None:
             self.settings.plan(definition)
             if self.history.waits:

@@ -134,13 +134,13 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await services.events.warn(run, "transcript", message)
     for run_id, approvals in withdrawn:
-        await publish_withdrawn(run.session, run_id, approvals, services)
+        await publish_withdrawn(run, run_id, approvals, services)
 
 
 async def publish_withdrawn(
-    session: str, run_id: str, approvals: Sequence[str], services: Services
+    run: Run, run_id: str, approvals: Sequence[str], services: Services
 ) -> None:
-    """Publish that the stored end of a run has withdrawn these approvals.
+    """Publish that the stored end of a run in the session of ``run`` has withdrawn these approvals.
 
     They are those that the store has changed, not those that were pending shortly before: one that
     is answered or expires meanwhile is published with that.
@@ -148,7 +148,8 @@ async def publish_withdrawn(
     for approval in approvals:
         services.pending_approvals.deadlines.pop(approval, None)
         withdrawn = events.ApprovalResolved(approval, "cancelled", "")
-        await services.events.emit_to(session, withdrawn, run_id)
+        owner = run.input.principal.user
+        await services.events.emit_to(run.session, owner, withdrawn, run_id)
 
 
 async def learn(outcome: Outcome, services: Services) -> None:

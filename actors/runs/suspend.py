@@ -242,7 +242,7 @@ class SuspendedRuns:
 
     async def publish(self, info: ApprovalInfo) -> None:
         """Publish an answer, before anything comes of it."""
-        await self.events.emit_to(info.session, resolved(info), info.run_id)
+        await self.events.emit_to(info.session, info.user, resolved(info), info.run_id)
 
     def with_block(self, info: ApprovalInfo) -> ApprovalInfo:
         """The approval, with the reason why its suspended run cannot resume."""

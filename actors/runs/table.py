@@ -391,18 +391,22 @@ class RunEvents:
     def put(self, run: Run, event: AnyEvent) -> bool:
         """Publish without waiting; False if the event is durable and there is no room yet."""
         self.table.note(run.id, event)
-        return self.publisher.put(f"session:{run.session}", event, run.id)
+        owner = run.input.principal.user
+        return self.publisher.put(f"session:{run.session}", event, run.id, owner)
 
     async def emit(self, run: Run, event: AnyEvent) -> None:
         """Publish; wait for room when the event is durable."""
         if not self.put(run, event):
-            await self.publisher.emit(f"session:{run.session}", event, run.id)
+            owner = run.input.principal.user
+            await self.publisher.emit(f"session:{run.session}", event, run.id, owner)
 
-    async def emit_to(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
-        """Publish an event of a session, or of a run whose object is not at hand."""
+    async def emit_to(
+        self, session: str, owner: str, event: AnyEvent, run_id: str | None = None
+    ) -> None:
+        """Publish an event of a user's session, or of a run whose object is not at hand."""
         if run_id is not None:
             self.table.note(run_id, event)
-        await self.publisher.emit(f"session:{session}", event, run_id)
+        await self.publisher.emit(f"session:{session}", event, run_id, owner)
 
     def listen(self, session: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
         """Call ``sink`` with each event of a session, until the returned function is called."""

@@ -74,6 +74,7 @@ class SummaryTask:
         flush: writes memory files first; None for an agent without memory.
         allowed: asks the hooks, with the number of rows and their tokens.
         stored: called with the number of rows and their summary.
+        generation: of the session that is meant; None: whichever is there.
     """
 
     model: str
@@ -83,6 +84,7 @@ class SummaryTask:
     flush: Flush | None = None
     allowed: Callable[[int, int], Awaitable[bool]] | None = None
     stored: Callable[[int, str], None] | None = None
+    generation: str | None = None
 
     def tokens(self, context: SessionContext) -> int:
         """The size of the next run's request."""
@@ -122,6 +124,8 @@ class SessionSummariser:
 
     async def _summarise(self, task: SummaryTask) -> StoreSummary | None:
         context, view = await self.store.ask(LoadContext(self.session)), task.view
+        if task.generation not in (None, context.generation):
+            return None  # it was deleted, and its name is another session's (G16)
         tokens = task.tokens(context)
         if not due_after_run(len(context.rows), tokens, view.window, view.compacting):
             return None
@@ -132,7 +136,7 @@ class SessionSummariser:
             await self.store.ask(MarkFlushed(self.session, context.start_pos))
         text = await _summary(task, context, at)
         to = context.start_pos + at
-        summary = StoreSummary(self.session, context.start_pos, to, text)
+        summary = StoreSummary(self.session, context.start_pos, to, text, context.generation)
         if not await self.store.ask(summary):
             return None
         if task.stored:
@@ -162,6 +166,7 @@ class CompactionJob:
     Attributes:
         around: estimated tokens of the system prompt and the tools.
         turn: of the run that pays for it; None: no limits apply.
+        generation: see :class:`SummaryTask`.
     """
 
     run: Run
@@ -169,6 +174,7 @@ class CompactionJob:
     around: int
     prepared: Workspace
     turn: Turn | None = None
+    generation: str | None = None
 
     @classmethod
     def after_run(cls, runner: Runner) -> CompactionJob:
@@ -176,8 +182,11 @@ class CompactionJob:
         return cls(runner.run, model_step.view, model_step.around, model_step.prepared, runner.turn)
 
     @classmethod
-    def on_request(cls, run: Run, prepared: Workspace) -> CompactionJob:
-        return cls(run, ContextWindow(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
+    def on_request(
+        cls, run: Run, prepared: Workspace, generation: str | None = None
+    ) -> CompactionJob:
+        view = ContextWindow(window=run.agent.window, compacting=AT_ONCE)
+        return cls(run, view, 0, prepared, generation=generation)
 
 
 async def compact_session(
@@ -201,12 +210,13 @@ async def compact_session(
             _flush(job, services, trace) if _may_flush(run, services) else None,
             hooks.compact,
             hooks.compacted,
+            job.generation,
         )
         done = await summariser.after_run(task)
     if done is None:
         return None
     event = SessionCompacted(done.start_pos, done.next_pos - 1)
-    await services.events.emit_to(run.session, event, run.id)
+    await services.events.emit_to(run.session, run.input.principal.user, event, run.id)
     return event
 
 

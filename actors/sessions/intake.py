@@ -249,7 +249,7 @@ class Intake:
         return accepted
 
     async def compact(
-        self, agent: AnyAgent, session: str, principal: Principal
+        self, agent: AnyAgent, session: str, principal: Principal, generation: str | None = None
     ) -> SessionCompacted | None:
         """Have the session's actor summarise it, on behalf of a run that never starts."""
         said = Input(f"compact_{fresh_hex(6)}", session, principal, "")
@@ -258,7 +258,7 @@ class Intake:
         runs[run.id] = run
         try:
             actor = await self._router.ask(Resolve(session))
-            return await actor.ask(Compact(run.id))
+            return await actor.ask(Compact(run.id, generation))
         finally:
             del runs[run.id]
 

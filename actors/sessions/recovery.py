@@ -322,7 +322,8 @@ class Recovery:
             if ended:
                 await self.services.events.publisher.settle()
                 end = RunInterrupted(why)
-                await self.events.publish_end(run.session, run.id, end, this_host=True)
+                user = run.input.principal.user
+                await self.events.publish_end(run.session, user, run.id, end, this_host=True)
         except Exception as error:
             log.error("an input is not stored as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))

@@ -40,8 +40,8 @@ from motet.runtime import ActorRef
 
 log = logger(__name__)
 
-Publish: TypeAlias = Callable[[str, ev.AnyEvent, str], Awaitable[None]]
-"""Publishes an event of a session and a run."""
+Publish: TypeAlias = Callable[[str, str, ev.AnyEvent, str], Awaitable[None]]
+"""Publishes an event of a session, its owner and a run."""
 
 ACCEPTED = f"""
 SELECT run_id FROM events WHERE stream = 'session:' || ?1 AND event = 'input.accepted' AND
@@ -192,13 +192,13 @@ class RecoveryEvents:
             await self._inputs([left.info for left in resumed])
             for left in (*resumed, *await self._suspended()):
                 for event in left.unpublished:
-                    await self.publish(left.info.session, event, left.info.run_id)
+                    await self.publish(left.info.session, left.info.user, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
         except Exception as error:
             log.error("events of the last host are not published again", exc_info=error)
 
     async def publish_end(
-        self, session: str, run_id: str, end: ev.AnyEvent, *, this_host: bool = False
+        self, session: str, user: str, run_id: str, end: ev.AnyEvent, *, this_host: bool = False
     ) -> None:
         """Publish the end of a run, and its missing events before it. Its journal is settled.
 
@@ -212,7 +212,7 @@ class RecoveryEvents:
                     await self._approvals(await self.readers.read(APPROVALS_OF, (run_id,)))
         except Exception as error:
             log.error("events of a run are not published again", run=run_id, exc_info=error)
-        await self.publish(session, end, run_id)
+        await self.publish(session, user, end, run_id)
 
     async def _inputs(self, infos: Sequence[RunInfo]) -> None:
         """``infos``: oldest first."""
@@ -227,7 +227,9 @@ class RecoveryEvents:
     async def _accepted(self, info: RunInfo) -> None:
         found = await self.readers.read(KEY, (info.run_id,))
         key = str(found[0][0]) if found else None
-        await self.publish(info.session, ev.InputAccepted(info.text, info.user, key), info.run_id)
+        await self.publish(
+            info.session, info.user, ev.InputAccepted(info.text, info.user, key), info.run_id
+        )
 
     async def _suspended(self) -> list[UnfinishedRun]:
         found = await self.readers.read(*runs_query(ListRuns(status="waiting", limit=MOST)))
@@ -245,9 +247,9 @@ class RecoveryEvents:
             if info is None:
                 continue
             if not asked:
-                await self.publish(info.session, requested(info), info.run_id)
+                await self.publish(info.session, info.user, requested(info), info.run_id)
             if info.state != "pending" and not answered:
-                await self.publish(info.session, resolved(info), info.run_id)
+                await self.publish(info.session, info.user, resolved(info), info.run_id)
 
     async def _run(self, info: RunInfo) -> None:
         found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
@@ -256,4 +258,4 @@ class RecoveryEvents:
             await self._accepted(info)
         bodies = await self.readers.read(ROWS, (info.session, info.run_id))
         for event in missing_events(info, [decode_message(body) for _, body in bodies], known):
-            await self.publish(info.session, event, info.run_id)
+            await self.publish(info.session, info.user, event, info.run_id)

@@ -158,7 +158,7 @@ class Resumer(Actor[PendingCount]):
             suspended.warned = suspended.blocked
             log.warning("a suspended run cannot go on", run=run_id, why=suspended.blocked)
             warned = Warned("approvals", f"the run is answered and waits: {suspended.blocked}")
-            await runs.events.emit_to(suspended.session, warned, run_id)
+            await runs.events.emit_to(suspended.session, suspended.user, warned, run_id)
 
     async def _begin(self, run: Run, suspended: SuspendedRun) -> None:
         """Load the stored state of a live run, and have its session start it."""

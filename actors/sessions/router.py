@@ -51,9 +51,13 @@ class Discard(Message, frozen=True, tag="router.discard"):
 
 
 class Retire(Request[None], frozen=True, tag="router.retire"):
-    """End a session's actor now; the next message starts a new one from the stored state."""
+    """End a session's actor now; the next message starts a new one from the stored state.
+
+    Nothing ends if the session was deleted meanwhile, and runs for another user than ``owner``.
+    """
 
     session: str
+    owner: str
 
 
 RouterMessage: TypeAlias = Resolve | Discard | Retire
@@ -107,7 +111,10 @@ class Router(Actor[RouterMessage]):
 
     @handles(Retire)
     async def retire(self, message: Retire) -> None:
-        await self.stop_child(actor_name(message.session))
+        queue = self.services.table.queues.get(message.session)
+        running = () if queue is None else queue.running
+        if all(run.input.principal.user == message.owner for run in running):
+            await self.stop_child(actor_name(message.session))
 
     def on_child_end(self, name: str, error: Exception | None) -> None:
         """Inputs that came too late for a session's actor are for its next one."""

@@ -117,7 +117,9 @@ class Session(Actor[SessionMessage]):
                 for end in late:
                     self.queue.unsaved.remove(end)
             for one in joined:
-                await self.services.events.emit_to(run.session, event, one)
+                await self.services.events.emit_to(
+                    run.session, run.input.principal.user, event, one
+                )
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:
@@ -127,7 +129,7 @@ class Session(Actor[SessionMessage]):
         prepared = await self.services.toolkits.current.workspaces.prepare(
             run.agent.name, run.agent.profile, user=run.input.principal.user, session=self.key
         )
-        return await self._compact(CompactionJob.on_request(run, prepared))
+        return await self._compact(CompactionJob.on_request(run, prepared, message.generation))
 
     async def _compact(self, job: CompactionJob) -> SessionCompacted | None:
         queue = self.queue
@@ -166,7 +168,7 @@ async def drop(run: Run, services: Services) -> None:
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
         else:
-            await publish_withdrawn(run.session, run.id, withdrawn, services)
+            await publish_withdrawn(run, run.id, withdrawn, services)
         await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
+from typing import TypeAlias
 
 import msgspec
 
@@ -37,13 +38,22 @@ _COUNT = (
 _HEAD = "SELECT head FROM streams WHERE stream = ?"
 AT_ONCE = 8
 """Events in one statement. Five in one statement cost as much as two in one each."""
+# The session of a stream. A subquery of the same statement, so that rows and owner fit together: a
+# session is deleted with its events, and its name may have another owner then (G16).
+_SESSION = "FROM sessions WHERE session = substr(?1, 9) AND ?1 GLOB 'session:*'"
 READ_EVENTS = (
-    "SELECT stream, seq, ts, run_id, data FROM events"
-    " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
+    f"SELECT stream, seq, ts, run_id, data, (SELECT owner {_SESSION}) FROM events"
+    " WHERE stream = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
 )
 READ_HEAD = (
     "SELECT (SELECT head FROM streams WHERE stream = ?1),"
-    " (SELECT min(seq) FROM events WHERE stream = ?1)"
+    " (SELECT min(seq) FROM events WHERE stream = ?1),"
+    f" (SELECT owner {_SESSION}), (SELECT generation {_SESSION})"
+)
+# An event counts as of a session only while its run is there: run ids are never used twice.
+OF_SESSION = (
+    f"SELECT 1 {_SESSION} AND owner = ?2 AND (?3 IS NULL"
+    " OR EXISTS (SELECT 1 FROM runs WHERE run_id = ?3 AND session = substr(?1, 9)))"
 )
 NEAR = 1_000
 # The event of an input that is farther from the head is asked for only by a late resend.
@@ -92,7 +102,7 @@ def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
     run_id = None if record.run_id is None else well_formed(record.run_id)
     event = _decoder.decode(text)
     stream = well_formed(record.stream)
-    return EventRecord(stream, event, record.ts, record.seq, run_id), text
+    return EventRecord(stream, event, record.ts, record.seq, run_id, record.owner), text
 
 
 def text_of(event: InputEnd) -> str:
@@ -121,7 +131,8 @@ def _plain_text(event: AnyEvent) -> str:
 def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """One transaction that numbers and stores the records, each with its text.
 
-    It also deletes the kept ends of the runs whose terminal events are among the records.
+    It also deletes the kept ends of the runs whose terminal events are among the records. A
+    statement :data:`OF_SESSION` fails when a record is of a session that was deleted meanwhile.
     """
     streams = _by_stream(records)
     statements = [Statement(_COUNT, (stream, len(items))) for stream, items in streams]
@@ -137,7 +148,26 @@ def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     )
     if ended:
         statements.append(Statement(_PUBLISHED, each=ended))
+    statements += [Statement(OF_SESSION, one, expect=1) for one in proofs(records)]
     return Transact(tuple(statements))
+
+
+Proof: TypeAlias = tuple[str, str, str | None]
+
+
+def proof_of(record: EventRecord) -> Proof | None:
+    """The parameters of :data:`OF_SESSION` for a record; None: it is of no user's session."""
+    if record.owner is None:
+        return None
+    # Injected rows and summaries have ids too, and no row among the runs.
+    run_id = record.run_id if record.run_id and record.run_id.startswith("run_") else None
+    return record.stream, record.owner, run_id
+
+
+def proofs(records: Sequence[tuple[EventRecord, str]]) -> tuple[Proof, ...]:
+    """The different proofs of the records."""
+    found = (proof_of(record) for record, _ in records)
+    return tuple(dict.fromkeys(one for one in found if one is not None))
 
 
 def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) -> Statement:
@@ -173,13 +203,14 @@ def numbered_records(
 
 def record_of(row: Row) -> EventRecord:
     """A stored row as a record. An event of a newer motet becomes a warning in its place."""
-    stream, seq, ts, run_id, data = row
+    stream, seq, ts, run_id, data, *owner = row
     return EventRecord(
         stream=str(stream),
         event=event_of(str(data)),
         ts=float(ts or 0),
         seq=int(seq or 0),
         run_id=None if run_id is None else str(run_id),
+        owner=None if not owner or owner[0] is None else str(owner[0]),
     )
 
 
@@ -194,4 +225,4 @@ def _by_stream(
 
 
 def _with_seq(record: EventRecord, seq: int) -> EventRecord:
-    return EventRecord(record.stream, record.event, record.ts, seq, record.run_id)
+    return EventRecord(record.stream, record.event, record.ts, seq, record.run_id, record.owner)

@@ -356,6 +356,10 @@ _MODELS = """
 ALTER TABLE sessions ADD COLUMN model TEXT;  -- NULL: that of its agent
 """
 
+_GENERATIONS = """
+ALTER TABLE sessions ADD COLUMN generation TEXT NOT NULL DEFAULT '';  -- the run that made it
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -374,6 +378,7 @@ MIGRATIONS: tuple[str, ...] = (
     _ROOM_PEOPLE,
     _GATEWAY,
     _MODELS,
+    _GENERATIONS,
 )
 VERSION = len(MIGRATIONS)
 

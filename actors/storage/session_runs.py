@@ -84,10 +84,11 @@ SELECT id, session, run_id, agent, user, tool, reason, created,
        decision, note, resolved_by, resolved, next_run
 FROM escalations"""
 
-_SET_MODE = "UPDATE sessions SET queue_mode = ?2 WHERE session = ?1 RETURNING 1"
+_OF = "WHERE session = ?1 AND generation = coalesce(?3, generation) RETURNING 1"
+_SET_MODE = f"UPDATE sessions SET queue_mode = ?2 {_OF}"
 _MODES = "SELECT session, queue_mode FROM sessions WHERE queue_mode IS NOT NULL"
 
-_SET_MODEL = "UPDATE sessions SET model = ?2 WHERE session = ?1 RETURNING 1"
+_SET_MODEL = f"UPDATE sessions SET model = ?2 {_OF}"
 _MODELS = "SELECT session, model FROM sessions WHERE model IS NOT NULL"
 
 
@@ -140,7 +141,8 @@ class SettingTables(TableStore):
 
     @handles(SetQueueMode, concurrent=AT_ONCE)
     async def set_queue_mode(self, request: SetQueueMode) -> None:
-        statement = Statement(_SET_MODE, (request.session, request.mode), expect=1)
+        params = (request.session, request.mode, request.generation)
+        statement = Statement(_SET_MODE, params, expect=1)
         if not await self._succeeds((statement,)):
             raise NotFound(f"no session {request.session!r}")
 
@@ -154,7 +156,8 @@ class SettingTables(TableStore):
     @handles(SetSessionModel, concurrent=AT_ONCE)
     async def set_model(self, request: SetSessionModel) -> None:
         model = None if request.model is None else storable(request.model)
-        statement = Statement(_SET_MODEL, (storable(request.session), model), expect=1)
+        params = (storable(request.session), model, request.generation)
+        statement = Statement(_SET_MODEL, params, expect=1)
         if not await self._succeeds((statement,)):
             raise NotFound(f"no session {request.session!r}")
 
@@ -165,11 +168,12 @@ class SettingTables(TableStore):
 
 
 CLAIM_SESSION = """
-INSERT INTO sessions (session, agent, owner, created, updated, parent, beside)
-VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6)
+INSERT INTO sessions (session, agent, owner, created, updated, parent, beside, generation)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7)
 ON CONFLICT (session) DO UPDATE
 SET agent = excluded.agent, updated = max(updated, excluded.updated)
-WHERE owner = excluded.owner"""
+WHERE owner = excluded.owner
+RETURNING generation"""
 
 HAS_ROWS = "SELECT 1 FROM messages WHERE session = ? LIMIT 1"
 
@@ -196,7 +200,7 @@ _CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 # The event of a run's end, until it stands in the event journal (``storage/events.py``).
 _ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 _ENDS = f"""
-SELECT session, run_id, body FROM steps JOIN runs USING (run_id)
+SELECT session, user, run_id, body FROM steps JOIN runs USING (run_id)
 WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
 
 _WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')} RETURNING id"
@@ -219,10 +223,11 @@ _log = logging.getLogger(__name__)
 
 def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
     """Store an input. ``CLAIM_KEY`` or :data:`CLAIM_SESSION` fails for one it cannot have."""
-    session = (new.session, new.agent, new.user, now, new.parent, int(new.beside))
+    beside = int(new.beside)
+    session = (new.session, new.agent, new.user, now, new.parent, beside, new.run_id)
     run = (new.run_id, new.session, new.agent, new.user, storable(new.text), now, new.given)
     stored = (
-        Statement(CLAIM_SESSION, session, changes=1),
+        Statement(CLAIM_SESSION, session, expect=1),
         Statement(HAS_ROWS, (new.session,)),
         Statement(_ADD_RUN, run),
     )
@@ -291,8 +296,8 @@ def runs_query(request: ListRuns) -> Query:
 
 
 def _unpublished_end(row: Row) -> UnpublishedEnd:
-    session, run_id, body = row
-    return UnpublishedEnd(str(session), str(run_id), event_of(str(body)))
+    session, user, run_id, body = row
+    return UnpublishedEnd(str(session), str(user), str(run_id), event_of(str(body)))
 
 
 class RunTables(TableStore):
@@ -320,7 +325,9 @@ class RunTables(TableStore):
                 self._unfinished[new.run_id] = new.session
                 if not rows_of(HAS_ROWS, statements, answer):
                     # A fresh session: its first turn need not read an empty context.
-                    self._contexts.end_read(new.session, token, SessionContext(), 0)
+                    ((generation,),) = rows_of(CLAIM_SESSION, statements, answer)
+                    fresh = SessionContext(generation=str(generation))
+                    self._contexts.end_read(new.session, token, fresh, 0)
                 return Accepted(new.run_id)
             first = await first_use(
                 self._readers, new.user, new.method, new.key or "", new.body_hash

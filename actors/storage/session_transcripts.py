@@ -58,7 +58,8 @@ _SESSIONS = """
 SELECT session, agent, owner, created, updated,
        (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session),
        EXISTS (SELECT 1 FROM escalations
-               WHERE escalations.session = sessions.session AND decision IS NULL)
+               WHERE escalations.session = sessions.session AND decision IS NULL),
+       generation
 FROM sessions"""
 SESSION = f"{_SESSIONS} WHERE session = ?"
 
@@ -68,7 +69,7 @@ _RESET_SESSION = """
 UPDATE sessions
 SET updated = max(updated, ?2),
     start_pos = 1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0)
-WHERE session = ?1
+WHERE session = ?1 AND generation = coalesce(?3, generation)
 RETURNING 1"""
 
 # Transcripts
@@ -85,7 +86,9 @@ ORDER BY pos"""
 
 HISTORY = """
 SELECT pos, run_id, ts, body FROM messages
-WHERE session = ? AND pos < ? ORDER BY pos DESC LIMIT ?"""
+WHERE session = ?1 AND pos < ?2 AND (?4 IS NULL OR EXISTS (
+    SELECT 1 FROM sessions WHERE session = ?1 AND generation = ?4))
+ORDER BY pos DESC LIMIT ?3"""
 
 PAGE = """
 SELECT pos, run_id, ts, body FROM messages
@@ -99,7 +102,7 @@ INSERT INTO messages (session, pos, run_id, ts, role, body)
 SELECT session,
        1 + coalesce((SELECT max(pos) FROM messages WHERE messages.session = ?1), 0),
        ?2, ?3, ?4, ?5
-FROM sessions WHERE session = ?1
+FROM sessions WHERE session = ?1 AND generation = coalesce(?6, generation)
 RETURNING 1"""
 
 # Summaries
@@ -110,14 +113,14 @@ SELECT messages.pos, run_id, ts, body,
            (SELECT text FROM summaries
             WHERE summaries.session = ?1 AND summaries.start_pos = sessions.start_pos)
        END,
-       flushed IS start_pos
+       flushed IS start_pos, generation
 FROM sessions JOIN messages ON messages.session = ?1 AND pos >= start_pos
 WHERE sessions.session = ?1
 ORDER BY pos"""
 
 _MOVE_START = """
 UPDATE sessions SET start_pos = ?3
-WHERE session = ?1 AND start_pos = ?2 AND ?3 > ?2
+WHERE session = ?1 AND start_pos = ?2 AND ?3 > ?2 AND generation = coalesce(?4, generation)
   AND EXISTS (SELECT 1 FROM messages WHERE session = ?1 AND pos >= ?3)
 RETURNING 1"""
 
@@ -128,6 +131,9 @@ _MARK_FLUSHED = "UPDATE sessions SET flushed = ?2 WHERE session = ?1 AND start_p
 
 # Deletion
 
+_THIS = """
+SELECT 1 WHERE ?2 IS NULL
+    OR EXISTS (SELECT 1 FROM sessions WHERE session = ?1 AND generation = ?2)"""
 _BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running', 'waiting')"
 _COUNT_ROWS = "SELECT count(*) FROM messages WHERE session = ?"
 
@@ -164,10 +170,12 @@ _DELETIONS = (
 )
 
 
-def history_query(session: str, before: int | None, limit: int) -> Query:
+def history_query(
+    session: str, before: int | None, limit: int, generation: str | None = None
+) -> Query:
     """The newest rows before a position, newest first."""
     end = before if before is not None else 2**62
-    return HISTORY, (session, end, clamped(limit, HISTORY_LIMIT))
+    return HISTORY, (session, end, clamped(limit, HISTORY_LIMIT), generation)
 
 
 def history_row(row: Row) -> HistoryRow:
@@ -188,6 +196,7 @@ def context(found: Sequence[Row]) -> SessionContext:
         summary=str(found[0][4] or ""),
         rows=tuple(history_row(row[:4]).row for row in found),
         flushed=bool(found[0][5]),
+        generation=str(found[0][6]),
     )
 
 
@@ -224,7 +233,8 @@ class TranscriptTables(TableStore):
     @handles(ResetSession, concurrent=AT_ONCE)
     async def reset(self, request: ResetSession) -> None:
         """Raises ``NotFound``."""
-        statement = Statement(_RESET_SESSION, (request.session, self._clock()), expect=1)
+        params = (request.session, self._clock(), request.generation)
+        statement = Statement(_RESET_SESSION, params, expect=1)
         with self._contexts.changing(request.session):
             if not await self._succeeds((statement,)):
                 raise NotFound(f"no session {request.session!r}")
@@ -234,6 +244,7 @@ class TranscriptTables(TableStore):
         found = await self._readers.read(_CHILD_SESSIONS, (request.session,))
         sessions = (*(str(child) for (child,) in found), request.session)
         statements = (
+            Statement(_THIS, (request.session, request.generation), expect=1),
             Statement(_BUSY, (request.session,), expect=0),
             Statement(_COUNT_ROWS, (request.session,)),
             *(Statement(sql, (session,)) for session in sessions for sql in _DELETIONS),
@@ -241,7 +252,9 @@ class TranscriptTables(TableStore):
         try:
             with self._contexts.changing(request.session):
                 answer = await self._write(statements)
-        except ExpectationFailed:
+        except ExpectationFailed as failed:
+            if failed.sql == _THIS:
+                raise NotFound(f"no session {request.session!r}") from None
             raise SessionBusy(
                 f"session {request.session!r} has an input that is not answered yet: "
                 "stop it, then delete it"
@@ -256,7 +269,9 @@ class TranscriptTables(TableStore):
 
     @handles(ReadHistory, concurrent=AT_ONCE)
     async def read_history(self, request: ReadHistory) -> tuple[HistoryRow, ...]:
-        newest_first = history_query(request.session, request.before, request.limit)
+        newest_first = history_query(
+            request.session, request.before, request.limit, request.generation
+        )
         return (await self._read(history_row, *newest_first))[::-1]
 
     @handles(InjectRows, concurrent=AT_ONCE)
@@ -269,7 +284,11 @@ class TranscriptTables(TableStore):
             statements = (
                 *claim_key(request.user, INJECT, key, request.body_hash, request.id, now),
                 *(
-                    Statement(_INJECT_ROW, (session, request.id, now, role_of(row), body), expect=1)
+                    Statement(
+                        _INJECT_ROW,
+                        (session, request.id, now, role_of(row), body, request.generation),
+                        expect=1,
+                    )
                     for row, body in zip(rows, bodies, strict=True)
                 ),
                 Statement(TOUCH_SESSION, (session, now)),
@@ -294,7 +313,7 @@ class TranscriptTables(TableStore):
         token = self._contexts.begin_read(request.session)
         found = await self._readers.read(CONTEXT, (request.session,))
         loaded = context(found)
-        size = sum(len(str(body)) for _, _, _, body, _, _ in found)
+        size = sum(len(str(row[3])) for row in found)
         self._contexts.end_read(request.session, token, loaded if found else None, size)
         return loaded
 
@@ -304,7 +323,7 @@ class TranscriptTables(TableStore):
         session, old, new = request.session, request.start_pos, request.next_pos
         text = storable(request.text)
         statements = (
-            Statement(_MOVE_START, (session, old, new), expect=1),
+            Statement(_MOVE_START, (session, old, new, request.generation), expect=1),
             Statement(_ADD_SUMMARY, (session, new, old, self._clock(), text)),
         )
         with self._contexts.changing(session):

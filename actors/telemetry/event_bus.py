@@ -15,7 +15,7 @@ number, never the event; a subscriber never slows a run or another subscriber. S
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Never, TypeAlias
 
 import attrs
@@ -25,14 +25,24 @@ from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
 from motet.actors.storage.events import (
+    OF_SESSION,
     QUOTING,
+    Proof,
     append_events,
     numbered_records,
+    proof_of,
+    proofs,
     storable,
     without_secrets,
 )
 from motet.protocols.events import AnyEvent, EventRecord, Warned
-from motet.protocols.storage import Commit, DatabaseLocked, Rows, Transaction
+from motet.protocols.storage import (
+    Commit,
+    DatabaseLocked,
+    ExpectationFailed,
+    Rows,
+    Transaction,
+)
 from motet.runtime import Actor
 from motet.runtime.outside import wall_time
 
@@ -214,7 +224,9 @@ class PublishQueue:
     def __len__(self) -> int:
         return len(self.batch) + len(self._queue)
 
-    def put(self, stream: str, event: AnyEvent, run_id: str | None) -> bool:
+    def put(
+        self, stream: str, event: AnyEvent, run_id: str | None, owner: str | None = None
+    ) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
         if self._subscribers.listeners(stream):
             self._pressed.set()
@@ -223,7 +235,7 @@ class PublishQueue:
         queue, dropped = self._queue, self._queue.dropped
         if isinstance(event, QUOTING):
             event = without_secrets(event)
-        record = EventRecord(stream, event, self._clock(), run_id=run_id)
+        record = EventRecord(stream, event, self._clock(), run_id=run_id, owner=owner)
         if not queue.put(record):
             return False
         self._subscribers.dropped += queue.dropped - dropped
@@ -280,24 +292,29 @@ class PublishQueue:
 class Publisher:
     """Publishes events on streams. Failures are silent: a host works without a bus.
 
-    ``dropped``: events that there was no event bus for.
+    ``dropped``: events that there was no event bus for. ``owner``: of an event in the stream of a
+    session, the user of its run, see :class:`~motet.protocols.events.EventRecord`.
     """
 
     def __init__(self, subscribers: Subscribers) -> None:
         self.subscribers = subscribers
         self.dropped = 0
 
-    def put(self, stream: str, event: AnyEvent, run_id: str | None = None) -> bool:
+    def put(
+        self, stream: str, event: AnyEvent, run_id: str | None = None, owner: str | None = None
+    ) -> bool:
         """Publish without waiting; False if the event is durable and there is no room yet."""
         feed = self.subscribers.feed
         if feed.closed:
             self.dropped += 1
             return True
-        return feed.put(stream, event, run_id)
+        return feed.put(stream, event, run_id, owner)
 
-    async def emit(self, stream: str, event: AnyEvent, run_id: str | None = None) -> None:
+    async def emit(
+        self, stream: str, event: AnyEvent, run_id: str | None = None, owner: str | None = None
+    ) -> None:
         """Publish; wait for room when the event is durable. A checkpoint only then."""
-        while not self.put(stream, event, run_id):
+        while not self.put(stream, event, run_id, owner):
             await self.subscribers.feed.room()
 
     async def settle(self) -> None:
@@ -372,25 +389,45 @@ class EventBus(Actor[Never]):
         if not durable:
             return
         journalled = iter(await self._journalled(durable))
-        self._deliver([next(journalled) if record.event.durable else record for record in batch])
+        found = [next(journalled) if record.event.durable else record for record in batch]
+        self._deliver(found)
 
-    def _deliver(self, records: list[EventRecord]) -> None:
+    def _deliver(self, records: Sequence[EventRecord | None]) -> None:
         """Deliver the head of the batch, without a checkpoint, so that it happens exactly once."""
         del self._feed.batch[: len(records)]
         for record in records if self._subscribers.has_any else ():
-            self._subscribers.deliver(record)
+            if record is not None:
+                self._subscribers.deliver(record)
 
-    async def _journalled(self, durable: list[tuple[EventRecord, str]]) -> list[EventRecord]:
-        """The records with their numbers, or without them when the journal fails."""
+    async def _journalled(
+        self, durable: list[tuple[EventRecord, str]]
+    ) -> Sequence[EventRecord | None]:
+        """The records with their numbers, or without them when the journal fails.
+
+        None for a record of a session that was deleted before it could be stored: the name may be
+        another user's now (G16).
+        """
         records = [record for record, _ in durable]
-        try:
-            answer = await self._written(append_events(durable).statements)
-        except Exception as error:
-            self._warn(records, error)
-            return records
+        late = set[Proof]()
+        while kept := [one for one in durable if proof_of(one[0]) not in late]:
+            try:
+                answer = await self._written(append_events(kept).statements)
+                break
+            except Exception as error:
+                refused = _refused(kept, error)
+                if refused is None:
+                    left = [record for record, _ in kept]
+                    self._warn(left, error)
+                    return [record if proof_of(record) not in late else None for record in records]
+                late.add(refused)
+        else:
+            return [None] * len(durable)
         if self._warned:
             self._warned.difference_update(record.stream for record in records)
-        return numbered_records(durable, answer) if self._subscribers.has_any else records
+        if not self._subscribers.has_any:
+            return records
+        numbered = iter(numbered_records(kept, answer))
+        return [None if proof_of(record) in late else next(numbered) for record in records]
 
     async def _written(self, transaction: Transaction) -> Rows:
         try:
@@ -409,3 +446,12 @@ class EventBus(Actor[Never]):
                 self._warned.add(stream)
                 warning = Warned("events", message)
                 self._subscribers.deliver(EventRecord(stream, warning, self._subscribers.clock()))
+
+
+def _refused(kept: Sequence[tuple[EventRecord, str]], error: Exception) -> Proof | None:
+    """The proof that did not hold, so that the transaction failed; None: it failed otherwise."""
+    known = proofs(kept)
+    if not isinstance(error, ExpectationFailed) or error.sql != OF_SESSION:
+        return None
+    first = len(append_events(kept).statements) - len(known)  # they are the last statements
+    return known[error.index - first]

@@ -229,6 +229,7 @@ class EventJournal:
     def __init__(self, readers: Readers, subscribers: Subscribers) -> None:
         self._readers = readers
         self._subscribers = subscribers
+        self._access: dict[str, dict[object, Callable[[str], None]]] = {}
 
     def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
         return self._subscribers.attach(stream, sink)
@@ -258,6 +259,27 @@ class EventJournal:
     async def head(self, stream: str) -> StreamHead:
         """The newest number, 0 at first, and the oldest still there, else the next to come."""
         await self.settle()
-        ((head, oldest),) = await self._readers.read(READ_HEAD, (well_formed(stream),))
+        found = await self._readers.read(READ_HEAD, (well_formed(stream),))
+        ((head, oldest, owner, generation),) = found
         newest = int(head or 0)
-        return StreamHead(newest, newest + 1 if oldest is None else int(oldest))
+        first = newest + 1 if oldest is None else int(oldest)
+        return StreamHead(
+            newest, first, None if owner is None else str(owner), str(generation or "")
+        )
+
+    def watch_access(self, stream: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """See :class:`motet.protocols.host.Journal`. Ending it twice does no harm."""
+        place = object()
+        self._access.setdefault(stream, {})[place] = changed
+
+        def end() -> None:
+            watching = self._access.get(stream, {})
+            if watching.pop(place, None) is not None and not watching:
+                del self._access[stream]
+
+        return end
+
+    def access_changed(self, stream: str, generation: str = "") -> None:
+        """Tell the watchers of the stream."""
+        for changed in tuple(self._access.get(stream, {}).values()):
+            changed(generation)

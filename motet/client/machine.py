@@ -30,7 +30,7 @@ from motet.client.states import (
 )
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import EventRecord, Gap, Tick
+from motet.protocols.events import EventRecord, Gap, StreamEnd, StreamEnded, Tick
 from motet.protocols.gateway import ErrorBody
 
 CAPACITY: Final = 1_024
@@ -126,6 +126,12 @@ class Following:
         self._become("fail")
         self.error = self.error or error
         self.changed()
+
+    def ended(self, reason: StreamEnd) -> None:
+        """The host has ended the subscription. While it is asked anew, its answer counts."""
+        if self.state != "asking":
+            what = "was deleted" if reason == "deleted" else "is not open to you any more"
+            self.fail(RequestFailed(ErrorBody("not_found", f"{self.stream} {what}")))
 
     def disconnected(self) -> None:
         self._become("disconnect")
@@ -324,6 +330,9 @@ class Machine:
             return
         following = self._streams.get(frame.stream)
         if following is None:
+            return
+        if record is not None and isinstance(record.event, StreamEnded):
+            following.ended(record.event.reason)
             return
         was_held = following.state == "held"
         seq = None if frame.seq is UNSET else frame.seq

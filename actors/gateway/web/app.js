@@ -14,7 +14,7 @@ let failures = 0;
 let socket = null;
 let drawing = false;
 
-const machine = new Machine({ token: firstToken(), deliver, missed });
+const machine = new Machine({ token: firstToken(), deliver, missed, ended });
 
 // -- the connection ---------------------------------------------------------------------------
 
@@ -200,6 +200,19 @@ async function missed(stream) {
   } catch (error) {
     problem(error);
   }
+}
+
+/** The session was deleted, or its stream is another's: nothing of it stays on the screen. */
+function ended(stream, reason) {
+  if (place?.stream !== stream) return;
+  const { kind, name } = place;
+  place = null;
+  state = EMPTY;
+  $("title").textContent = "";
+  $("text").disabled = $("send").disabled = $("stop").disabled = true;
+  $("problem").textContent = reason === "deleted" ? `${name} was deleted` : `the ${kind} ${name} is not open to you any more`;
+  draw();
+  refresh();
 }
 
 function deliver(frame) {

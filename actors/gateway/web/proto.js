@@ -12,11 +12,13 @@ export function backoff(failures, chance = Math.random) {
 export const FINAL = new Set([1000, 1003, 1008, 1009, 4002, 4003, 4008]);
 
 export class Machine {
-  /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history. */
-  constructor({ token = null, deliver, missed }) {
+  /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history;
+   *  `ended(stream, reason)`: it was deleted, or is not the user's any more. */
+  constructor({ token = null, deliver, missed, ended = () => {} }) {
     this.token = token;
     this.deliver = deliver;
     this.missed = missed;
+    this.ended = ended;
     this.server = null;
     this.instance = null;
     this.streams = new Map(); // name -> {last, asking}
@@ -100,7 +102,7 @@ export class Machine {
       if (stream.asking !== frame.id) continue;
       stream.asking = null;
       if (frame.ok) this.#standing(name, stream, frame.result);
-      else if (!frame.error.retryable) this.streams.delete(name);
+      else if (!frame.error.retryable) this.#drop(name, "removed");
     }
     return {};
   }
@@ -123,10 +125,16 @@ export class Machine {
   #standing(name, stream, state) {
     if (stream.last === null) stream.last = state.head;
     else if (!state.resumed) {
-      if (state.reason === "not_found" || state.reason === "limit_reached") this.streams.delete(name);
+      if (state.reason === "not_found") return this.#drop(name, "removed");
+      if (state.reason === "limit_reached") this.streams.delete(name);
       stream.last = state.head;
       this.missed(name);
     }
+  }
+
+  #drop(name, reason) {
+    this.streams.delete(name);
+    this.ended(name, reason);
   }
 
   #event(frame) {
@@ -138,6 +146,10 @@ export class Machine {
       return;
     }
     const stream = this.streams.get(frame.stream);
+    if (frame.event === "stream.ended") {
+      if (stream && stream.asking === null) this.#drop(frame.stream, frame.data.reason);
+      return;
+    }
     if (!stream || stream.last === null) return;
     if (frame.event === "gap") this.#ask(frame.stream);
     else if (frame.seq === undefined) {

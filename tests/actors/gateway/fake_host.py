@@ -56,16 +56,25 @@ class FakeJournal:
         self.records: dict[str, list[EventRecord]] = defaultdict(list)
         self.sinks: dict[str, list[Sink]] = defaultdict(list)
         self.oldest = 1
+        self.owners: dict[str, str] = {}
+        self.watching: dict[str, list[Callable[[str], None]]] = defaultdict(list)
         self.calls: list[Call] = []
         self.api: Journal = fake_of(
             Journal,
-            {"attach": self._attach, "read": self._read, "input": self._input, "head": self._head},
+            {
+                "attach": self._attach,
+                "read": self._read,
+                "input": self._input,
+                "head": self._head,
+                "watch_access": self._watch_access,
+            },
             self.calls,
         )
 
     def publish(self, stream: str, event: AnyEvent, run_id: str | None = None) -> EventRecord:
         seq = len(self.records[stream]) + 1 if is_durable(event) else None
-        record = EventRecord(stream=stream, event=event, ts=1.0, seq=seq, run_id=run_id)
+        owner = self.owners.get(stream)
+        record = EventRecord(stream, event, 1.0, seq, run_id, owner)
         if seq is not None:
             self.records[stream].append(record)
         for sink in tuple(self.sinks[stream]):
@@ -85,7 +94,11 @@ class FakeJournal:
         return next((one.seq for one in mine if isinstance(one.event, InputAccepted)), None)
 
     def _head(self, stream: str) -> StreamHead:
-        return StreamHead(len(self.records[stream]), self.oldest)
+        return StreamHead(len(self.records[stream]), self.oldest, self.owners.get(stream))
+
+    def _watch_access(self, stream: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        self.watching[stream].append(changed)
+        return lambda: self.watching[stream].remove(changed)
 
 
 @attrs.frozen
@@ -184,6 +197,7 @@ class FakeHost:
         self._keys[principal.user, key or run_id] = (run_id, text)
         info = SessionInfo(session, "echo", principal.user, 1.0, float(len(self.known)), 0)
         self.known.setdefault(session, info)
+        self.events.owners.setdefault(f"session:{session}", principal.user)
         run = FakeRun(RunInfo(run_id, session, "echo", principal.user, "running", text, 1.0, 1.0))
         self.run_infos[run_id] = run
         self.say(session, InputAccepted(text, principal.user, key), run_id)

@@ -113,7 +113,9 @@ async def test_a_removed_user_gets_no_more_events() -> None:
         assert (await here.bob.error("rooms.history", room=here.room)).code == "not_found"
         await here.bob.result("ping")
         await trio.testing.wait_all_tasks_blocked()
-        assert not here.bob.events
+        assert [(one.event, one.data) for one in here.bob.events] == [
+            ("stream.ended", {"reason": "removed"})
+        ]
         error = await here.bob.error("subscribe", stream=here.stream, after=0)
         assert error.code == "not_found"
 

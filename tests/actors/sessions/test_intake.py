@@ -13,7 +13,7 @@ from motet.actors.sessions.router import Retire
 from motet.actors.sessions.session import Session
 from motet.actors.storage.writer import Writer
 from motet.protocols.chat import AssistantMessage
-from motet.protocols.sessions import Ack
+from motet.protocols.sessions import LOCAL, Ack
 from motet.protocols.storage import Rows, StorageError, Transaction
 from motet.runtime import ActorDead
 from tests.actors.runs.ops import ended, parts_of
@@ -96,7 +96,7 @@ async def test_an_input_to_an_ending_session_is_acknowledged_and_answered_after_
 
         await answer(host, (await submit(host)).run_id)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(parts_of(host).router.ask, Retire("s"))
+            nursery.start_soon(parts_of(host).router.ask, Retire("s", LOCAL.user))
             await trio.sleep(0.1)
             began = trio.current_time()
             ack = await submit(host)
@@ -114,7 +114,7 @@ async def test_the_next_actor_starts_the_inputs_of_a_retired_session(
         assert actor is not None
         actor.suspend()
         ack = await submit(host)
-        await parts_of(host).router.ask(Retire("s"))
+        await parts_of(host).router.ask(Retire("s", LOCAL.user))
         assert await answer(host, ack.run_id) == "two"
     del autojump_clock
 

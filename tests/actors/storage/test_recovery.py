@@ -228,7 +228,9 @@ async def test_a_stored_end_is_listed_until_it_is_in_the_event_journal(tmp_path:
         async with open_store(location) as store:
             await store.accept("r1")
             await store.ref.ask(FinishRun("r1", "completed", ROWS, event=end))
-            assert await store.ref.ask(ListUnpublishedEnds()) == (UnpublishedEnd("s", "r1", end),)
+            assert await store.ref.ask(ListUnpublishedEnds()) == (
+                UnpublishedEnd("s", "alice", "r1", end),
+            )
     with Location.directory(tmp_path) as location:
         async with open_store(location) as store:
             # As after a kill: nothing has told it.

@@ -67,7 +67,7 @@ async def test_an_accepted_input_is_a_queued_run_of_a_session(tmp_path: Path) ->
             "r1", "s", "helper", "alice", "queued", "hi", now, now
         )
         assert await store.ref.ask(GetSession("s")) == SessionInfo(
-            "s", "helper", "alice", now, now, 0
+            "s", "helper", "alice", now, now, 0, generation="r1"
         )
 
 

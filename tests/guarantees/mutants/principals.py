@@ -19,6 +19,7 @@ from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.tracer import StoreSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, GetError
+from motet.protocols.host import StreamHead
 from motet.protocols.sessions import GetSession, Principal, SessionInfo
 from motet.protocols.tools import ToolSpec
 from motet.runtime import ActorRef
@@ -84,21 +85,23 @@ def _stop_anybody() -> list[Patch]:
 def _let_anybody_listen() -> list[Patch]:
     """A stream is given to whoever names it."""
 
-    async def is_ours(streams: Streams, subscription: Subscription) -> bool:
+    def is_ours(subscription: Subscription, owner: str | None) -> bool:
         return True
 
-    return [(Streams, "_may_read", is_ours)]
+    return [(Subscription, "sees", is_ours)]
 
 
 def _let_whoever_came_first_listen() -> list[Patch]:
     """A stream that does not exist yet is given to whoever names it: there is nothing in it."""
-    is_ours = Streams._may_read
+    look_up = Streams._verify
 
-    async def is_ours_or_new(streams: Streams, subscription: Subscription) -> bool:
+    async def ours_if_new(streams: Streams, subscription: Subscription) -> StreamHead | None:
         head = await streams._api.events.head(subscription.stream)
-        return head.head == 0 or await is_ours(streams, subscription)
+        if head.head == 0:
+            subscription.principal = Principal(subscription.principal.user, "admin")
+        return await look_up(streams, subscription)
 
-    return [(Streams, "_may_read", is_ours_or_new)]
+    return [(Streams, "_verify", ours_if_new)]
 
 
 def _share_prompts() -> list[Patch]:
