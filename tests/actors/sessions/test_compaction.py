@@ -69,7 +69,7 @@ async def test_a_long_session_is_summarised_and_nothing_of_it_is_lost(location: 
         model = Slow()
         assert await SessionSummariser("s", store.ref).after_run(after(model))
         now = await shown(store)
-        assert now == SessionContext(15, model.text, rows_of("ua" * 10)[14:])
+        assert now == SessionContext(15, model.text, rows_of("ua" * 10)[14:], generation="r1")
         assert len(await store.ref.ask(ReadHistory("s"))) == 20
         (request,) = model.requests
         assert (request.temperature, request.max_output_tokens) == (0.3, 1_024)
