@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import attrs
 import msgspec
 
-from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage, UserMessage
+from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
@@ -146,7 +146,6 @@ class TurnState(msgspec.Struct, frozen=True):
     closing: str = ""
     cuts: int = 0
     not_run: dict[str, CallResult] = {}
-    waiting: tuple[UserMessage, ...] = ()
 
 
 class SuspendedState(msgspec.Struct, frozen=True):
@@ -313,12 +312,14 @@ class Resumption(msgspec.Struct, frozen=True):
     Attributes:
         results: of its calls, as far as they have one.
         announced, reported: ids of calls whose ``tool.call``, and ``tool.result``, is published.
+        started: its ``run.started`` is published.
     """
 
     suspended: SuspendedState
     results: tuple[ToolMessage, ...] = ()
     announced: frozenset[str] = frozenset()
     reported: frozenset[str] = frozenset()
+    started: bool = True
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):
@@ -328,7 +329,13 @@ class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume")
 
 
 class StoredSuspendedRun(msgspec.Struct, frozen=True):
-    """A suspended run. ``due``: it has an answer that it has not used."""
+    """A suspended run.
+
+    Attributes:
+        due: it has an answer that it has not used.
+        durable: no caller waits for it, so that another host may go on with it.
+        sender: who said its input, in a group.
+    """
 
     run_id: str
     session: str
@@ -337,6 +344,8 @@ class StoredSuspendedRun(msgspec.Struct, frozen=True):
     text: str
     resumed: int = 0
     due: bool = False
+    durable: bool = False
+    sender: str = ""
 
 
 class ListSuspended(Request[tuple[StoredSuspendedRun, ...]], frozen=True, tag="approvals.parked"):

@@ -262,7 +262,7 @@ async def start_actors(
         add=partial(_add_agent, generations, suspended_runs, recovery),
     )
     access = Access(stores.sessions, stores.approvals, stores.rooms)
-    resumable = location.path is not None and config.recovery.resume_within > 0
+    resumable = location.outlives_host and config.recovery.resume_within > 0
     return Parts(
         system=system,
         location=location,

@@ -3,8 +3,9 @@
 A text that steers is an input like any other: on disk before it is acknowledged, and queued behind
 the run. The run takes it out of the queue at its next boundary. So none is lost: a text that comes
 too late, or finds no model request left, stays queued and becomes a run of its own.
-Invariants: an input enters one run, or becomes one; its entry and the row that it becomes are
-stored in one transaction; an input enters only after its gates have allowed it (G10, G15).
+Invariants: an input enters one run, or becomes one; it is in the queue until the step in which it
+is in the run's rows; its entry and the row that it becomes are stored in one transaction; an input
+enters only after its gates have allowed it (G10, G15).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class SteeringInbox:
         self._hooks = hooks
         self._turn = turn
         self._admitted: dict[str, str] = {}
-        self._offered: list[tuple[Run, UserMessage]] = []
+        self._offered: list[Run] = []
         self._entered: list[tuple[str, str]] = []
 
     async def admit(self) -> None:
@@ -75,31 +76,36 @@ class SteeringInbox:
             return None
         return passed if isinstance(passed, str) else None
 
-    def offer(self) -> None:
-        """Offer the turn the allowed inputs that are queued now, in place of the former offer."""
-        if not self._offered and not self._queue.inputs:
-            return
-        turn, before = self._turn, {id(message) for _, message in self._offered}
-        self.release()
-        turn.waiting = [message for message in turn.waiting if id(message) not in before]
+    def ready(self) -> list[Run]:
+        """The inputs that may enter now."""
+        if not self._queue.inputs:
+            return []
         runs = self._queue.steering(self._run.id)
         if self._hooks.guard_input:
             runs = [one for one in runs if one.id in self._admitted]
-        others = len(turn.waiting)
-        turn.inject(*[UserMessage(self._text(one)) for one in runs])
-        for one in runs:
-            one.move("offer")
-        self._offered = list(zip(runs, turn.waiting[others:], strict=True))
+        return runs
+
+    def offer(self) -> None:
+        """Offer the ready inputs to the next decision of the turn; :meth:`record` ends the offer.
+
+        Nothing is awaited from here to :meth:`record`, so that nobody else finds them meanwhile: a
+        stop, a full queue, or a suspension, which stores the turn.
+        """
+        self._offered = self.ready()
+        if self._offered:
+            self._turn.offer(*[UserMessage(self._text(one)) for one in self._offered])
 
     async def record(self) -> None:
-        """Store the inputs that the turn has just taken, if any.
+        """Store the inputs that the turn has just taken, if any; the others stay in the queue.
 
         Call it right after the turn has decided. A checkpoint only if an input has entered, and it
         is shielded: the row is in the transcript already.
         """
-        if not self._offered or self._turn.waiting:
-            return
-        taken, self._offered = tuple(one for one, _ in self._offered), []
+        offered, self._offered = tuple(self._offered), []
+        if offered and self._turn.withdraw():
+            await self._record(offered)
+
+    async def _record(self, taken: tuple[Run, ...]) -> None:
         for one in taken:
             self._queue.inputs.remove(one)
             one.move("enter")
@@ -111,13 +117,6 @@ class SteeringInbox:
         finally:
             for one in taken:
                 self._services.table.finish(one, one.ends_as("steered", self._into))
-
-    def release(self) -> None:
-        """Take back the offer: the next one replaces it, or the turn has ended."""
-        for one, _ in self._offered:
-            if one.state == "offered":  # and not dropped meanwhile
-                one.move("take_back")
-        self._offered = []
 
     def entered(self) -> tuple[tuple[str, str], ...]:
         """Author and text of each input that has entered since the last call."""
@@ -132,8 +131,9 @@ class SteeringInbox:
         return self._admitted.get(one.id, one.input.text)
 
     async def _store(self, taken: tuple[Run, ...]) -> None:
-        rows = tuple(self._turn.rows[-2:])  # an answer that was to be the last is not journalled
-        step = len(self._turn.rows) - len(rows)
+        # From the answer on: one that was to be the last, or had no call to run, is not journalled.
+        step = self._turn.last_answer
+        rows = tuple(self._turn.rows[step:])
         ids = tuple(one.id for one in taken)
         # If this cannot be stored now, it is stored with the run's end, like its rows.
         late = [FinishRun(one, "steered", (), detail=self._into) for one in ids]

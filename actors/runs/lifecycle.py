@@ -7,10 +7,10 @@ follows below, under the same rules: a state says all that a stop, a suspension 
 need to know of a call.
 
        new --register--> arriving --store--> queued --start--> running --end--> ended
-        |                    |               |    ^                |
-        |                   stop         offer    take_back       stop
-        |                    v               v    |                v
-        |               overtaken           offered             stopping --end--> ended
+        |                    |               |    |                |
+        |                   stop             |    |               stop
+        |                    v               |    |                v
+        |               overtaken            |    |             stopping --end--> ended
         |                    |               |    |
         |                  store            drop  enter
         |                    '--> dropped <--'    '--> entered --end--> ended
@@ -29,7 +29,6 @@ from motet.protocols.chat import Call
 # arriving    in the run table; its input is on the way to disk
 # overtaken   the same, and a stop came first
 # queued      on disk, in the queue of its session
-# offered     still in the queue; a run may take it into its rows with its next decision
 # entered     in the rows of another run, or answered together with another input
 # dropped     out of the queue and not answered; its session puts that on record
 # running     at work; its session's actor begins it
@@ -41,7 +40,6 @@ RunState: TypeAlias = Literal[
     "arriving",
     "overtaken",
     "queued",
-    "offered",
     "entered",
     "dropped",
     "running",
@@ -54,9 +52,7 @@ LifeEvent: TypeAlias = Literal[
     "register",  # its input is about to be stored
     "restore",  # the last host has left it in the queue
     "store",  # its input is on disk
-    "offer",  # the run that it steers may take it
-    "take_back",  # that run has not
-    "enter",  # that run has, or another input answers it too
+    "enter",  # the run that it steers has taken it, or another input answers it too
     "start",  # it becomes a run of its own
     "drop",  # it leaves the queue and will not be answered
     "stop",  # somebody wants its end
@@ -71,18 +67,10 @@ TRANSITIONS: Final[dict[RunState, dict[LifeEvent, RunState]]] = {
     "arriving": {"store": "queued", "stop": "overtaken", "end": "ended"},
     "overtaken": {"store": "dropped", "stop": "overtaken", "end": "ended"},
     "queued": {
-        "offer": "offered",
         "enter": "entered",
         "start": "running",
         "drop": "dropped",
         "stop": "queued",
-        "end": "ended",
-    },
-    "offered": {
-        "take_back": "queued",
-        "enter": "entered",
-        "drop": "dropped",
-        "stop": "offered",
         "end": "ended",
     },
     "entered": {"stop": "entered", "end": "ended"},
@@ -94,7 +82,7 @@ TRANSITIONS: Final[dict[RunState, dict[LifeEvent, RunState]]] = {
 }
 
 NOT_BEGUN: Final[frozenset[RunState]] = frozenset(
-    {"new", "arriving", "overtaken", "queued", "offered", "dropped"}
+    {"new", "arriving", "overtaken", "queued", "dropped"}
 )
 RUNNING: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
 NEVER_STARTS: Final[frozenset[RunState]] = frozenset({"overtaken", "dropped"})
@@ -129,7 +117,6 @@ def is_over(state: RunState) -> bool:
 _PHASES: Final[dict[RunState, str]] = {
     "new": "arriving",
     "overtaken": "arriving",
-    "offered": "queued",
     "dropped": "queued",
     "stopping": "running",
 }

@@ -263,7 +263,7 @@ class Carried:
     Attributes:
         durable: nobody waits for it here, so that another host may go on with it.
         resumption: where it was left, if it was suspended, or if its host has ended.
-        start_published: whether the last host announced its start; None: this host is the first.
+        start_published: whether its start was announced before it resumed; None: it begins here.
         has_approval: it has a stored approval.
         approval_missed: an approval was answered after its call was suspended.
     """
@@ -377,6 +377,11 @@ class Run:
         return self.state == "stopping"
 
     @property
+    def was_stopped(self) -> bool:
+        """Whether somebody wants its end, and not only that of its host."""
+        return self.by_user or self.stop_reason not in ("", CLOSING, SHUTDOWN)
+
+    @property
     def never_starts(self) -> bool:
         """Whether a stop came first."""
         if self.result is not None:
@@ -427,8 +432,6 @@ class Run:
     def free(self) -> None:
         """The input is to become a run of its own, and enters none."""
         self.placement.steers = None
-        if self.state == "offered":
-            self.move("take_back")
 
     def end(self, result: RunResult[Any]) -> None:
         """Set its result; the first one counts."""

@@ -137,7 +137,6 @@ class Runner:
         error, error_id = ("", None) if self.failure is None else self.failure.labels
         self.trace.finish(finish.status, finish.output, error=error, error_id=error_id)
         result = outcome.result()
-        self.inbox.texts.release()
         # From here on nothing waits: who is woken by the end finds the run suspended already.
         self.services.table.finish(self.run, result)
         if finish.status == "waiting":
@@ -147,6 +146,8 @@ class Runner:
     async def _conclude(self, finish: Finish) -> None:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
         run, turn = self.run, self.turn
+        if run.carried.start_published is False:  # a stop has ended it before it went on
+            await self._tell_start(again=False)
         if self.tool_step is not None:
             await self.tool_step.report_cut()
         self.inbox.children.conclude()
@@ -262,6 +263,8 @@ class Runner:
         """``again``: the run resumes, from an earlier host or from a suspension."""
         run = self.run
         if run.carried.start_published is False or not again:
+            if run.carried.start_published is False:
+                run.carried.start_published = True
             await self.publisher.emit(events.RunStarted(run.agent.name, self.model_step.full_name))
         if again:
             await self.publisher.emit(events.RunResumed(self.publisher.messages))
@@ -357,8 +360,7 @@ class Runner:
             await self.inbox.children.before_end(response, self.inbox.texts)
         if not response.calls:
             await self.inbox.texts.admit()
-            self.inbox.texts.offer()
-        if not self.turn.is_last(response):
+        if not self.turn.is_last(response, more=bool(self.inbox.texts.ready())):
             return await self._take(response, whole=False)
         draft = self.turn.draft
         whole = replace(response, text=draft + response.text) if draft else response

@@ -20,7 +20,7 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.tracker import Failures
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunPublisher
-from motet.actors.runs.run import CLOSING, SHUTDOWN, Input, Run
+from motet.actors.runs.run import Carried, Input, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep, stored_result
@@ -101,7 +101,7 @@ class Suspension:
     @property
     def _may_go_on(self) -> bool:
         """Whether only time or the end of the host has cut it off: no stop, caller or limit."""
-        return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
+        return not self._run.was_stopped
 
     async def suspend(self, step: ToolStep | None) -> bool:
         """Store all of the run and publish that it waits; False: it has to end.
@@ -193,6 +193,8 @@ class SuspendedRuns:
                 one.text,
                 run.agent,
                 one.deps,
+                one.sender,
+                run.carried.durable or one.key is not None,
             )
         )
         if run.carried.approval_missed:
@@ -302,9 +304,11 @@ class SuspendedRuns:
                 Principal(suspended.user),
                 suspended.text,
                 suspended.deps,
+                sender=suspended.sender,
             ),
             agent,
             agent.limits,
+            carried=Carried(durable=suspended.durable),
             state="suspended",
         )
         self.table.resume(run)
@@ -324,6 +328,7 @@ class SuspendedRuns:
         if found is not None:
             left = found.suspended
             run.carried.resumption, run.carried.has_approval = found, True
+            run.carried.start_published = None if found.started else False
             run.limits, run.lineage.ancestors = left.limits, left.lineage
             who = Principal(suspended.user, left.role)
             run.input = attrs.evolve(run.input, principal=who, extra=left.extra)

@@ -81,6 +81,7 @@ class SuspendedRun:
     Attributes:
         agent: its name; ``code``: the agent itself, if it ran in this process.
         deps: what the program gave it; after a restart it has to give them again.
+        sender: who said its input, in a group; ``durable``: no caller waits for it.
         due: it has an answer that it has not made use of.
         resumed: how often it was taken up and came to nothing.
         blocked: what keeps it from going on, in words; ``warned``: what was told of that.
@@ -93,6 +94,8 @@ class SuspendedRun:
     text: str
     code: AnyAgent | None = None
     deps: object = None
+    sender: str = ""
+    durable: bool = False
     due: bool = False
     resumed: int = 0
     blocked: str = ""
@@ -106,6 +109,8 @@ class SuspendedRun:
             run.agent,
             run.user,
             run.text,
+            sender=run.sender,
+            durable=run.durable,
             due=run.due,
             resumed=run.resumed,
         )

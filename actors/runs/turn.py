@@ -123,7 +123,9 @@ class Turn:
         loops: what shows that the run goes in circles.
         usage: sum over this run's model requests.
         failures: the session's failed calls so far; set them before the first results. None: none.
-        waiting: messages that came in and have not entered the rows; after the end, too late.
+        waiting: messages that came in and have not entered the rows; after the end, too late. None
+            is stored with the turn: the end of a child, which is one, is on disk as that child's.
+        offered: texts that may enter with the next decision, and with no later one.
         finish: how it has ended; None: it goes on.
         verbatim: answers are data: nothing is taken out of them, and none means silence.
     """
@@ -146,6 +148,7 @@ class Turn:
         self.results: list[CallResult] = []
         self.failures: Failures | None = None
         self.waiting: list[UserMessage] = []
+        self.offered: tuple[UserMessage, ...] = ()
         self.verbatim = verbatim
         self._closing = ""  # the limit for which tools are withdrawn
         self._not_run: dict[str, CallResult] = {}  # of the last answer's calls that were cut off
@@ -167,6 +170,12 @@ class Turn:
         """The text so far of an answer that was cut off and continues."""
         return self.rows[-1].text if self._drafting else ""
 
+    @property
+    def last_answer(self) -> int:
+        """The place of the last row that the model has said; 0 when there is none."""
+        said = (at for at, row in enumerate(self.rows) if isinstance(row, AssistantMessage))
+        return max(said, default=0)
+
     def begin(self, text: str, author: str | None = None) -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
         self._expect("ready")
@@ -179,17 +188,35 @@ class Turn:
         They enter after the results of the calls that are going on, or else after the next answer,
         which is then not the last. Those that find no request left stay in :attr:`waiting`.
         """
+        self.waiting += self._injected(messages)
+
+    def offer(self, *messages: UserMessage) -> None:
+        """Let texts enter with the next decision, as :meth:`inject` does, or else not at all.
+
+        Call :meth:`withdraw` in the same step: until they are in the rows, they are not the turn's.
+        """
+        self.offered = self._injected(messages)
+
+    def withdraw(self) -> bool:
+        """End the offer; whether its texts have entered the rows, all of them."""
+        entered, self.offered = not self.offered, ()
+        return entered
+
+    def _injected(self, messages: Sequence[UserMessage]) -> tuple[UserMessage, ...]:
         if self.state == "ended":
             raise TurnStateError("the turn has ended already")
         limit = self.limits.message_chars
-        self.waiting += [replace(one, text=truncate_injected(one.text, limit)) for one in messages]
+        return tuple(replace(one, text=truncate_injected(one.text, limit)) for one in messages)
 
-    def is_last(self, response: ModelResponse) -> bool:
-        """Whether the turn would end with this answer, which is :attr:`draft` and its text."""
+    def is_last(self, response: ModelResponse, *, more: bool = False) -> bool:
+        """Whether the turn would end with this answer, which is :attr:`draft` and its text.
+
+        ``more``: there are texts to offer.
+        """
         if response.calls:
             return bool(self._closing)
         goes_on = is_cut(response) and self._may_continue()
-        return not goes_on and not self._more_came_in()
+        return not goes_on and not self._more_came_in(more=more)
 
     def may_wait(self, response: ModelResponse) -> bool:
         """Whether what comes in before the turn ends with this answer would let it go on."""
@@ -258,7 +285,6 @@ class Turn:
             closing=self._closing,
             cuts=self._cuts,
             not_run=self._not_run,
-            waiting=tuple(self.waiting),
         )
 
     def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> Decision:
@@ -266,7 +292,7 @@ class Turn:
         before the model was asked.
         """
         self._expect("ready")
-        self.rows, self.usage, self.waiting = list(rows), state.usage, list(state.waiting)
+        self.rows, self.usage = list(rows), state.usage
         self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
         if not self._open_calls():
             return self._think()
@@ -315,7 +341,7 @@ class Turn:
     def _think(self, first: str = "", finding: Loop | None = None) -> Decision:
         if (spent := self.budget.exhausted()) is not None:
             return self._end(self._closing or spent, self.draft)
-        if self.waiting:
+        if self.waiting or self.offered:
             self._enter()
         self.state = "model"
         turns, iteration = self.limits.turns, self.budget.spend_turn()
@@ -348,8 +374,8 @@ class Turn:
     def _enter(self) -> None:
         """Let in what is waiting; not in the middle of an answer, and not behind a user's row."""
         if not self._drafting and not isinstance(self.rows[-1], UserMessage):
-            self.rows.append(closing.injected_row(self.waiting))
-            self.waiting = []
+            self.rows.append(closing.injected_row((*self.waiting, *self.offered)))
+            self.waiting, self.offered = [], ()
 
     def _take_draft(self) -> str:
         if not self._drafting:
@@ -361,8 +387,9 @@ class Turn:
         """Whether the model may go on with an answer that was cut off."""
         return self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
 
-    def _more_came_in(self) -> bool:
-        return bool(self.waiting) and not self._closing and not self.budget.exhausted()
+    def _more_came_in(self, *, more: bool = False) -> bool:
+        came_in = more or bool(self.waiting or self.offered)
+        return came_in and not self._closing and not self.budget.exhausted()
 
     # Act and observe
 

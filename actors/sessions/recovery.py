@@ -131,10 +131,14 @@ class Recovery:
         return [await self._read(info, more[info.run_id]) for info in infos]
 
     async def _read(self, info: RunInfo, row: Row) -> UnfinishedRun:
-        if info.status == "queued" or stored.is_lost(row):
+        if stored.is_lost(row):
             return stored.unfinished_run(info, row)
         read = self.readers.read
         published = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
+        # Events and the journal of runs are stored by themselves: an input that is still queued on
+        # disk may have begun, and clients may have heard of it.
+        if info.status == "queued" and all(event == "input.accepted" for event, *_ in published):
+            return stored.unfinished_run(info, row)
         left = stored.unfinished_run(
             info,
             row,

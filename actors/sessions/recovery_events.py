@@ -27,6 +27,7 @@ from motet.protocols import events as ev
 from motet.protocols.approvals import (
     ApprovalProtocol,
     GetApproval,
+    ListApprovals,
 )
 from motet.protocols.chat import (
     AssistantMessage,
@@ -78,6 +79,7 @@ class Published:
     """The published events of a run. ``texts``: its messages that stand, by number."""
 
     accepted: bool = False
+    started: bool = False
     texts: dict[int, tuple[str, str]] = attrs.field(factory=dict[int, "tuple[str, str]"])
     calls: Counter[str] = attrs.field(factory=Counter[str])
     results: Counter[str] = attrs.field(factory=Counter[str])
@@ -92,6 +94,8 @@ def published(found: Iterable[Row]) -> Published:
         match event:
             case "input.accepted":
                 known.accepted = True
+            case "run.started":
+                known.started = True
             case "run.resumed":
                 known.texts = {n: one for n, one in known.texts.items() if n < number}
                 known.next = number
@@ -172,6 +176,10 @@ def _as_messages(
             yield None, "", row
 
 
+def _age(info: RunInfo) -> float:
+    return info.created
+
+
 def _take(texts: Counter[tuple[str, str]], one: tuple[str, str]) -> bool:
     texts[one] -= 1
     return texts[one] >= 0
@@ -188,12 +196,15 @@ class RecoveryEvents:
     async def publish_unfinished(self, kept: Iterable[UnfinishedRun]) -> None:
         """For runs that resume, now or after an answer; ``kept`` have their missing events."""
         try:
-            resumed = list(kept)
-            await self._inputs([left.info for left in resumed])
-            for left in (*resumed, *await self._suspended()):
+            suspended = await self._suspended()
+            resumed = [*kept, *suspended]
+            await self._inputs(sorted((left.info for left in resumed), key=_age))
+            for left in resumed:
                 for event in left.unpublished:
                     await self.publish(left.info.session, left.info.user, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
+            for left in suspended:
+                await self._waits(left)
         except Exception as error:
             log.error("events of the last host are not published again", exc_info=error)
 
@@ -239,7 +250,19 @@ class RecoveryEvents:
         steps = await self.readers.read(STEPS, (info.run_id,))
         found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
         rows = tuple(decode_message(body) for _, body in steps)
-        return with_missing_events(UnfinishedRun(info, None, 0.0, rows=rows), found)
+        heard = tuple((str(event), str(call)) for event, call, *_ in found)
+        left = UnfinishedRun(info, None, 0.0, rows=rows, published=heard)
+        return with_missing_events(left, found)
+
+    async def _waits(self, left: UnfinishedRun) -> None:
+        """Publish that a run waits, if it was not told, or if its host ended before it was left."""
+        told = [event for event, _ in left.published if event in ("run.waiting", "run.resumed")]
+        if told[-1:] == ["run.waiting"]:
+            return
+        wanted = ListApprovals(run_id=left.info.run_id, state="pending")
+        pending = tuple(one.id for one in reversed(await self.approvals.ask(wanted)))
+        if pending:
+            await self.publish(left.info.session, ev.RunWaiting(pending), left.info.run_id)
 
     async def _approvals(self, found: Iterable[Row]) -> None:
         for approval, asked, answered in found:
@@ -257,5 +280,8 @@ class RecoveryEvents:
         if not known.accepted:
             await self._accepted(info)
         bodies = await self.readers.read(ROWS, (info.session, info.run_id))
+        if bodies and not known.started and info.status != "interrupted":
+            # Its model is not stored: the agents of this host are not known yet.
+            await self.publish(info.session, ev.RunStarted(info.agent, ""), info.run_id)
         for event in missing_events(info, [decode_message(body) for _, body in bodies], known):
             await self.publish(info.session, info.user, event, info.run_id)

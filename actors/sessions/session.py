@@ -82,7 +82,7 @@ class Session(Actor[SessionMessage]):
         finally:
             self.end = _end_after(run)  # a hand-over may have changed its agent
         self.queue.tokens, self.queue.window = runner.model_step.filled
-        if run.stop_reason:
+        if run.was_stopped:  # else they stay in the queue, also for the next host
             self._drop_steering(run)
         self._pump()
         # The session of a child has no next run.

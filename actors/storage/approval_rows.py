@@ -168,7 +168,7 @@ JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY 
 PUBLISHED = """
 SELECT event, json_extract(data, '$.id') FROM events
 WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
-  AND run_id = ?1 AND event IN ('tool.call', 'tool.result')"""
+  AND run_id = ?1 AND event IN ('run.started', 'tool.call', 'tool.result')"""
 
 # A run with rows after the calls that had waited was not waiting when its host ended.
 SUSPEND_LEFT = f"""
@@ -188,7 +188,8 @@ SELECT run_id, session, agent, user, text,
        OR EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
                   AND state <> 'pending' AND NOT EXISTS (
                       SELECT 1 FROM steps WHERE steps.run_id = approvals.run_id
-                      AND steps.step = approvals.step))
+                      AND steps.step = approvals.step)),
+       coalesce(given, '') <> '', coalesce(json_extract(nullif(given, ''), '$.sender'), '')
 FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
 
 _LIVE = "SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting')"
@@ -299,6 +300,7 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
         tuple(row for row in results if isinstance(row, ToolMessage)),
         frozenset(str(call) for event, call in published if event == "tool.call"),
         frozenset(str(call) for event, call in published if event == "tool.result"),
+        started=any(event == "run.started" for event, _ in published),
     )
 
 

@@ -51,6 +51,11 @@ class Location:
     _release: Callable[[], None]
     _vfs: str | None = None
 
+    @property
+    def outlives_host(self) -> bool:
+        """Whether the next host finds the state of this one."""
+        return self.path is not None or self._vfs is not None
+
     @classmethod
     def directory(cls, path: str | Path) -> Location:
         """Use a directory, made with mode 0700 if it is missing. Blocks for some disk access.

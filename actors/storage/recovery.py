@@ -72,8 +72,8 @@ SELECT event, coalesce(json_extract(data, '$.id'), ''), json_extract(data, '$.i'
        json_extract(data, '$.role'), json_extract(data, '$.text')
 FROM events
 WHERE stream = 'session:' || ?1 AND run_id = ?2 AND {since("?1", "?3")}
-  AND event IN ('input.accepted', 'run.started', 'run.resumed', 'message', 'tool.call',
-                'tool.result')
+  AND event IN ('input.accepted', 'run.started', 'run.waiting', 'run.resumed', 'message',
+                'tool.call', 'tool.result')
 ORDER BY seq"""
 
 TRACE = "SELECT spans, started, errors FROM traces WHERE run_id = ?"

@@ -91,7 +91,7 @@ def test_the_groups_of_states_divide_the_table() -> None:
     assert NOT_BEGUN | RUNNING | OVER | {"entered"} == set(STATES)
     assert len(NOT_BEGUN) + len(RUNNING) + len(OVER) + 1 == len(STATES)
     assert NEVER_STARTS <= OUT_OF_QUEUE
-    assert {"queued", "offered"} == {s for s in STATES if "drop" in TRANSITIONS[s]} - {"dropped"}
+    assert {"queued"} == {s for s in STATES if "drop" in TRANSITIONS[s]} - {"dropped"}
 
 
 def test_a_stop_ends_what_runs_and_leaves_what_is_queued_to_its_queue() -> None:

@@ -6,7 +6,9 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from shutil import copytree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Row
-from tests.actors.runs.ops import AT_ONCE, ops, suspended
+from tests.actors.runs.ops import AT_ONCE, ended, ops, pending, suspended
 from tests.actors.runs.ops import told as of_session
 from tests.scripted import Scripted, call, say
 
@@ -124,3 +126,36 @@ async def test_the_approval_of_a_suspended_run_is_published_once(tmp_path: Path)
             next(one for one in before if isinstance(one, ev.ApprovalRequested)),
         ]
         assert len([one for one in after if isinstance(one, ev.ApprovalRequested)]) == 1
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 4, 6])
+async def test_all_of_a_run_is_told_that_was_accepted_and_suspended_in_a_life_that_ended(
+    tmp_path: Path, kept: int
+) -> None:
+    """However few of its first events were on disk when the host was killed."""
+    own = ops(call(("restart", {"unit": "ssh"}), text="I restart it."), say("done"))
+    async with motet.open_host(tmp_path / "one", config=AT_ONCE, agents=[own.agent]) as host:
+        ack = await host.submit("go", session="s", agent="ops", key="k")
+        await suspended(host, ack.run_id)
+        with journal(copytree(tmp_path / "one", tmp_path / "two")) as db:
+            db.execute("DELETE FROM events WHERE seq > ?", (kept,))
+            db.execute("UPDATE streams SET head = ?", (kept,))
+        whole = await of_session(host, "s")
+    async with motet.open_host(tmp_path / "two", config=AT_ONCE, agents=[own.agent]) as host:
+        told = await of_session(host, "s")
+        (waits,) = await pending(host)
+        await host.approve(waits.id, "allow-once")
+        await ended(host, ack.run_id)
+    async with motet.open_host(tmp_path / "two", config=AT_ONCE, agents=[own.agent]) as host:
+        kinds = [ev.event_name(one) for one in await of_session(host, "s")]
+    # When it goes on, its model is known, and it announces the calls that it goes on with.
+    later = [one for one in whole if isinstance(one, ev.RunStarted | ev.ToolCall)]
+    assert {*map(repr, whole)} - {*map(repr, told)} <= {*map(repr, later)}
+    assert len(told) == len({*map(repr, told)})
+    assert sorted(kinds) == sorted(
+        [
+            *("input.accepted", "run.started", "message", "message", "tool.call"),
+            *("approval.requested", "run.waiting", "approval.resolved", "run.resumed"),
+            *("tool.result", "message", "run.completed"),
+        ]
+    )

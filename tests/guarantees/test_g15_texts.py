@@ -1,0 +1,128 @@
+"""G15 where steering, approvals, queues, kills and shutdowns meet: a text has one owner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.sessions import RunStatus
+from tests.guarantees.worlds.texts import ACTS, Act, told
+
+Worlds = st.tuples(
+    st.integers(0, 1_000),
+    st.lists(st.builds(Act, st.sampled_from(ACTS), st.integers(0, 999)), max_size=14),
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(Worlds)
+def test_at_every_step_each_text_has_one_owner(world: tuple[int, list[Act]]) -> None:
+    """Law: on every image of the disk a text is an input that has not begun, is in the rows of one
+    run, or was dropped; in the end each was answered once, its effects have happened once, and the
+    events tell all of it, with the end that the runs have on record."""
+    seed, acts = world
+    assert told(seed, acts) == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(20))
+def test_at_every_step_of_many_worlds_each_text_has_one_owner(part: int) -> None:
+    for seed in range(part * 100, part * 100 + 100):
+        chance = Random(seed)
+        acts = [
+            Act(chance.choice(ACTS), chance.randrange(1_000))
+            for _ in range(chance.randrange(3, 25))
+        ]
+        assert told(seed, acts) == [], seed
+
+
+# ---------------------------------------------------------------------- single worlds
+
+CONFIG = motet.HostConfig(approvals=ApprovalsConfig(hold=0.5))
+
+
+def worker(ran: list[str]) -> motet.Agent[None, str]:
+    """It thinks, asks for one call, which a person approves, and is done."""
+    model = mt.ScriptedModel([mt.slow(mt.call("act"), seconds=1), *[mt.say("done")] * 5])
+    agent = motet.Agent("a", model=model)
+
+    @agent.tool(approval=True, effects="write")
+    async def act() -> str:
+        ran.append("act")
+        return "acted"
+
+    return agent
+
+
+async def approve(host: Host) -> None:
+    for info in await host.approvals(state="pending"):
+        await host.approve(info.id, "allow-once")
+
+
+async def statuses(host: Host) -> dict[str, RunStatus]:
+    return {run.text: run.status for run in await host.runs(session="main")}
+
+
+async def texts(host: Host) -> Counter[str]:
+    rows = await host.history("main", limit=100)
+    return Counter(line for item in rows for line in item.row.text.split("\n"))
+
+
+@pytest.mark.parametrize("end", ["crash", "restart", "none"])
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_text_offered_to_a_turn_that_then_waits_for_a_person_is_answered_once(
+    end: str, parked: bool
+) -> None:
+    """It comes while the model thinks; the answer has a call that a person has to approve."""
+    ran = list[str]()
+    with mt.simulated_host(1, agents=[worker(ran)], config=CONFIG) as host:
+        host.start(None, "first", key="1")
+        host.advance(0.5)
+        host.send("main", "second", key="2")
+        host.advance(3 if parked else 1.2)
+        if end == "crash":
+            host.crash()
+        elif end == "restart":
+            host.restart()
+        host.call(approve)
+        host.advance(10)
+
+        assert host.call(statuses) == {"first": "completed", "second": "steered"}
+        assert host.call(texts)["second"] == 1
+        assert ran == ["act"]
+
+
+def test_a_dropped_text_is_not_in_a_turn_that_waits_for_a_person() -> None:
+    with mt.simulated_host(1, agents=[worker([])], config=CONFIG) as host:
+        host.start(None, "first", key="1")
+        host.advance(0.5)
+        ack = host.send("main", "second", key="2")
+        host.advance(3)
+        host.stop(run_id=ack.run_id)
+        host.call(approve)
+        host.advance(10)
+
+        assert host.call(statuses) == {"first": "completed", "second": "dropped"}
+        assert host.call(texts)["second"] == 0
+
+
+def test_a_text_that_was_sent_to_a_run_which_its_host_leaves_is_kept_for_the_next_host() -> None:
+    """A shutdown is no stop: what steers the run goes on with it."""
+    agent = motet.Agent("a", model=mt.ScriptedModel([mt.slow(mt.say("one"), seconds=9)] * 3))
+    with mt.simulated_host(1, agents=[agent], config=CONFIG) as host:
+        host.start(None, "first", key="1")
+        host.advance(1)
+        host.send("main", "second", key="2")
+        host.restart(0)
+        host.settle()
+
+        assert host.call(statuses) == {"first": "completed", "second": "steered"}
+        assert host.call(texts)["second"] == 1
