@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from motet.protocols.errors import (
         Aborted,
         AgentError,
+        AnswerRefused,
         ConfigError,
         Escalated,
         InputValidation,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         RunEscalated,
         RunFailed,
         RunLimited,
+        RunRefused,
         RunResumed,
         RunRetrying,
         RunStalled,
@@ -158,13 +160,14 @@ _HOMES = {
     ),
     "motet.protocols.config": "AgentConfig GatewayConfig HostConfig",
     "motet.protocols.errors": (
-        "Aborted AgentError ConfigError Escalated InputValidation Internal LimitReached Llm "
-        "MissingExtra MotetError NotFound OutputSerialization RunCancelled UnknownName"
+        "Aborted AgentError AnswerRefused ConfigError Escalated InputValidation Internal "
+        "LimitReached Llm MissingExtra MotetError NotFound OutputSerialization RunCancelled "
+        "UnknownName"
     ),
     "motet.protocols.events": (
         "Activity AgentChanged AnyEvent ApprovalRequested ApprovalResolved ChildEnded "
         "ChildStarted MessageAdded RoomIdle RoomTurn RunCompleted RunEscalated RunFailed "
-        "RunLimited RunResumed RunRetrying RunStalled RunStarted RunWaiting TextDelta "
+        "RunLimited RunRefused RunResumed RunRetrying RunStalled RunStarted RunWaiting TextDelta "
         "ThinkingDelta ToolCall ToolResult Warned"
     ),
     "motet.protocols.hooks": (
@@ -203,6 +206,7 @@ __all__ = [
     "AgentConfig",
     "AgentError",
     "Allow",
+    "AnswerRefused",
     "AnyEvent",
     "ApprovalAnswered",
     "ApprovalInfo",
@@ -282,6 +286,7 @@ __all__ = [
     "RunEscalated",
     "RunFailed",
     "RunLimited",
+    "RunRefused",
     "RunResult",
     "RunResumed",
     "RunRetrying",

@@ -52,12 +52,15 @@ class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
     """An answer of the model: text, calls, or both.
 
-    ``note`` marks a row that the host wrote; ``silent``: a hidden one.
+    ``note`` marks a row that the host wrote; ``silent``: a hidden one; ``refused``: the end of a
+    turn that no later request shows.
     """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
-    note: Literal["", "stopped", "failed", "interrupted", "limited", "escalated", "silent"] = ""
+    note: Literal[
+        "", "stopped", "failed", "interrupted", "limited", "escalated", "silent", "refused"
+    ] = ""
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):

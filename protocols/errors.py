@@ -66,6 +66,17 @@ class LimitReached(MotetError):
         self.limit = limit
 
 
+class AnswerRefused(MotetError):
+    """The model or its provider refused to answer. Raised by ``run(check=True)`` only.
+
+    ``reason``: the provider's words, if it gave any.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(f"the model refused to answer: {reason}")
+        self.reason = reason
+
+
 class Escalated(MotetError):
     """The run failed too often and was handed to a person. Raised by ``run(check=True)`` only.
 

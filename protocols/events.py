@@ -177,6 +177,16 @@ class RunLimited(Event, frozen=True, tag="run.limited"):
     limit: str
 
 
+class RunRefused(Event, frozen=True, tag="run.refused"):
+    """The model, or a filter of its provider, refused to answer, maybe after some text.
+
+    ``reason``: the provider's words, if it gave any.
+    """
+
+    usage: Usage
+    reason: str
+
+
 class RunEscalated(Event, frozen=True, tag="run.escalated"):
     """Too many calls failed: the run was handed to a person, who answers ``escalation``.
 
@@ -360,7 +370,13 @@ class Shutdown(Event, frozen=True, tag="shutdown"):
 
 
 Terminal: TypeAlias = (
-    RunCompleted | RunFailed | RunCancelled | RunLimited | RunEscalated | RunInterrupted
+    RunCompleted
+    | RunFailed
+    | RunCancelled
+    | RunLimited
+    | RunRefused
+    | RunEscalated
+    | RunInterrupted
 )
 """Exactly one of these ends every run that has begun."""
 
@@ -385,6 +401,7 @@ AnyEvent: TypeAlias = (
     | RunFailed
     | RunCancelled
     | RunLimited
+    | RunRefused
     | RunEscalated
     | RunInterrupted
     | InputDropped

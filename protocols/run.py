@@ -10,7 +10,14 @@ from typing_extensions import TypeVar
 
 from motet.protocols.approvals import ApprovalPending
 from motet.protocols.chat import ChatMessage
-from motet.protocols.errors import AgentError, Escalated, Internal, LimitReached, RunCancelled
+from motet.protocols.errors import (
+    AgentError,
+    AnswerRefused,
+    Escalated,
+    Internal,
+    LimitReached,
+    RunCancelled,
+)
 from motet.protocols.escalations import escalation_id
 from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
@@ -26,10 +33,11 @@ class RunResult(Generic[O_co]):
 
     Attributes:
         text: the answer as it was said, JSON where a type was declared; also what a limited run
-            managed to say.
+            managed to say, or one that was refused in the middle of its answer.
         status: how it ended.
         limit: name of the limit, for ``limited``.
-        detail: who stopped it, what failed, or why a person has to look at it, in words.
+        detail: who stopped it, what failed, why the model refused, or why a person has to look at
+            it, in words.
         error: why it failed, for ``failed``.
         errors: the calls that failed; the model saw them, the run went on.
         rows: what the run added to the transcript.
@@ -74,7 +82,8 @@ class RunResult(Generic[O_co]):
     def check(self) -> Self:
         """Itself when completed; otherwise raises.
 
-        ``AgentError`` (failed), ``LimitReached`` (limited), ``Escalated`` (handed to a person),
+        ``AgentError`` (failed), ``LimitReached`` (limited), ``AnswerRefused`` (refused by the model
+        or its provider), ``Escalated`` (handed to a person),
         ``ApprovalPending`` (waiting: it goes on when somebody answers), ``RunCancelled`` (stopped
         by somebody else, dropped from the queue, or interrupted by a crash).
         """
@@ -85,6 +94,8 @@ class RunResult(Generic[O_co]):
                 raise self.error or Internal(self.detail)
             case "limited":
                 raise LimitReached(self.limit, f"the run reached its limit: {self.limit}")
+            case "refused":
+                raise AnswerRefused(self.detail)
             case "escalated":
                 raise Escalated(escalation_id(self.run_id), self.detail)
             case "waiting":

@@ -18,7 +18,15 @@ from motet.protocols.sessions import RunInfo, RunStatus
 SpanKind: TypeAlias = Literal["agent", "model", "tool", "store"]
 """``store``: an operation of the error store."""
 SpanStatus: TypeAlias = Literal[
-    "running", "ok", "error", "cancelled", "limited", "escalated", "interrupted", "waiting"
+    "running",
+    "ok",
+    "error",
+    "cancelled",
+    "limited",
+    "escalated",
+    "refused",
+    "interrupted",
+    "waiting",
 ]
 """All spans of a cancelled run are ``cancelled``; ``interrupted``: the host ended meanwhile."""
 

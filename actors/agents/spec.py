@@ -16,7 +16,7 @@ from typing_extensions import TypeForm, TypeVar
 
 from motet.actors.agents.output import form_of
 from motet.actors.tools.context import Context, ToolOptions
-from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, tool
 from motet.protocols.agents import PLAIN, AgentLike, AgentProfile, Team
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
@@ -215,9 +215,14 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
 
 
 def _answer(result: RunResult[Any]) -> str:
-    """The answer for the caller of a child run. Raises ``ToolFailure`` if it did not complete."""
+    """The answer for the caller of a child run. Raises ``ToolFailure`` if it did not complete.
+
+    A refusal is no fault of the tool: ``ToolDenied``.
+    """
     if result.status == "completed":
         return result.text or "[It has nothing to say]"
+    if result.status == "refused":
+        raise ToolDenied(f"agent {result.agent!r} refused to answer: {result.detail}")
     said = f" It said: {result.text}" if result.text else ""
     why = f": {result.detail}" if result.detail else ""
     raise ToolFailure(f"agent {result.agent!r} did not finish, {result.status}{why}.{said}")

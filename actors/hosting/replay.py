@@ -264,6 +264,8 @@ class JournalModel:
         if info.status in STOPPED or (info.status, info.detail) == ("limited", "wall"):
             self.over.set()
             await trio.sleep_forever()
+        if info.status == "refused":
+            raise ModelFailure(info.detail, kind="content_filter")
         if info.status == "failed":
             said = info.detail.removeprefix(f"{self.name} failed: ")
             raise ModelFailure(said or "the run failed here", kind="journal")

@@ -310,7 +310,7 @@ def _event(event: ev.AnyEvent) -> str | None:
             return f"{name} {event.index} {event.name}"
         case ev.RunLimited():
             return f"{name} {event.limit}"
-        case ev.RunCompleted() | ev.RunFailed() | ev.RunEscalated():
+        case ev.RunCompleted() | ev.RunFailed() | ev.RunEscalated() | ev.RunRefused():
             return name
         case ev.RunCancelled() | ev.RunInterrupted():
             return "run stopped"

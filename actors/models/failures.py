@@ -53,6 +53,9 @@ KIND_OF_WORD = {
     "UNAVAILABLE": "overloaded",
     "DEADLINE_EXCEEDED": "timeout",
     "INTERNAL": "server",
+    "content_filter": "content_filter",
+    "content_policy_violation": "content_filter",
+    "ResponsibleAIPolicyViolation": "content_filter",
     "not_found_error": "bad_request",
     "invalid_request_error": "bad_request",
 }
@@ -81,6 +84,11 @@ QUOTA_WORDS = re.compile(
     re.I,
 )
 
+FILTER_WORDS = re.compile(
+    r"content (filtering|management) policy|(prompt|input|request|output) (was|has been) flagged"
+    r"|your input was flagged|flagged as potentially violating|content filter was triggered",
+    re.I,
+)
 AUTH_WORDS = re.compile(r"API key (not valid|not found|expired)|invalid API key", re.I)
 """Google reports a wrong key as a bad request."""
 
@@ -121,6 +129,8 @@ def failure_of(
         return known or refusal(error, now)
     if "UserError" in names:  # of pydantic-ai: the model does not support the request
         return ModelFailure(one_line(str(error)), kind="bad_request")
+    if "ContentFilterError" in names:  # of pydantic-ai
+        return ModelFailure(one_line(str(error)), kind="content_filter")
     unreadable = names & {"UnknownApiResponseError", "UnexpectedModelBehavior"}
     broken = (json.JSONDecodeError, UnicodeDecodeError, msgspec.DecodeError)
     if unreadable or isinstance(error, broken):
@@ -200,6 +210,8 @@ def kind_of(status: int | None, wording: Wording) -> str:
     if AUTH_WORDS.search(wording.message):
         return "auth"
     said = {KIND_OF_WORD[word] for word in wording.words if word in KIND_OF_WORD}
+    if "content_filter" in said or FILTER_WORDS.search(wording.message):
+        return "content_filter"
     if "quota" in said or QUOTA_WORDS.search(wording.message):
         return "quota"
     refused = status is None or status in {400, 413, 422, 429}

@@ -197,7 +197,7 @@ class OpenAIReader(Reader):
         if choice.finish_reason:
             self.reason = STOP_REASONS.get(choice.finish_reason, "other")
         if self.reason is not None and self._refused:
-            self.reason, self.detail = "content_filter", "the model refused"
+            self.reason = "content_filter"
         if thinking := delta.reasoning_content or delta.reasoning:
             yield ThinkingPart(thinking)
         if text := delta.content or delta.refusal:

@@ -63,6 +63,7 @@ class Assembler(msgspec.Struct, eq=False):
     _calls: dict[int, _CallParts] = {}
     _usage: Usage = Usage()
     _reason: StopReason | None = None
+    _detail: str = ""
 
     def feed(self, event: ModelEvent) -> None:
         match event:
@@ -79,8 +80,8 @@ class Assembler(msgspec.Struct, eq=False):
                 call.arguments.append(text)
             case UsageReport(usage):
                 self._usage = usage
-            case Finished(reason):
-                self._reason = reason
+            case Finished(reason, detail):
+                self._reason, self._detail = reason, detail
 
     def _call(self, index: int) -> _CallParts:
         call = self._calls.get(index)
@@ -100,6 +101,7 @@ class Assembler(msgspec.Struct, eq=False):
             usage=self._usage,
             # Several servers end an answer that has calls with the reason "stop".
             stop_reason="tool_calls" if calls and self._reason == "stop" else self._reason,
+            refusal=self._detail,
         )
 
     def _ordered_calls(self) -> tuple[Call, ...]:
@@ -266,13 +268,19 @@ class Provider(Actor[Generate]):
             await self._in_flight.acquire()
         try:
             assembler = Assembler()
-            async with self._model.request(request) as events:
-                async for event in events:
-                    assembler.feed(event)
-                    try:
-                        replies.send_nowait(event)
-                    except trio.WouldBlock:
-                        await replies.send(event)
+            try:
+                async with self._model.request(request) as events:
+                    async for event in events:
+                        assembler.feed(event)
+                        try:
+                            replies.send_nowait(event)
+                        except trio.WouldBlock:
+                            await replies.send(event)
+            except ModelFailure as failure:
+                if failure.kind != "content_filter":
+                    raise
+                # Some providers report a refusal as an error: it is an answer, and no fault.
+                assembler.feed(Finished("content_filter", str(failure)))
             response = assembler.response()
             if self._billed is None:
                 return response

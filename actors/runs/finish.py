@@ -72,6 +72,8 @@ class Outcome:
                 return events.RunCompleted(usage)
             case "limited":
                 return events.RunLimited(usage, finish.detail)
+            case "refused":
+                return events.RunRefused(usage, finish.detail)
             case "escalated":
                 assert finish.escalation is not None
                 tool, by = finish.escalation.tool, escalation_id(self.run.id)

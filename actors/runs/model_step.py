@@ -96,6 +96,8 @@ class ModelStep:
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
 
+        What was streamed of an answer that did not fit is withdrawn.
+
         Raises ``Llm``, ``OverBudget`` when the budget has no room for the request, and ``Aborted``
         when a gate ends the run.
         """
@@ -106,6 +108,7 @@ class ModelStep:
             too_long = error.kind == "context_exhausted"
             if not (too_long and await self._compact(sent, decision, overflow=True)):
                 raise
+            self._publisher.part(Retrying(1, 0.0, str(error)))
         return await self._asked(*self._request(decision), decision)
 
     @property
@@ -141,6 +144,12 @@ class ModelStep:
             response = await self._stream(asked, sent.tokens)
         finally:
             budget.release(expected)
+        if response.stop_reason == "context_exhausted":
+            raise Llm(
+                f"{self.full_name}: the answer did not fit in the model's context window",
+                kind="context_exhausted",
+            )
+        self._publisher.end()
         if asked is request:
             self.view = self.view.calibrated(sent, response.usage.input_tokens)
         if response.calls:
@@ -188,7 +197,6 @@ class ModelStep:
             self._turn.spend(usage_of(response, tokens))
         # A stop that came before the turn takes the answer wins, and keeps what was shown of it.
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._publisher.end()
         return response
 
     def _shown_parts(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:

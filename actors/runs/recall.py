@@ -18,6 +18,7 @@ from motet.actors.agents.output import OutputForm, Unreadable
 from motet.actors.errors.describe import shorten, summarize
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
+from motet.actors.transcript.grammar import said_before_refusal
 from motet.protocols.chat import AssistantMessage, ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.memory import Remembered
@@ -26,6 +27,10 @@ from motet.protocols.sessions import GetRun, ReadHistory, SessionStoreMessage
 from motet.runtime import ActorRef
 
 PAGE = 200
+
+
+ENDED = ("completed", "limited")
+"""Statuses of runs that can have an output."""
 
 
 async def recall(
@@ -46,6 +51,8 @@ async def recall(
     rows = tuple(item.row for item in history if item.run_id == run_id)
     answers = [row.text for row in rows if isinstance(row, AssistantMessage) and not row.note]
     text = answers[-1] if answers else ""
+    if info.status == "refused" and rows:
+        text = said_before_refusal(rows[-1])
     return RunResult(
         run_id=run_id,
         session=session,
@@ -57,7 +64,7 @@ async def recall(
         detail=info.detail,
         rows=rows,
         structured=form is not None,
-        value=UNSET if form is None else _reread(form, text),
+        value=UNSET if form is None or info.status not in ENDED else _reread(form, text),
     )
 
 

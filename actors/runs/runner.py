@@ -44,6 +44,8 @@ from motet.protocols.tools import CallResult
 from motet.runtime.outside import wall_time
 
 FINISH_BUDGET = 5.0
+REASON = 300
+"""Code points of a refusal in the model's own words that are told as the reason."""
 WITHHELD = "[Input withheld: its gates have not let it pass]"
 
 
@@ -352,7 +354,15 @@ class Runner:
             await trio.lowlevel.checkpoint_if_cancelled()
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
-        settled = await self.model_step.output.settled(response)
+        if response.stop_reason == "content_filter":
+            return self._refuse(response)
+        is_part = response.stop_reason == "paused" and not response.calls
+        if is_part and not self.turn.is_last(response):
+            return await self._take(response, whole=False)
+        output = self.model_step.output
+        if output.withheld and self.turn.draft:  # data is read as a whole
+            response = replace(response, text=self.turn.take_draft() + response.text)
+        settled = await output.settled(response)
         if not isinstance(settled, ModelResponse):
             return await self._entered(settled)
         response = settled
@@ -368,6 +378,13 @@ class Runner:
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
         return await self._take(await self.model_step.output.passed(passed))
+
+    def _refuse(self, response: ModelResponse) -> Finish:
+        """End the run: the model refused. Text that no gate has seen, or data, is left out."""
+        said = " ".join((self.turn.draft + response.text).split())
+        reason = redact_text(response.refusal or said[:REASON] or "no reason was given")
+        hidden = self.hooks.guard_answers or self.model_step.output.withheld
+        return self.turn.refuse(reason, "" if hidden else self.turn.draft + response.text)
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Give the turn an answer; one that was cut off is published when it is whole."""

@@ -27,6 +27,7 @@ from motet.actors.transcript import grammar as closing
 from motet.actors.transcript import guards as hints
 from motet.actors.transcript.grammar import close_calls, missing_result
 from motet.actors.transcript.guards import Loop, LoopDetector, truncate_injected, truncate_message
+from motet.actors.transcript.sanitize import sanitize
 from motet.protocols.approvals import TurnState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
 from motet.protocols.escalations import NewEscalation
@@ -45,6 +46,11 @@ CONTINUATIONS = 3
 def is_cut(response: ModelResponse) -> bool:
     """Whether the answer was cut off at its greatest length."""
     return response.stop_reason == "length"
+
+
+def goes_on(response: ModelResponse) -> bool:
+    """Whether more of the answer follows with the next request: it was cut off or paused."""
+    return is_cut(response) or response.stop_reason == "paused"
 
 
 def incomplete(response: ModelResponse) -> frozenset[str]:
@@ -215,12 +221,12 @@ class Turn:
         """
         if response.calls:
             return bool(self._closing)
-        goes_on = is_cut(response) and self._may_continue()
-        return not goes_on and not self._more_came_in(more=more)
+        unfinished = goes_on(response) and self._may_continue(response)
+        return not unfinished and not self._more_came_in(more=more)
 
     def may_wait(self, response: ModelResponse) -> bool:
         """Whether what comes in before the turn ends with this answer would let it go on."""
-        cut_short = is_cut(response) or bool(self._closing or self.budget.exhausted())
+        cut_short = goes_on(response) or bool(self._closing or self.budget.exhausted())
         return self.is_last(response) and not response.calls and not cut_short
 
     def answered(self, response: ModelResponse, *, whole: bool = False) -> Decision:
@@ -230,7 +236,7 @@ class Turn:
         """
         self._expect("model")
         response = with_unique_ids(response)
-        draft = self._take_draft()
+        draft = self.take_draft()
         text = response.text if whole else draft + response.text
         if not response.calls:
             return self._said(response, text)
@@ -266,12 +272,22 @@ class Turn:
         When no request is left, the answer is the last one all the same.
         """
         self._expect("model")
-        said = self._take_draft() + response.text
+        said = self.take_draft() + response.text
         if self._closing or self.iteration >= self.limits.turns:
             self._closing = self._closing or "turns"
             return self._conclude(said)
         self.rows += [self._answer_row(said)[0], UserMessage(text)]
         return self._think()
+
+    def refuse(self, reason: str, said: str = "") -> Finish:
+        """End because the model or its provider refuses to answer; its calls are not run.
+
+        ``said``: the text of the refused answer with its draft, as far as people may see it.
+        """
+        self._expect("model")
+        self.take_draft()
+        finish = Finish("refused", sanitize(said), reason)
+        return self._close(closing.refused_row(said, reason), finish)
 
     def state_of_calls(self) -> TurnState:
         """The state to store beside the rows of a turn whose calls wait for a person."""
@@ -351,12 +367,12 @@ class Turn:
         return CallModel(iteration, not self._closing, hint)
 
     def _said(self, response: ModelResponse, text: str) -> Decision:
-        """An answer without calls: the last one, unless it was cut off or something came in."""
-        if is_cut(response):
-            if self._may_continue():
-                self._cuts += 1
+        """An answer without calls: the last one, unless more follows or something came in."""
+        if goes_on(response):
+            if self._may_continue(response):
+                self._cuts += 1 if is_cut(response) else 0
                 return self._go_on(text)
-            self._closing = self._closing or "length"
+            self._closing = self._closing or ("length" if is_cut(response) else "turns")
         if not self._more_came_in():
             return self._conclude(text)
         self._cuts = 0
@@ -377,15 +393,17 @@ class Turn:
             self.rows.append(closing.injected_row((*self.waiting, *self.offered)))
             self.waiting, self.offered = [], ()
 
-    def _take_draft(self) -> str:
+    def take_draft(self) -> str:
+        """Take :attr:`draft` out of the rows."""
         if not self._drafting:
             return ""
         self._drafting = False
         return self.rows.pop().text
 
-    def _may_continue(self) -> bool:
-        """Whether the model may go on with an answer that was cut off."""
-        return self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
+    def _may_continue(self, response: ModelResponse) -> bool:
+        """Whether the model may go on with an answer that was cut off, or paused."""
+        cuts_left = self._cuts < CONTINUATIONS or not is_cut(response)
+        return cuts_left and self.iteration < self.limits.turns
 
     def _more_came_in(self, *, more: bool = False) -> bool:
         came_in = more or bool(self.waiting or self.offered)
@@ -472,7 +490,7 @@ class Turn:
         self.rows += [
             missing_result(call, "cancelled_before_start", text) for call in self._open_calls()
         ]
-        row = closing.limited_row(self._take_draft(), limit)
+        row = closing.limited_row(self.take_draft(), limit)
         return self._close(row, Finish("limited", output, limit))
 
     def _escalate(self, escalation: Escalation) -> Finish:
@@ -488,7 +506,7 @@ class Turn:
         """
         if self.state == "ended":
             raise TurnStateError("the turn has ended already")
-        said = self._take_draft() + partial
+        said = self.take_draft() + partial
         self._observe(done)
         self.rows = list(close_calls(self.rows, "cancelled_before_start", why))
         return said

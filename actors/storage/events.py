@@ -25,6 +25,7 @@ from motet.protocols.events import (
     RunCancelled,
     RunEscalated,
     RunFailed,
+    RunRefused,
     RunRetrying,
     Warned,
     event_name,
@@ -71,6 +72,7 @@ QUOTING = (
     RunRetrying,
     RunCancelled,
     RunEscalated,
+    RunRefused,
     InputDropped,
 )
 """Events whose text may quote the value that failed."""
@@ -83,7 +85,7 @@ def without_secrets(event: AnyEvent) -> AnyEvent:
     match event:
         case Warned() | ErrorStoreFailed() | RunFailed():
             return msgspec.structs.replace(event, message=redact_text(event.message))
-        case RunRetrying() | RunCancelled() | RunEscalated() | InputDropped():
+        case RunRetrying() | RunCancelled() | RunEscalated() | RunRefused() | InputDropped():
             return msgspec.structs.replace(event, reason=redact_text(event.reason))
         case _:
             return event

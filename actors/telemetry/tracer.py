@@ -54,6 +54,7 @@ ROOT_STATUS: dict[RunStatus, SpanStatus] = {
     "cancelled": "cancelled",
     "limited": "limited",
     "escalated": "escalated",
+    "refused": "refused",
     "interrupted": "interrupted",
     "waiting": "waiting",
 }
@@ -148,6 +149,8 @@ class ModelSpan(OpenSpan, eq=False):
         """Take the whole answer."""
         self.usage = response.usage
         self.stop_reason = response.stop_reason
+        if response.stop_reason == "content_filter":
+            self.status = "refused"
         self.output = response.text or " ".join(
             f"{call.name}({call.arguments[:PREVIEW]})" for call in response.calls
         )

@@ -146,6 +146,19 @@ def limited_row(partial: str, limit: str) -> AssistantMessage:
     return AssistantMessage(_with_note(partial, f"[Ended by the limit: {limit}]"), note="limited")
 
 
+def refused_row(partial: str, reason: str) -> AssistantMessage:
+    """``reason`` is not repeated where the refusal was said as an answer."""
+    said = sanitize(partial)
+    told = " ".join(reason.split()).translate({ord("["): "(", ord("]"): ")"})
+    note = "[Refused]" if reason in " ".join(said.split()) else f"[Refused: {told}]"
+    return AssistantMessage(_with_note(said, note), note="refused")
+
+
+def said_before_refusal(row: ChatMessage) -> str:
+    """The text of a refused answer without the note of :func:`refused_row`."""
+    return row.text.rpartition("[Refused")[0].rstrip()
+
+
 def escalated_row(reason: str) -> AssistantMessage:
     return AssistantMessage(f"[Handed to a person: {reason}]", note="escalated")
 

@@ -116,6 +116,7 @@ class TranscriptScan(msgspec.Struct, frozen=True):
     Attributes:
         estimated: tokens of all of them.
         any_failed: a call among them counts as an error.
+        any_refused: a turn among them was refused.
         is_sound: a provider accepts each row behind the one before it.
         due: calls of the last assistant row without a result.
     """
@@ -125,6 +126,7 @@ class TranscriptScan(msgspec.Struct, frozen=True):
     any_failed: bool = False
     is_sound: bool = True
     due: tuple[str, ...] = ()
+    any_refused: bool = False
 
     @property
     def is_sendable(self) -> bool:
@@ -145,7 +147,7 @@ class TranscriptScan(msgspec.Struct, frozen=True):
         return self._with(rows, rows[known:]) if len(rows) > known else self
 
     def _with(self, rows: tuple[ChatMessage, ...], new: Iterable[ChatMessage]) -> TranscriptScan:
-        estimated, any_failed = self.estimated, self.any_failed
+        estimated, any_failed, any_refused = self.estimated, self.any_failed, self.any_refused
         is_sound, due = self.is_sound, self.due
         before = type(self.rows[-1]) if self.rows else None
         for row in new:
@@ -160,8 +162,9 @@ class TranscriptScan(msgspec.Struct, frozen=True):
             elif isinstance(row, AssistantMessage):
                 due = tuple([call.id for call in row.calls])
                 is_sound = is_sound and len(set(due)) == len(due)
+                any_refused = any_refused or row.note == "refused"
             before = role
-        return TranscriptScan(rows, estimated, any_failed, is_sound, due)
+        return TranscriptScan(rows, estimated, any_failed, is_sound, due, any_refused)
 
 
 EMPTY_SCAN = TranscriptScan()
@@ -191,6 +194,32 @@ def last_turns(rows: tuple[ChatMessage, ...], turns: int) -> tuple[ChatMessage, 
                 return rows[first:]
             first, left = at, left - 1
     return rows
+
+
+REFUSED_REQUEST = "[A request that was refused is left out]"
+NO_ANSWER = "[No answer: it was refused.]"
+
+
+def without_refused(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The rows with two in place of each refused turn: the same request would be refused again.
+
+    The second one names the tools that had been called.
+    """
+    kept: list[ChatMessage] = []
+    for row in rows:
+        if not (isinstance(row, AssistantMessage) and row.note == "refused"):
+            kept.append(row)
+            continue
+        start = next((at for at in reversed(range(len(kept))) if begins_turn(kept[at])), 0)
+        called = {
+            call.name: None
+            for one in kept[start:]
+            if isinstance(one, AssistantMessage)
+            for call in one.calls
+        }
+        note = f"{NO_ANSWER} It had called: {', '.join(called)}" if called else NO_ANSWER
+        kept[start:] = [UserMessage(REFUSED_REQUEST), AssistantMessage(note)]
+    return tuple(kept)
 
 
 class Repaired(msgspec.Struct, frozen=True):

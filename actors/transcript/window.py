@@ -33,6 +33,7 @@ from motet.actors.transcript.history import (
     last_turns,
     make_sendable,
     tail,
+    without_refused,
 )
 from motet.actors.transcript.summary import (
     extractive_summary,
@@ -426,8 +427,8 @@ class ContextWindow(msgspec.Struct, frozen=True):
         """
         scan = self.scan.extended_to(last_turns(self._behind((*self.history, *rows)), self.turns))
         limited, estimated, as_they_are = scan.rows, scan.estimated, scan.is_sendable
-        if scan.any_failed:
-            limited = last_turns(self.visible(rows), self.turns)
+        if scan.any_failed or scan.any_refused:
+            limited = without_refused(last_turns(self.visible(rows), self.turns))
             estimated = estimate(limited)
         if self.summary:
             before = summary_rows(self.summary)

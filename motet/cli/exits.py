@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import cast
 
 from motet.protocols.approvals import ApprovalPending
-from motet.protocols.errors import ConfigError, InputValidation, LimitReached, MotetError
+from motet.protocols.errors import (
+    AnswerRefused,
+    ConfigError,
+    InputValidation,
+    LimitReached,
+    MotetError,
+)
 from motet.protocols.errors import RunCancelled as Cancelled
 from motet.protocols.sessions import RunStatus
 from motet.runtime import StartFailed
@@ -17,6 +23,7 @@ USAGE = 2
 LIMITED = 3
 CANCELLED = 4
 WAITING = 5
+REFUSED = 6
 
 BY_STATUS: dict[RunStatus, int] = {
     "completed": OK,
@@ -25,6 +32,7 @@ BY_STATUS: dict[RunStatus, int] = {
     "dropped": CANCELLED,
     "interrupted": CANCELLED,
     "waiting": WAITING,
+    "refused": REFUSED,
 }
 
 
@@ -40,6 +48,8 @@ def code_of_error(error: BaseException) -> int:
             return USAGE
         case LimitReached():
             return LIMITED
+        case AnswerRefused():
+            return REFUSED
         case Cancelled():
             return CANCELLED
         case ApprovalPending():

@@ -30,6 +30,7 @@ from motet.protocols.events import (
     RunFailed,
     RunInterrupted,
     RunLimited,
+    RunRefused,
     RunRetrying,
     RunStalled,
     RunStarted,
@@ -43,8 +44,8 @@ from motet.protocols.events import (
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
-STOPPED = re.compile(r"\s*\[Stopped(?: by user|: [^\]\n]*)\]\Z")
-"""The note of a stop in the transcript, for the model; users see the event of the end."""
+STOPPED = re.compile(r"\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?)\]\Z")
+"""The note of a stop or a refusal in the transcript; users see the event of the end."""
 ARGUMENT_CHARS = 40
 ARGUMENTS_CHARS = 100
 
@@ -121,6 +122,8 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("failed", f"failed: {visible(event.message)}{_id(event.error_id)}")
         case RunLimited():
             return Piece("warning", f"[stopped: the limit of {event.limit} is reached]")
+        case RunRefused():
+            return Piece("failed", f"refused: {visible(event.reason)}")
         case RunEscalated():
             what = f"motet errors escalations resolve {event.escalation}"
             return Piece("failed", f"handed to a person: {visible(event.reason)}\n  {what}")

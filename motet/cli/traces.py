@@ -166,5 +166,6 @@ _STYLES = {
     "cancelled": "dim",
     "limited": "yellow",
     "escalated": "yellow",
+    "refused": "yellow",
     "running": "cyan",
 }

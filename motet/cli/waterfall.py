@@ -120,7 +120,13 @@ def money(dollars: float) -> str:
     return f"${dollars:.4f}" if dollars < 1 else f"${dollars:,.2f}"
 
 
-_STYLES = {"error": "red", "cancelled": "dim", "interrupted": "yellow", "limited": "yellow"}
+_STYLES = {
+    "error": "red",
+    "cancelled": "dim",
+    "interrupted": "yellow",
+    "limited": "yellow",
+    "refused": "yellow",
+}
 
 
 def drawn(trace: Trace, now: float, *, bars: bool) -> list[tuple[str, str]]:

@@ -22,11 +22,20 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from tests.crash.workload import INPUT, ONCE, lines
 
-FINAL = ("completed", "failed", "cancelled", "limited", "escalated", "interrupted", "dropped")
+FINAL = (
+    "completed",
+    "failed",
+    "cancelled",
+    "limited",
+    "escalated",
+    "refused",
+    "interrupted",
+    "dropped",
+)
 LIVE = ("queued", "running", "waiting")
 ENDS = (
     *("run.completed", "run.failed", "run.cancelled"),
-    *("run.limited", "run.escalated", "run.interrupted"),
+    *("run.limited", "run.refused", "run.escalated", "run.interrupted"),
 )
 ROUNDS = (
     "SELECT event FROM events WHERE stream = ? AND event IN ('room.turn', 'room.idle')"

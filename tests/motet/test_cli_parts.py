@@ -47,8 +47,10 @@ def test_a_bug_is_called_one() -> None:
 
 
 def test_the_exit_code_of_a_run_is_that_of_its_status() -> None:
-    codes = {status: code_of_status(status) for status in ("completed", "failed", "limited")}
-    assert codes == {"completed": 0, "failed": 1, "limited": 3}
+    codes = {
+        status: code_of_status(status) for status in ("completed", "failed", "limited", "refused")
+    }
+    assert codes == {"completed": 0, "failed": 1, "limited": 3, "refused": 6}
     assert code_of_status("cancelled") == code_of_status("dropped") == 4
 
 

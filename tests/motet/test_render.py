@@ -18,6 +18,7 @@ from motet.protocols.events import (
     RunCancelled,
     RunFailed,
     RunLimited,
+    RunRefused,
     RunRetrying,
     RunStalled,
     RunStarted,
@@ -126,6 +127,7 @@ def test_calls_and_results_are_one_line_each() -> None:
     ("event", "kind", "text"),
     [
         (RunFailed(Usage(), "Llm", "no key", "err_2"), "failed", "failed: no key  [err_2]"),
+        (RunRefused(Usage(), "SAFETY"), "failed", "refused: SAFETY"),
         (RunLimited(Usage(), "turns"), "warning", "[stopped: the limit of turns is reached]"),
         (RunCancelled(Usage(), "stopped by alice"), "note", "[stopped]"),
         (InputDropped("stopped"), "warning", "[not answered: stopped]"),

@@ -161,7 +161,7 @@ def last(event: ev.AnyEvent, thread: str, run: str) -> wire.Event | None:
             if failure is None:
                 return None
             code, message = failure
-            if isinstance(event, ev.RunFailed | ev.RunEscalated):
+            if isinstance(event, ev.RunFailed | ev.RunEscalated | ev.RunRefused):
                 return wire.RunError(message, code, wire.token_usage(event.usage))
             return wire.RunError(message, code)
 

@@ -56,6 +56,7 @@ from motet.protocols.events import (
     MessageAdded,
     RunCompleted,
     RunLimited,
+    RunRefused,
     RunResumed,
     RunRetrying,
     RunWaiting,
@@ -213,7 +214,7 @@ class _Sender:
                     return await self._answer(text, "stop", await self._usage(), pending)
             elif isinstance(event, MessageAdded) and event.role == "assistant":
                 last = event.text
-            elif isinstance(event, RunCompleted | RunLimited):
+            elif isinstance(event, RunCompleted | RunLimited | RunRefused):
                 return await self._answer(last, finish_reason(event), event.usage)
             elif isinstance(event, End):
                 finish_reason(event)
@@ -231,7 +232,7 @@ class _Sender:
                 await self._pass_on(event)
             except TextWithdrawn:
                 raise Fault(500, "answer_withdrawn", _WITHDRAWN) from None
-            if isinstance(event, RunCompleted | RunLimited):
+            if isinstance(event, RunCompleted | RunLimited | RunRefused):
                 return await self._end(finish_reason(event), event.usage)
             if isinstance(event, End):
                 finish_reason(event)

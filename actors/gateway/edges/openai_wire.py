@@ -26,13 +26,15 @@ from motet.protocols.events import (
     RunFailed,
     RunInterrupted,
     RunLimited,
+    RunRefused,
 )
 from motet.protocols.models import Usage
 
-FinishReason: TypeAlias = Literal["stop", "length"]
+FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
 End: TypeAlias = (
     RunCompleted
     | RunLimited
+    | RunRefused
     | RunFailed
     | RunCancelled
     | RunEscalated
@@ -220,6 +222,8 @@ def finish_reason(end: End) -> FinishReason:
             return "stop"
         case RunLimited():
             return "length"
+        case RunRefused():
+            return "content_filter"
         case RunCancelled(reason=reason):
             raise Fault(409, "run_cancelled", f"The run was stopped: {reason}.")
         case RunInterrupted():

@@ -142,6 +142,10 @@ class SentTexts:
             return text[len(sent) :]
         if sent.strip() == text.strip():
             return ""
+        # A part that ends with a blank, before the note of an answer that was cut off.
+        part = sent.rstrip()
+        if text.startswith(part) and text[len(part) :][:1].isspace():
+            return text[len(part) :]
         raise TextWithdrawn
 
     def withdraw(self, i: int) -> bool:
@@ -208,6 +212,8 @@ def failure_of(end: AnyEvent) -> tuple[str, str] | None:
     match end:
         case ev.RunFailed(kind=kind, message=message):
             return kind, message
+        case ev.RunRefused(reason=reason):
+            return "run_refused", f"The model refused to answer: {reason}"
         case ev.RunEscalated(reason=reason, escalation=escalation):
             message = f"The run was handed to a person ({reason}), who answers {escalation}."
             return "run_escalated", message

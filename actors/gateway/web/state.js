@@ -8,6 +8,7 @@ const ENDS = {
   "run.failed": (data) => `failed: ${data.message}${data.error_id ? ` [${data.error_id}]` : ""}`,
   "run.cancelled": () => "stopped",
   "run.limited": (data) => `stopped: the limit of ${data.limit} is reached`,
+  "run.refused": (data) => `refused: ${data.reason}`,
   "run.escalated": (data) => `handed to a person: ${data.reason}`,
   "run.interrupted": (data) => `interrupted: ${data.reason}`,
   "input.dropped": (data) => `not answered: ${data.reason}`,
@@ -85,7 +86,7 @@ function ended(state, frame) {
 }
 
 // For the model; people see the event of the end.
-const STOPPED = /\s*\[Stopped(?: by user|: [^\]\n]*)\]$/;
+const STOPPED = /\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?)\]$/;
 
 function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;

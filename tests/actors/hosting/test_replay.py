@@ -103,10 +103,11 @@ async def test_differences_of_a_changed_agent_are_reported() -> None:
     "steps",
     [
         [fail(401, message="wrong key")],
+        [FOUND, fail(kind="content_filter", message="SAFETY")],
         [FOUND, fail(400, message="no such model")],
         [FOUND] * 30,
     ],
-    ids=["no answer", "a failure after a call", "a limit"],
+    ids=["no answer", "a refusal", "a failure after a call", "a limit"],
 )
 async def test_a_run_that_did_not_complete_ends_the_same_way(steps: Sequence[Step]) -> None:
     done = await replayed(Shelf(), *steps)

@@ -232,6 +232,18 @@ def test_every_stop_reason_has_a_meaning(said: str, meant: str) -> None:
     assert events_of(end(said))[-1] == Finished(meant)  # type: ignore[arg-type]  # a table
 
 
+def test_a_refusal_says_why() -> None:
+    for details, why in (
+        ({"category": "cyber", "explanation": "Not that."}, "Not that."),
+        ({"category": "cyber", "explanation": None}, "cyber"),
+        (None, ""),
+    ):
+        said = {"stop_reason": "refusal", "stop_details": details}
+        assert events_of({"type": "message_delta", "delta": said})[-1] == Finished(
+            "content_filter", why
+        )
+
+
 def test_a_stream_without_a_stop_reason_was_cut() -> None:
     with pytest.raises(ModelFailure) as caught:
         events_of(block(0, type="text", text="Hal"))

@@ -29,6 +29,7 @@ KINDS = {
     "overloaded",
     "server",
     "cut",
+    "content_filter",
 }
 
 
@@ -95,6 +96,15 @@ def test_a_status_alone_has_a_kind(status: int, kind: str) -> None:
             "context_exhausted",
         ),
         (400, {"message": "maximum context length is 8192"}, "context_exhausted"),
+        (400, said("Azure's content management policy", code="content_filter"), "content_filter"),
+        (400, said("no", code="content_policy_violation"), "content_filter"),
+        (
+            400,
+            said("Output blocked by content filtering policy", type="invalid_request_error"),
+            "content_filter",
+        ),
+        (403, said("Requires moderation, and your input was flagged"), "content_filter"),
+        (400, said("Invalid value for 'content': no text"), "bad_request"),
         (401, said("no", type="invalid_request_error"), "auth"),
         (500, said("no", type="api_error"), "server"),
         (529, said("Overloaded", type="overloaded_error"), "overloaded"),

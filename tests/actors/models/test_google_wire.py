@@ -101,12 +101,17 @@ def test_calls_without_ids_get_different_ones() -> None:
 
 
 def test_a_refused_prompt_ends_as_a_content_filter() -> None:
-    assert read({"prompt_feedback": {"block_reason": "SAFETY"}}).stop_reason == "content_filter"
+    refused = read({"prompt_feedback": {"block_reason": "SAFETY"}})
+    assert (refused.stop_reason, refused.refusal) == ("content_filter", "SAFETY")
 
 
 @pytest.mark.parametrize(
     ("reason", "meant"),
-    [("MAX_TOKENS", "length"), ("RECITATION", "content_filter"), ("NEW_REASON", "other")],
+    [
+        ("MAX_TOKENS", "length"),
+        ("NEW_REASON", "other"),
+        *((reason, "content_filter") for reason in ("RECITATION", "SAFETY", "PROHIBITED_CONTENT")),
+    ],
 )
 def test_the_reason_of_an_end_is_translated(reason: str, meant: str) -> None:
     assert read(candidate({"text": "x"}, reason=reason)).stop_reason == meant

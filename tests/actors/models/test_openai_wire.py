@@ -133,6 +133,16 @@ def test_every_finish_reason_has_a_meaning(said: str, meant: str) -> None:
     assert events_of(chunk(finish=said)) == [Finished(meant)]  # type: ignore[arg-type]  # a table
 
 
+def test_a_refusal_of_the_model_is_text_that_ends_as_a_content_filter() -> None:
+    parts = (chunk({"refusal": "I "}), chunk({"refusal": "cannot."}))
+    assert events_of(*parts, chunk(finish="stop")) == [
+        TextPart("I "),
+        TextPart("cannot."),
+        Finished("content_filter"),
+    ]
+    assert response_of(chunk({"refusal": "No."})).stop_reason == "content_filter"
+
+
 def test_a_stream_without_a_finish_reason_was_cut() -> None:
     with pytest.raises(ModelFailure) as caught:
         events_of(chunk({"content": "Hal"}))

@@ -41,6 +41,7 @@ ENDS: list[tuple[ev.AnyEvent, str]] = [
     (ev.RunCancelled(USED, "stopped"), "RUN_FINISHED"),
     (ev.RunFailed(USED, "model", "no"), "RUN_ERROR"),
     (ev.RunLimited(USED, "turns"), "RUN_ERROR"),
+    (ev.RunRefused(USED, "SAFETY"), "RUN_ERROR"),
     (ev.RunEscalated(USED, "too many", "clock", "esc_1"), "RUN_ERROR"),
     (ev.RunInterrupted("killed"), "RUN_ERROR"),
     (ev.InputDropped("stopped"), "RUN_ERROR"),

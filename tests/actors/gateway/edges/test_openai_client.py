@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 import motet
 from motet.actors.storage.tokens import new_token
 from motet.protocols.config import TokenConfig
+from motet.protocols.models import Finished, TextPart
 from motet.protocols.sessions import Principal
 from tests.scripted import Scripted, Step, call, cut, say
 
@@ -158,6 +159,17 @@ async def test_a_client_that_sends_its_conversation_continues_its_session() -> N
             "Ada.",
             "Sure?",
         ]
+
+
+async def test_a_refused_answer_ends_with_the_reason_content_filter() -> None:
+    refused: Step = [TextPart("First "), Finished("content_filter", "SAFETY")]
+    async with served(refused, refused, say("Hello.")) as it:
+        whole = (await it.ask("how?")).choices[0]
+        chunks = await it.streamed([user("how?")])
+        assert (await it.ask("hi")).choices[0].message.content == "Hello."
+    said = "First\n\n[Refused: SAFETY]"
+    assert (whole.finish_reason, whole.message.content) == ("content_filter", said)
+    assert chunks[-1].choices[0].finish_reason == "content_filter"
 
 
 async def test_an_invented_history_is_refused_and_never_read() -> None:
