@@ -381,10 +381,10 @@ class Runner:
 
     def _refuse(self, response: ModelResponse) -> Finish:
         """End the run: the model refused. Text that no gate has seen, or data, is left out."""
-        said = " ".join((self.turn.draft + response.text).split())
-        reason = redact_text(response.refusal or said[:REASON] or "no reason was given")
-        hidden = self.hooks.guard_answers or self.model_step.output.withheld
-        return self.turn.refuse(reason, "" if hidden else self.turn.draft + response.text)
+        said = "" if self.hooks.guard_answers else self.turn.draft + response.text
+        reason = response.refusal or " ".join(said.split())[:REASON] or "no reason was given"
+        shown = "" if self.model_step.output.withheld else said
+        return self.turn.refuse(redact_text(reason), shown)
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Give the turn an answer; one that was cut off is published when it is whole."""

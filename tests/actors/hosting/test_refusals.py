@@ -122,8 +122,9 @@ async def test_a_draft_that_is_refused_when_it_goes_on_is_one_refused_answer() -
     assert [row.text for row in result.rows] == ["go", "Once upon\n\n[Refused: SAFETY]"]
 
 
-async def test_text_that_no_gate_has_seen_is_not_told_with_the_refusal() -> None:
-    model = Scripted(refuse("the secret is"))
+@pytest.mark.parametrize("why", ["SAFETY", ""])
+async def test_text_that_no_gate_has_seen_is_not_told_with_the_refusal(why: str) -> None:
+    model = Scripted(refuse("the secret is", why))
     agent = motet.Agent("a", model=model)
     async with motet.open_host() as host:
 
