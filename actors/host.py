@@ -511,6 +511,10 @@ class Host(Records):
         """Return when the host has begun to shut down."""
         await self._parts.table.draining.wait()
 
+    async def storage_changed(self) -> None:
+        """Return when the storage becomes unavailable, or works again: see :meth:`status`."""
+        await self._parts.stores.health.changed()
+
 
 @asynccontextmanager
 async def open_host(

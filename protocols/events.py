@@ -369,6 +369,14 @@ class Shutdown(Event, frozen=True, tag="shutdown"):
     restart_in_ms: int | None = None
 
 
+class StorageChanged(Event, frozen=True, tag="storage"):
+    """On the stream ``system``. ``reason``: why nothing can be stored now; empty: it can again."""
+
+    durable: ClassVar[bool] = False
+
+    reason: str
+
+
 Terminal: TypeAlias = (
     RunCompleted
     | RunFailed
@@ -424,6 +432,7 @@ AnyEvent: TypeAlias = (
     | Gap
     | StreamEnded
     | Shutdown
+    | StorageChanged
 )
 
 

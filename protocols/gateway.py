@@ -44,10 +44,14 @@ ErrorCode: TypeAlias = Literal[
     "limit_reached",
     "overloaded",
     "unavailable",
+    "storage_unavailable",
     "internal",
 ]
 RETRYABLE: Final[frozenset[ErrorCode]] = frozenset(
-    {"queue_full", "session_busy", "rate_limited", "limit_reached", "overloaded", "unavailable"}
+    {
+        *("queue_full", "session_busy", "rate_limited", "limit_reached", "overloaded"),
+        *("unavailable", "storage_unavailable"),
+    }
 )
 """Sending the same request again later can succeed."""
 

@@ -38,7 +38,12 @@ class AgentInfo(msgspec.Struct, frozen=True):
 
 
 class HostStatus(msgspec.Struct, frozen=True):
-    """``instance`` changes at every start; ``time`` and ``started`` are Unix seconds."""
+    """``instance`` changes at every start; ``time`` and ``started`` are Unix seconds.
+
+    Attributes:
+        storage: why nothing can be stored now; empty: it can.
+        unsaved_ends: ends of runs that are not on disk yet.
+    """
 
     instance: str
     version: str
@@ -49,6 +54,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     running: int
     queued: int
     dropped_events: int
+    storage: str = ""
+    unsaved_ends: int = 0
 
 
 class StreamHead(msgspec.Struct, frozen=True):
@@ -116,6 +123,10 @@ class HostApi(HostRecords, Protocol):
 
     async def closing(self) -> None:
         """Return when the host has begun to shut down: it takes no inputs any more."""
+        ...
+
+    async def storage_changed(self) -> None:
+        """Return when the storage becomes unavailable or works again: see ``HostStatus``."""
         ...
 
     async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:

@@ -283,6 +283,8 @@ class GetSession(Request[SessionInfo | None], frozen=True, tag="sessions.get"):
 
 
 class RunInfo(msgspec.Struct, frozen=True):
+    """``unsaved``: it has ended with this status, which is not on disk yet: see ``FinishRun``."""
+
     run_id: str
     session: str
     agent: str
@@ -293,6 +295,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     updated: float
     usage: Usage = Usage()
     detail: str = ""
+    unsaved: bool = False
 
 
 class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):

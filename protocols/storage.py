@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
@@ -59,16 +59,23 @@ class StorageError(MotetError):
 class StorageUnavailable(StorageError):
     """The database cannot be written now; the same transaction may succeed later.
 
-    Raised itself for a failing or read-only disk, else as one of its subclasses.
+    Raised itself for a failing or read-only disk, else as one of its subclasses. ``reason``: for
+    users, without names of files.
     """
+
+    reason: ClassVar[str] = "its disk takes no writes"
 
 
 class DatabaseLocked(StorageUnavailable):
     """Another program held the database's write lock for too long. Trying again may help."""
 
+    reason: ClassVar[str] = "another program keeps its database locked"
+
 
 class DiskFull(StorageUnavailable):
     """No room to write. Reading still works; writing works again when there is room."""
+
+    reason: ClassVar[str] = "its disk is full"
 
 
 class ConstraintFailed(StorageError):

@@ -31,7 +31,7 @@ from motet.actors.gateway.streams import Streams
 from motet.actors.gateway.websocket import Ending, FrameSocket
 from motet.protocols import gateway as wire
 from motet.protocols.errors import NotFound
-from motet.protocols.events import EventRecord, Shutdown, Tick
+from motet.protocols.events import EventRecord, Shutdown, StorageChanged, Tick
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.rates import TokenBucket
@@ -319,6 +319,8 @@ class Connection:
             except Refusal:
                 states[stream] = wire.StreamState(0, 0, resumed=False, reason="limit_reached")
         self._answer(wire.ok(admitted.request_id, self._welcome(states)))
+        if reason := self._context.api.status().storage:
+            self.announce_storage(reason)
         for start in starts:
             start()
 
@@ -467,6 +469,11 @@ class Connection:
             self._shutdown_announced = True
             self._writer.notice(self._event(Shutdown()))
 
+    def announce_storage(self, reason: str) -> None:
+        """Tell the client why nothing can be stored now; empty: it can again."""
+        if self._ending is None:
+            self._writer.notice(self._event(StorageChanged(reason)))
+
     def recheck(self) -> None:
         """Close the connection if its token is not valid any more, or another user's now."""
         digest = self._identity.token_digest
@@ -477,6 +484,6 @@ class Connection:
         await self._socket.ping()
         self._ping_unanswered = False
 
-    def _event(self, event: Tick | Shutdown) -> wire.EventFrame:
+    def _event(self, event: Tick | Shutdown | StorageChanged) -> wire.EventFrame:
         record = EventRecord(stream=wire.SYSTEM_STREAM, event=event, ts=self._context.now())
         return wire.event_frame(record)

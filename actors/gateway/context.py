@@ -52,6 +52,10 @@ class Attached(Protocol):
         """The host begins to shut down."""
         ...
 
+    def announce_storage(self, reason: str) -> None:
+        """Nothing can be stored now, because of ``reason``; empty: it can again."""
+        ...
+
 
 @attrs.frozen
 class Settings:
@@ -228,6 +232,14 @@ class Context:
         """Tokens have changed: close the connections whose token is not valid any more."""
         for connection in tuple(self.connections):
             connection.recheck()
+
+    async def announce_storage(self) -> None:
+        """Tell every client when nothing can be stored, and when it can again."""
+        while True:
+            await self.api.storage_changed()
+            reason = self.api.status().storage
+            for connection in tuple(self.connections):
+                connection.announce_storage(reason)
 
     async def announce_shutdown(self) -> None:
         """Tell every client as soon as the host begins to shut down."""

@@ -32,6 +32,7 @@ from motet.protocols.sessions import (
     SessionBusy,
     ShuttingDown,
 )
+from motet.protocols.storage import StorageUnavailable
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
 from motet.runtime.outside import fresh_hex, wall_time
 
@@ -135,6 +136,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (EscalationAnswered, "already_answered"),
     (ApprovalAnswered, "already_answered"),
 )
+NOT_STORED: Final = "Nothing was done: the host cannot store anything now, since"
 _BUSY: Final = (ActorDead, AskTimeout, MailboxFull)
 
 
@@ -147,6 +149,9 @@ def error_body(error: Exception) -> ErrorBody:
     for kind, code in _CODES:
         if isinstance(error, kind):
             return _body(code, str(error))
+    if isinstance(error, StorageUnavailable):
+        logger.warning("a request could not be stored: %s", error)
+        return _body("storage_unavailable", f"{NOT_STORED} {error.reason}. Try again.")
     error_id = f"err_{time.strftime('%Y%m%d_%H%M%S', time.gmtime(wall_time()))}_{fresh_hex(3)}"
     if isinstance(error, _BUSY):
         logger.warning("%s: a part of the host did not answer", error_id, exc_info=error)

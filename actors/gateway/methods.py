@@ -62,6 +62,7 @@ async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
         running=len(running),
         queued=len(queued),
         dropped_events=0,
+        unsaved_ends=0,
     )
     return Answer(own)
 

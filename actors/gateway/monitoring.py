@@ -75,6 +75,18 @@ def _host(status: HostStatus) -> Iterable[Metric]:
             (({"state": "running"}, status.running), ({"state": "queued"}, status.queued)),
         ),
         _one(
+            "motet_storage_available",
+            "gauge",
+            "0 while nothing can be stored.",
+            float(not status.storage),
+        ),
+        _one(
+            "motet_unsaved_ends",
+            "gauge",
+            "Ends of runs that are not on disk yet.",
+            status.unsaved_ends,
+        ),
+        _one(
             "motet_events_dropped_total",
             "counter",
             "Events that a slow or missing reader did not get.",
@@ -180,8 +192,11 @@ def _health(context: Context) -> Response:
 
 def _ready(context: Context) -> Response:
     """Whether a new client would be served."""
-    if _status(context) is None:
+    status = _status(context)
+    if status is None:
         return _json(503, {"status": "failing"})
+    if status.storage:
+        return _json(503, {"status": "storage_unavailable", "reason": status.storage})
     if context.counts.open["websocket"] >= context.settings.limits.connections:
         return _json(503, {"status": "full"})
     return _json(200, {"status": "ok"})

@@ -171,6 +171,7 @@ class Gateway(Actor[GetGatewayState | Reconfigure]):
         if settings.tls is not None:
             self.start_soon(self._renew, settings.tls)
         self.start_soon(self._context.announce_shutdown)
+        self.start_soon(self._context.announce_storage)
         self.start_soon(serve_listeners, self._context, listeners)
 
     async def _restore(self, store: IdempotencyStore) -> None:

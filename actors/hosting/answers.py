@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.rooms.definition import may_change, room_of
 from motet.actors.runs.run import Run
@@ -28,6 +29,8 @@ from motet.protocols.escalations import Answer, AnswerEscalation, EscalationInfo
 from motet.protocols.events import EscalationResolved
 from motet.protocols.rooms import FindRoom, RoomStoreMessage
 from motet.protocols.sessions import (
+    FINAL,
+    FinishRun,
     GetRun,
     GetSession,
     Principal,
@@ -48,6 +51,13 @@ def sees(principal: Principal, owner: str | None) -> bool:
     return scope_of(principal) in (None, owner)
 
 
+def with_end(info: RunInfo, end: FinishRun | None) -> RunInfo:
+    """A stored run with its end, which is not stored yet."""
+    if end is None or info.status in FINAL:
+        return info
+    return replace(info, status=end.status, usage=end.usage, detail=end.detail, unsaved=True)
+
+
 class Access:
     """Finds one record by its name or id. Raises ``NotFound`` (also for a foreign one)."""
 
@@ -56,7 +66,9 @@ class Access:
         sessions: ActorRef[SessionStoreMessage],
         approvals: ActorRef[ApprovalProtocol],
         rooms: ActorRef[RoomStoreMessage],
+        table: RunTable,
     ) -> None:
+        self._table = table
         self._sessions = sessions
         self._approvals = approvals
         self._rooms = rooms
@@ -85,7 +97,7 @@ class Access:
         info = await self._sessions.ask(GetRun(run_id))
         if info is None or not sees(principal, info.user):
             raise NotFound(f"no run {run_id!r}")
-        return info
+        return with_end(info, self._table.unsaved().get(run_id))
 
     async def escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._sessions.ask(GetEscalation(escalation))

@@ -5,11 +5,12 @@ Invariant: what belongs to another user is not found (G16).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
-from motet.actors.hosting.answers import scope_of, sees
+from motet.actors.hosting.answers import scope_of, sees, with_end
 from motet.actors.hosting.config_schema import view_of
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.definition import acts_as
@@ -29,6 +30,8 @@ from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import (
     FINAL,
     LOCAL,
+    FinishRun,
+    GetRun,
     HistoryRow,
     ListRuns,
     ListSessions,
@@ -137,8 +140,29 @@ class Records:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[RunInfo, ...]:
+        """The runs, newest first. ``unsaved``: the end of a run is not on disk yet, and follows."""
         request = ListRuns(scope_of(principal), session, status, limit)
-        return await self._stores.sessions.ask(request)
+        late = self._parts.table.unsaved()
+        found = await self._stores.sessions.ask(request)
+        return await self._with_late_ends(found, late, request) if late else found
+
+    async def _with_late_ends(
+        self, found: tuple[RunInfo, ...], late: Mapping[str, FinishRun], request: ListRuns
+    ) -> tuple[RunInfo, ...]:
+        """The runs with the ends that are not on disk yet, and so with another status there."""
+        known = {info.run_id: info for info in found}
+        for run_id in late.keys() - known.keys() if request.status in FINAL else ():
+            info = await self._stores.sessions.ask(GetRun(run_id))
+            if (
+                info is not None
+                and request.user in (None, info.user)
+                and request.session in (None, info.session)
+            ):
+                known[run_id] = info
+        ended = [with_end(info, late.get(info.run_id)) for info in known.values()]
+        wanted = [info for info in ended if request.status in (None, info.status)]
+        wanted.sort(key=lambda info: info.created, reverse=True)
+        return tuple(wanted[: request.limit])
 
     async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo:
         """One run, live or not. Raises ``NotFound`` (also for a foreign one)."""
@@ -319,6 +343,7 @@ class Records:
 
     def status(self) -> HostStatus:
         parts, publisher = self._parts, self._stores.publisher
+        problem = self._stores.health.problem
         queues = parts.table.queues.values()
         return HostStatus(
             instance=parts.instance,
@@ -330,6 +355,8 @@ class Records:
             running=sum(len(queue.running) for queue in queues),
             queued=sum(len(queue.inputs) for queue in queues),
             dropped_events=publisher.dropped + publisher.subscribers.dropped,
+            storage="" if problem is None else problem.reason,
+            unsaved_ends=len(parts.table.unsaved()),
         )
 
     def actors(self) -> tuple[LiveActor, ...]:

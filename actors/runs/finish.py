@@ -19,11 +19,11 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Finish
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage
-from motet.protocols.errors import AgentError
+from motet.protocols.errors import AgentError, NotFound
 from motet.protocols.escalations import escalation_id
 from motet.protocols.models import Usage
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import FinishRun
+from motet.protocols.sessions import FinishRun, GetRun
 from motet.protocols.tools import CallResult
 
 
@@ -106,14 +106,13 @@ class Outcome:
 
 
 async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> None:
-    """Store what earlier runs could not, then this run; keep what still can't be stored.
+    """Store the end of a run, behind those that are late; else its session stores it when it can.
 
     In one transaction with its terminal event, so that a crash leaves both or neither. Then
-    publish the approvals that these ends have withdrawn.
+    publish the approvals that it has withdrawn.
     """
-    run, finish, unsaved = outcome.run, outcome.finish, queue.unsaved
-    withdrawn: list[tuple[str, tuple[str, ...]]] = []
-    last = FinishRun(
+    run, finish = outcome.run, outcome.finish
+    end = FinishRun(
         run_id=run.id,
         status=finish.status,
         rows=outcome.rows,
@@ -123,26 +122,47 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
         withdraw=run.carried.has_approval,
         event=outcome.terminal(),
     )
-    unsaved.append(last)
     try:
+        if services.health.problem is not None:
+            raise services.health.problem
         async with queue.storing():
-            while unsaved:
-                withdrawn.append((unsaved[0].run_id, await services.store.ask(unsaved[0])))
-                del unsaved[0]
+            while queue.unsaved:
+                await store_late(queue, services)
+            withdrawn = await services.store.ask(end)
     except Exception as error:
-        if last in unsaved:
-            # The event goes out now; a later run that stores this one must not repeat it.
-            unsaved[unsaved.index(last)] = replace(last, event=None)
+        queue.unsaved.append(end)
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await services.events.warn(run, "transcript", message)
-    for run_id, approvals in withdrawn:
-        await publish_withdrawn(run, run_id, approvals, services)
+        return
+    await publish_withdrawn(run.session, run.input.principal.user, run.id, withdrawn, services)
+
+
+async def store_late(queue: SessionQueue, services: Services) -> None:
+    """Store the oldest end that could not be stored before; the caller has ``queue.storing()``.
+
+    Its events went out when it ended; those that the journal lacks are published once more, so
+    that they get their numbers. Raises ``NotFound`` when its session was deleted.
+    """
+    end, late = queue.unsaved[0], services.late_events
+    event, info = end.event, await services.store.ask(GetRun(end.run_id))
+    if info is None:
+        raise NotFound(f"no run {end.run_id!r}")
+    if event is not None:
+        await services.events.publisher.settle()
+        if await late.has(info.session, end.run_id, event):
+            event = None
+    withdrawn = await services.store.ask(replace(end, event=event))
+    if end in queue.unsaved:
+        queue.unsaved.remove(end)
+    await publish_withdrawn(info.session, info.user, end.run_id, withdrawn, services)
+    if event is not None:
+        await late.publish_end(info.session, info.user, end.run_id, event, this_host=True)
 
 
 async def publish_withdrawn(
-    run: Run, run_id: str, approvals: Sequence[str], services: Services
+    session: str, user: str, run_id: str, approvals: Sequence[str], services: Services
 ) -> None:
-    """Publish that the stored end of a run in the session of ``run`` has withdrawn these approvals.
+    """Publish that the stored end of a run in a user's session has withdrawn these approvals.
 
     They are those that the store has changed, not those that were pending shortly before: one that
     is answered or expires meanwhile is published with that.
@@ -150,8 +170,7 @@ async def publish_withdrawn(
     for approval in approvals:
         services.pending_approvals.deadlines.pop(approval, None)
         withdrawn = events.ApprovalResolved(approval, "cancelled", "")
-        owner = run.input.principal.user
-        await services.events.emit_to(run.session, owner, withdrawn, run_id)
+        await services.events.emit_to(session, user, withdrawn, run_id)
 
 
 async def learn(outcome: Outcome, services: Services) -> None:

@@ -215,7 +215,8 @@ class SessionQueue:
         dropped: inputs that have left the queue, to be put on record by its actor.
         arriving: how many inputs are on their way to disk.
         chores: how many jobs are done for it after its runs, such as a summary.
-        unsaved: finished runs whose rows could not be stored yet, oldest first.
+        unsaved: ends of runs and inputs that could not be stored yet, oldest first.
+        saving: a task of its actor stores them when it can.
         ended: how many of its runs have ended, for those that run at the same time.
         tokens: of its last request, in a window of ``window``; None: unknown.
         touched: when it was used last.
@@ -230,6 +231,7 @@ class SessionQueue:
     arriving: int = 0
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
+    saving: bool = False
     ended: int = 0
     tokens: int | None = None
     window: int = 0
@@ -252,8 +254,8 @@ class SessionQueue:
         return not (busy or self.unsaved)
 
     def storing(self) -> AbstractAsyncContextManager[None]:
-        """A lock on ``unsaved``: in a group, several runs may store at once."""
-        if not self.group:
+        """A lock on ``unsaved``, where several tasks may store at once."""
+        if not self.group and not self.saving:
             return _UNLOCKED
         if self._lock is None:
             self._lock = trio.Lock()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import trio
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from motet.actors.agents.output import OutputForm, Unreadable
 from motet.actors.errors.describe import shorten, summarize
@@ -23,7 +24,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.memory import Remembered
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import GetRun, ReadHistory, SessionStoreMessage
+from motet.protocols.sessions import FinishRun, GetRun, ReadHistory, SessionStoreMessage
 from motet.runtime import ActorRef
 
 PAGE = 200
@@ -38,17 +39,22 @@ async def recall(
     session: str,
     store: ActorRef[SessionStoreMessage],
     form: OutputForm | None = None,
+    late: FinishRun | None = None,
 ) -> RunResult[Any]:
     """The stored run as a result. Raises ``NotFound`` when there is none.
 
-    ``form``: the type of its agent's output. Failures of calls are not stored apart, so
-    ``errors`` is empty.
+    ``form``: the type of its agent's output; ``late``: its end, if that is not stored yet. Failures
+    of calls are not stored apart, so ``errors`` is empty.
     """
     info = await store.ask(GetRun(run_id))
     if info is None:
         raise NotFound(f"no run {run_id!r}")
-    history = await store.ask(ReadHistory(session, None, PAGE))
-    rows = tuple(item.row for item in history if item.run_id == run_id)
+    if late is not None:
+        info = replace(info, status=late.status, usage=late.usage, detail=late.detail)
+        rows = late.rows
+    else:
+        history = await store.ask(ReadHistory(session, None, PAGE))
+        rows = tuple(item.row for item in history if item.run_id == run_id)
     answers = [row.text for row in rows if isinstance(row, AssistantMessage) and not row.note]
     text = answers[-1] if answers else ""
     if info.status == "refused" and rows:

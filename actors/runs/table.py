@@ -35,7 +35,14 @@ from motet.protocols.hooks import RunWarning
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
-from motet.protocols.sessions import Principal, Pump, SessionMessage, ShuttingDown, StopReport
+from motet.protocols.sessions import (
+    FinishRun,
+    Principal,
+    Pump,
+    SessionMessage,
+    ShuttingDown,
+    StopReport,
+)
 from motet.runtime import ActorRef, MailboxFull, held_by
 
 
@@ -169,6 +176,10 @@ class RunTable:
             if queue.idle:
                 found.append(session)
         return found
+
+    def unsaved(self) -> dict[str, FinishRun]:
+        """The ends of runs and inputs that are not on disk yet, by their runs."""
+        return {end.run_id: end for queue in self.queues.values() for end in queue.unsaved}
 
     def _touch(self, queue: SessionQueue) -> None:
         queue.touched = self.now()

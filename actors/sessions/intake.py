@@ -268,7 +268,8 @@ class Intake:
         if live is not None:
             return live
         stored = Run(attrs.evolve(resent.input, id=run_id), resent.agent, resent.limits)
-        stored.end(await recall(run_id, resent.session, self._store, resent.agent.form))
+        late = self._table.unsaved().get(run_id)
+        stored.end(await recall(run_id, resent.session, self._store, resent.agent.form, late))
         return stored
 
     async def discard(self, dropped: Sequence[Run]) -> None:

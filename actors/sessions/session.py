@@ -11,7 +11,7 @@ from math import inf
 
 import trio
 
-from motet.actors.runs.finish import publish_withdrawn
+from motet.actors.runs.finish import publish_withdrawn, store_late
 from motet.actors.runs.hooks import END_BUDGET
 from motet.actors.runs.queue import wakes
 from motet.actors.runs.run import Run
@@ -21,14 +21,20 @@ from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, c
 from motet.actors.transcript.grammar import close_calls, stopped_row
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
+from motet.protocols.errors import NotFound
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.queueing import JoinInputs
 from motet.protocols.sessions import Compact, FinishRun, Pump, SessionMessage
+from motet.protocols.storage import StorageUnavailable
 from motet.runtime import Actor, handles
 
 JOIN_BUDGET = 5.0
 """Seconds to store which inputs are answered together, also while being cancelled."""
+
+
+SAVE_AGAIN = 5.0
+"""Seconds until an end is stored again that failed for another reason than the storage."""
 
 
 class Session(Actor[SessionMessage]):
@@ -45,6 +51,7 @@ class Session(Actor[SessionMessage]):
         self._alarm = inf
 
     async def on_start(self) -> None:
+        self.queue.saving = False
         self._pump()
 
     @handles(Pump)
@@ -56,10 +63,13 @@ class Session(Actor[SessionMessage]):
         queue = self.queue
         self.services.table.advance(queue)
         while queue.dropped:
-            self.start_soon(drop, queue.dropped.pop(0), self.services)
+            self.start_soon(self._drop, queue.dropped.pop(0))
         while queue.starting:
             run = queue.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
+        if self._is_late and not queue.saving:
+            queue.saving = True
+            self.start_soon(self._save, name="unsaved ends")
         at = wakes(queue.inputs, trio.current_time()) if queue.inputs else inf
         if at < self._alarm:
             self._alarm = at
@@ -88,6 +98,41 @@ class Session(Actor[SessionMessage]):
         # The session of a child has no next run.
         if runner.model_step.is_long and run.lineage.caller is None:
             self.start_soon(self._compact, CompactionJob.after_run(runner))
+
+    async def _drop(self, run: Run) -> None:
+        await drop(run, self.services)
+        self._pump()
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether an end can be stored late. One of an input goes with the run that it entered."""
+        queue = self.queue
+        return bool(queue.unsaved) and not (queue.running and queue.unsaved[0].status == "steered")
+
+    async def _save(self) -> None:
+        """Store the ends that could not be stored, as soon as the storage takes them."""
+        queue = self.queue
+        try:
+            while self._is_late:
+                await self.services.health.retry()
+                async with queue.storing():
+                    await self._save_now()
+        finally:
+            queue.saving = False
+
+    async def _save_now(self) -> None:
+        queue, services = self.queue, self.services
+        try:
+            while self._is_late:
+                await store_late(queue, services)
+        except StorageUnavailable:
+            return
+        except NotFound:  # the session was deleted
+            del queue.unsaved[0]
+        except Exception as error:
+            end = queue.unsaved[0].run_id
+            services.events.log.error("an end cannot be stored", run=end, exc_info=error)
+            await trio.sleep(SAVE_AGAIN)
 
     def _drop_steering(self, ended: Run) -> None:
         """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
@@ -143,6 +188,9 @@ class Session(Actor[SessionMessage]):
             queue.chores -= 1
 
     async def on_stop(self) -> None:
+        if self._is_late and self.services.health.problem is None:
+            with trio.move_on_after(JOIN_BUDGET):
+                await self._save_now()
         if self.end is not None and self.services.hooks.any_at("session_end"):
             with trio.move_on_after(END_BUDGET):
                 await self.services.hooks.ask(self.end)
@@ -162,13 +210,17 @@ async def drop(run: Run, services: Services) -> None:
         end = _end_of_begun(run, run.carried.resumption, reason, event)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
+            if services.health.problem is not None:
+                raise services.health.problem
             withdrawn = await services.store.ask(end)
         except Exception as error:
+            services.table.queue(run.session).unsaved.append(end)
             await services.events.warn(
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
         else:
-            await publish_withdrawn(run, run.id, withdrawn, services)
+            user = run.input.principal.user
+            await publish_withdrawn(run.session, user, run.id, withdrawn, services)
         await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 

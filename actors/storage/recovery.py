@@ -126,8 +126,11 @@ class UnfinishedRun:
     unpublished: tuple[AnyEvent, ...] = ()
 
 
+_STORED = RunInfo.__struct_fields__[:-1]
+
+
 def run_info(row: Row) -> RunInfo:
-    return struct(row, RunInfo, json_columns={"usage": Usage})
+    return struct(row, RunInfo, _STORED, json_columns={"usage": Usage})
 
 
 def is_lost(row: Row) -> bool:

@@ -260,6 +260,7 @@ class StorageHealth:
         self.since = 0.0
         self._working = trio.Event()
         self._failing = trio.Event()
+        self._changed = trio.Event()
         self._working.set()
 
     def __repr__(self) -> str:
@@ -272,10 +273,20 @@ class StorageHealth:
             if self.problem is None:
                 self.since, self._working = trio.current_time(), trio.Event()
                 self._failing.set()
+                self._announce()
             self.problem = failed[0]
         elif self.problem is not None and any(isinstance(one, tuple) for one in outcomes):
             self.problem, self.since, self._failing = None, 0.0, trio.Event()
             self._working.set()
+            self._announce()
+
+    def _announce(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def changed(self) -> None:
+        """Wait until the storage becomes unavailable, or works again."""
+        await self._changed.wait()
 
     async def failing(self) -> None:
         """Wait until a commit fails."""

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import attrs
+import trio
 
 from motet.actors.gateway.commands import answer_command, message_text, parse_command
 from motet.actors.host import Host
 from motet.actors.telemetry.subscription import subscribe
-from motet.cli.render import Kind, one_line
+from motet.cli.render import Kind, one_line, storage_line
 from motet.cli.setup import Setup, opened
 from motet.client import Change, Client, Offline, Online, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
@@ -121,8 +122,18 @@ async def open_local(
     async with (
         opened(setup, warn) as host,
         subscribe(host.events, f"session:{session}") as events,
+        trio.open_nursery() as nursery,
     ):
+        nursery.start_soon(_tell_storage, host, tell)
         yield OpenChat(LocalSession(host, agent, session), events)
+        nursery.cancel_scope.cancel()
+
+
+async def _tell_storage(host: Host, tell: Tell) -> None:
+    while True:
+        await host.storage_changed()
+        line = storage_line(host.status().storage)
+        tell(line.text, line.kind)
 
 
 @attrs.define(eq=False)

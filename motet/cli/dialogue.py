@@ -6,6 +6,7 @@ ended and has been shown, or waits for an approval, which the keyboard answers w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 
 import attrs
@@ -30,6 +31,9 @@ from motet.protocols.events import (
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import Ack
 
+REMEMBERED = 50
+"""Ended runs whose events are not shown again."""
+
 
 @attrs.define(eq=False)
 class Dialogue:
@@ -43,6 +47,7 @@ class Dialogue:
     _restarts: int = 0
     _running: set[str] = attrs.field(factory=set[str])
     _ended: set[str] = attrs.field(factory=set[str])
+    _over: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=REMEMBERED))
     _questions: Questions = attrs.field(init=False)
     _reminded: trio.Event = attrs.field(factory=trio.Event)
 
@@ -58,6 +63,8 @@ class Dialogue:
             self._report()
         async for record in events:
             self._catch_up()
+            if record.run_id in self._over:
+                continue  # once more, with its number, since the storage works again
             self.screen.show(self._rendering.pieces(record.event))
             self._note(record.event)
             if record.run_id and isinstance(record.event, Terminal | InputDropped | InputSteered):
@@ -133,6 +140,7 @@ class Dialogue:
             self._rendering = Rendering(self.screen.live)
 
     def _end(self, run_id: str) -> None:
+        self._over.append(run_id)
         if run_id in self._running:
             self._running.discard(run_id)
         else:  # It ended before its input was acknowledged.

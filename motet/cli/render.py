@@ -36,6 +36,7 @@ from motet.protocols.events import (
     RunStarted,
     RunWaiting,
     SessionReset,
+    StorageChanged,
     TextDelta,
     ToolCall,
     ToolResult,
@@ -157,10 +158,20 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("note", "[a new conversation]")
         case Warned():
             return Piece("warning", f"warning: {one_line(event.message)}")
+        case StorageChanged():
+            return storage_line(event.reason)
         case ErrorStoreFailed():
             return Piece("warning", f"warning: the error of {event.tool} was not stored")
         case _:
             return None
+
+
+def storage_line(reason: str) -> Piece:
+    """Why nothing can be stored now; empty: it can again."""
+    if not reason:
+        return Piece("note", "[the host can store again]")
+    what = f"the host cannot store anything now, since {one_line(reason)}"
+    return Piece("warning", f"warning: {what}: new messages are refused, calls with effects wait")
 
 
 def _asked(event: ApprovalRequested) -> Piece:

@@ -30,7 +30,14 @@ from motet.client.states import (
 )
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import EventRecord, Gap, StreamEnd, StreamEnded, Tick
+from motet.protocols.events import (
+    EventRecord,
+    Gap,
+    StorageChanged,
+    StreamEnd,
+    StreamEnded,
+    Tick,
+)
 from motet.protocols.gateway import ErrorBody
 
 CAPACITY: Final = 1_024
@@ -327,6 +334,10 @@ class Machine:
         record = self._record(frame)
         if record is not None and isinstance(record.event, Tick):
             self._ticked(record.event)
+            return
+        if record is not None and isinstance(record.event, StorageChanged):
+            for stream in self._streams.values():
+                stream.arrived(None, record)
             return
         following = self._streams.get(frame.stream)
         if following is None:

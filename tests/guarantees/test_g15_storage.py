@@ -24,7 +24,9 @@ import motet
 from motet import testing as mt
 from motet.protocols.approvals import ApprovalAnswered
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.events import InputEnd
 from motet.protocols.models import ModelRequest
+from motet.protocols.sessions import FINAL, RunInfo
 from motet.protocols.storage import StorageError
 from motet.runtime.testing.loop import Job
 
@@ -60,12 +62,17 @@ def jobs_of(rows: Sequence[ChatMessage]) -> list[str]:
 
 @attrs.define
 class World:
-    """``unjournalled``: effects whose call was not on disk when they happened."""
+    """``unjournalled``: effects whose call was not on disk when they happened.
+
+    ``late``: how many ends were not on disk when the storage returned; ``too_late``: those that
+    were not 5 seconds later.
+    """
 
     host: mt.SimulatedHost
     chance: Random
     unjournalled: list[str] = attrs.field(factory=list[str])
-    reads: int = 0
+    late: int = 0
+    too_late: list[str] = attrs.field(factory=list[str])
     sent: list[tuple[str, Job[Any]]] = attrs.field(factory=list[tuple[str, Job[Any]]])
 
     def did(self, ctx: motet.Context[Any], what: str) -> str:
@@ -92,7 +99,6 @@ class World:
         @agent.tool(effects="read")
         async def look(ctx: motet.Context[None]) -> str:
             del ctx
-            self.reads += 1
             return "looked"
 
         return agent
@@ -164,7 +170,10 @@ class World:
         self.host.begin(approve)
 
     def end(self) -> None:
+        self.late += sum(one.unsaved for one in self.host.call(_runs))
         self.mend()
+        self.host.advance(5.0)
+        self.too_late = [one.run_id for one in self.host.call(_runs) if one.unsaved]
         for _ in range(4):
             self.host.advance(70.0)
             self.decide()
@@ -174,10 +183,11 @@ class World:
 
 @attrs.frozen
 class Story:
-    """``broken``: how it broke the law; ``effects``: how many there were."""
+    """``broken``: how it broke the law; ``effects``: how many there were; ``late``: ends."""
 
     broken: str
     effects: int
+    late: int
 
 
 def story(seed: int) -> Story:
@@ -189,11 +199,40 @@ def story(seed: int) -> Story:
         for _ in range(chance.randrange(6, 22)):
             world.act()
         world.end()
-        broken = [f"no call on disk: {one}" for one in world.unjournalled]
+        saved = {one.run_id: one for one in host.call(_runs)}
+        host.crash()
+        host.settle()
+        broken = [f"{run} has ended and is not on disk" for run in world.too_late]
+        broken += [
+            f"{one.run_id} was {saved[one.run_id].status}, and is {one.status} on disk"
+            for one in host.call(_runs)
+            if one.run_id in saved and one.status != saved[one.run_id].status
+        ]
+        broken += host.call(_untold)
+        broken += [f"no call on disk: {one}" for one in world.unjournalled]
         times = Counter(effect.what for effect in host.ledger.effects)
         broken += [f"{what} happened {count} times" for what, count in times.items() if count > 1]
         broken += host.call(_untrue, host.ledger)
-    return Story("; ".join(broken), len(times))
+    return Story("; ".join(broken), len(times), world.late)
+
+
+async def _runs(host: motet.Host) -> tuple[RunInfo, ...]:
+    return await host.runs(limit=200)
+
+
+async def _untold(host: motet.Host) -> list[str]:
+    """Runs whose end is not in the event journal exactly once."""
+    found: list[str] = []
+    for session in ("s0", "s1"):
+        records = await host._parts.journal.read(f"session:{session}", 0, 10_000)
+        ends = Counter(one.run_id for one in records if isinstance(one.event, InputEnd))
+        runs = [one for one in await host.runs(session=session, limit=200) if one.status in FINAL]
+        found += [
+            f"{one.run_id}, {one.status}, has {ends[one.run_id]} ends in the journal"
+            for one in runs
+            if ends[one.run_id] != 1
+        ]
+    return found
 
 
 async def _untrue(host: motet.Host, ledger: mt.Ledger) -> list[str]:

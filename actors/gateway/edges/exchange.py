@@ -45,6 +45,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "limit_reached": 429,
     "overloaded": 503,
     "unavailable": 503,
+    "storage_unavailable": 503,
     "internal": 500,
 }
 _TYPES: Final[Mapping[int, str]] = {
@@ -395,6 +396,9 @@ class Exchange:
 
     def announce_shutdown(self) -> None:
         """A host that shuts down lets its runs end: they are still answered."""
+
+    def announce_storage(self, reason: str) -> None:
+        """An answer that is being streamed has no place for it; a new request is refused."""
 
 
 def cors(origin: str) -> tuple[tuple[str, str], ...]:

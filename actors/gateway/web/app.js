@@ -14,7 +14,7 @@ let failures = 0;
 let socket = null;
 let drawing = false;
 
-const machine = new Machine({ token: firstToken(), deliver, missed, ended });
+const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
 // -- the connection ---------------------------------------------------------------------------
 
@@ -95,10 +95,16 @@ function online(connected, restarted) {
   say("online", "connected");
   $("who").textContent = `${user} (${role})`;
   $("login").hidden = true;
+  storage(""); // if it is otherwise, the host says so next
   $("stop-all").disabled = role === "viewer";
   if (restarted) state = withdrawn(state);
   refresh();
   draw();
+}
+
+function storage(reason) {
+  $("storage").textContent = reason && `Nothing can be stored now, since ${reason}: new messages are refused, and calls with effects wait.`;
+  $("storage").hidden = !reason;
 }
 
 function say(which, text) {
@@ -150,7 +156,7 @@ async function refreshErrors() {
 function runItem(one) {
   const { input_tokens: read, output_tokens: said, cost } = one.usage;
   const spent = `${read + said} tok${cost ? ` · $${cost.toFixed(4)}` : ""}`;
-  const button = element("button", { type: "button" }, `${one.status} · ${one.agent} · ${spent} · ${one.text}`);
+  const button = element("button", { type: "button" }, `${one.status}${one.unsaved ? ", not saved yet" : ""} · ${one.agent} · ${spent} · ${one.text}`);
   button.onclick = () => enter({ stream: `session:${one.session}`, kind: "session", name: one.session });
   return element("li", {}, button);
 }

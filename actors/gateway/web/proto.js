@@ -13,12 +13,14 @@ export const FINAL = new Set([1000, 1003, 1008, 1009, 4002, 4003, 4008]);
 
 export class Machine {
   /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history;
-   *  `ended(stream, reason)`: it was deleted, or is not the user's any more. */
-  constructor({ token = null, deliver, missed, ended = () => {} }) {
+   *  `ended(stream, reason)`: it was deleted, or is not the user's any more;
+   *  `storage(reason)`: why nothing can be stored now, empty when it can. */
+  constructor({ token = null, deliver, missed, ended = () => {}, storage = () => {} }) {
     this.token = token;
     this.deliver = deliver;
     this.missed = missed;
     this.ended = ended;
+    this.storage = storage;
     this.server = null;
     this.instance = null;
     this.streams = new Map(); // name -> {last, asking}
@@ -145,6 +147,7 @@ export class Machine {
       }
       return;
     }
+    if (frame.event === "storage") this.storage(frame.data.reason);
     const stream = this.streams.get(frame.stream);
     if (frame.event === "stream.ended") {
       if (stream && stream.asking === null) this.#drop(frame.stream, frame.data.reason);

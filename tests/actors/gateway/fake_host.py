@@ -142,6 +142,7 @@ class FakeHost:
             "rooms": fake_of(HostRooms, {"list": (), "open_to": True}, self.calls),
             "agents": (AgentInfo("echo", "fake:echo", "says it again", ("clock",)),),
             "closing": self.shuts_down.wait,
+            "storage_changed": trio.sleep_forever,
             "status": lambda: HostStatus("boot_1", "0.1.0", 1, 1, 1, len(self.known), 0, 0, 0),
             "tools": self._tools,
             "expect": self._expect,
