@@ -269,7 +269,8 @@ class RecoveryEvents:
         wanted = ListApprovals(run_id=left.info.run_id, state="pending")
         pending = tuple(one.id for one in reversed(await self.approvals.ask(wanted)))
         if pending:
-            await self.publish(left.info.session, ev.RunWaiting(pending), left.info.run_id)
+            info = left.info
+            await self.publish(info.session, info.user, ev.RunWaiting(pending), info.run_id)
 
     async def _approvals(self, found: Iterable[Row]) -> None:
         for approval, asked, answered in found:
@@ -289,6 +290,7 @@ class RecoveryEvents:
         bodies = await self.readers.read(ROWS, (info.session, info.run_id))
         if bodies and not known.started and info.status != "interrupted":
             # Its model is not stored: the agents of this host are not known yet.
-            await self.publish(info.session, ev.RunStarted(info.agent, ""), info.run_id)
+            started = ev.RunStarted(info.agent, "")
+            await self.publish(info.session, info.user, started, info.run_id)
         for event in missing_events(info, [decode_message(body) for _, body in bodies], known):
             await self.publish(info.session, info.user, event, info.run_id)
