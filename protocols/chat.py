@@ -25,6 +25,11 @@ Outcome: TypeAlias = Literal[
 """The end of a call. ``answered``: by a gate, so that the tool did not run. ``unknown``: the host
 died while it ran; its effect may have happened."""
 
+FailureClass: TypeAlias = Literal["fault", "infrastructure", "negative", "argument", "refusal"]
+"""The class of a failed call. ``fault``: the tool broke. ``infrastructure``: a part that all users
+share broke. ``negative``: the tool worked, and its answer is no. ``argument``: the model's mistake.
+``refusal``: a gate, the policy, a person or a budget said no."""
+
 ANSWERS: frozenset[Outcome] = frozenset({"done", "answered"})
 """The outcomes of successful calls."""
 
@@ -64,12 +69,13 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """The one result of one call."""
+    """The one result of one call. ``failure``: of a failed one; empty in rows of older hosts."""
 
     call_id: str
     name: str
     text: str
     outcome: Outcome = "done"
+    failure: FailureClass | Literal[""] = ""
 
 
 ChatMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage

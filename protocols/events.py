@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import JsonObject, Outcome
+from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.escalations import Answer
 from motet.protocols.models import Usage
 from motet.protocols.reload import Change
@@ -82,6 +82,7 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
     """A call ended; these come in completion order. ``preview``: at most 1,000 code points.
 
     ``result_id``: under which the whole is stored, when the model was given a part of it.
+    ``failure``: the class of a failure; ``negative`` is an answer of a tool that worked.
     """
 
     id: str
@@ -93,6 +94,7 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
     index: int = 0
     error_id: str | None = None
     result_id: str | None = None
+    failure: FailureClass | Literal[""] = ""
 
 
 class ToolProgress(Event, frozen=True, tag="tool.progress"):

@@ -18,7 +18,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
 
 Start: TypeAlias = Literal["lazy", "eager"]
-Failure: TypeAlias = Literal["unavailable", "timeout", "refused"]
+Failure: TypeAlias = Literal["unavailable", "timeout", "invalid", "refused"]
 
 MCP = "mcp:"
 """The prefix of a server's name among names of tools: ``tools=["mcp:git"]``."""
@@ -128,8 +128,9 @@ class McpFailed(MotetError):
     """A server could not be used, or failed a request.
 
     Attributes:
-        kind: ``unavailable`` (it does not start, or has ended), ``timeout``, or ``refused`` (it
-            answered with an error of the protocol).
+        kind: ``unavailable`` (it does not start, or has ended), ``timeout``, ``invalid`` (it does
+            not accept the arguments), or ``refused`` (it answered with another error of the
+            protocol).
     """
 
     def __init__(self, message: str, kind: Failure):

@@ -39,7 +39,8 @@ class RunResult(Generic[O_co]):
         detail: who stopped it, what failed, why the model refused, or why a person has to look at
             it, in words.
         error: why it failed, for ``failed``.
-        errors: the calls that failed; the model saw them, the run went on.
+        errors: the calls that failed; the model saw them, the run went on. A negative result, such
+            as a missing file, is none.
         rows: what the run added to the transcript.
         approvals: what it waits for, for ``waiting``: ids for ``Host.approve``.
         structured: whether its agent declared a type of output.

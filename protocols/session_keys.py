@@ -141,6 +141,12 @@ def is_group(key: str) -> bool:
     return chat is not None and chat.kind == "group" and chat.channel != ROOM_CHANNEL
 
 
+def is_shared(key: str) -> bool:
+    """Whether several people's inputs come to a session: of a group, or of a room's member."""
+    chat = parse_key(key)
+    return chat is not None and chat.kind == "group"
+
+
 def check_session(session: str, user: str) -> None:
     """Raises ``NotFound`` for a room's session, unless ``user`` stands for that room's members."""
     chat = parse_key(session)

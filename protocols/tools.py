@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import ANSWERS, Call, JsonObject, Outcome
+from motet.protocols.chat import ANSWERS, Call, FailureClass, JsonObject, Outcome
 from motet.protocols.messages import Request
 
 Effects: TypeAlias = Literal["read", "write"]
@@ -30,6 +30,7 @@ class CallResult(msgspec.Struct, frozen=True):
         kind: class of a failure (``timeout``, ``validation``, ...), empty for success.
         ms: its duration.
         result_id: of the whole stored result, for ``get_tool_result``, if ``text`` is a part.
+        failure: the class of a failure, which decides where it counts; empty for success.
     """
 
     call_id: str
@@ -40,6 +41,7 @@ class CallResult(msgspec.Struct, frozen=True):
     error_id: str | None = None
     ms: float = 0.0
     result_id: str | None = None
+    failure: FailureClass | Literal[""] = ""
 
     @property
     def ok(self) -> bool:
@@ -47,10 +49,14 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class ExecuteCall(Request[CallResult], frozen=True, tag="tools.execute"):
-    """Execute one call of a run; exactly one result, also for a failure of the tool."""
+    """Execute one call of a run; exactly one result, also for a failure of the tool.
+
+    ``sender``: the author, in a group for which the principal speaks.
+    """
 
     run_id: str
     session: str
     agent: str
     principal: str
     call: Call
+    sender: str = ""

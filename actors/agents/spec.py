@@ -18,6 +18,7 @@ from motet.actors.agents.output import form_of
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, tool
 from motet.protocols.agents import PLAIN, AgentLike, AgentProfile, Team
+from motet.protocols.chat import FailureClass
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -225,7 +226,10 @@ def _answer(result: RunResult[Any]) -> str:
         raise ToolDenied(f"agent {result.agent!r} refused to answer: {result.detail}")
     said = f" It said: {result.text}" if result.text else ""
     why = f": {result.detail}" if result.detail else ""
-    raise ToolFailure(f"agent {result.agent!r} did not finish, {result.status}{why}.{said}")
+    # A budget or a person has ended it, or it broke: only that is a fault.
+    failure: FailureClass = "fault" if result.status in ("failed", "escalated") else "refusal"
+    text = f"agent {result.agent!r} did not finish, {result.status}{why}.{said}"
+    raise ToolFailure(text, failure=failure)
 
 
 def _as_tool(item: ToolLike) -> Tool | str:

@@ -1,19 +1,22 @@
-"""The six kinds of errors, and the texts about a failed call that a model reads. Pure.
+"""The six kinds of errors, the five classes of failures, and the texts about them. Pure.
 
 :func:`classify` tries in this order: the kind that the exception declares (as ``ToolFailure``
 does), the status code, the class of the exception, and word-bounded patterns in the order of
-:data:`_PATTERNS`. Three texts exist: :func:`failure_text` for a stored error, :func:`fallback_text`
+:data:`_PATTERNS`. The kind says what a failure is about; its class (:data:`TAXONOMY`) says where it
+counts. Three texts exist: :func:`failure_text` for a stored error, :func:`fallback_text`
 without a store, and :func:`error_block` in later requests; :class:`RepeatedCalls` adds advice.
 Source: seeds 000 and 004, contradictions 11, 18, 23, 36, 37, 38, 44 and 47.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import get_args
+from subprocess import CalledProcessError
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 import trio
@@ -32,8 +35,17 @@ from motet.actors.errors.describe import (
     type_name,
     well_formed,
 )
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
+from motet.protocols.storage import StorageError
+from motet.runtime.errors import (
+    ActorDead,
+    ActorPaused,
+    AskTimeout,
+    MailboxFull,
+    RestartLimitExceeded,
+    StartFailed,
+)
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
     "timeout": "Try with a simpler query or smaller dataset",
@@ -182,6 +194,131 @@ def _number(value: object) -> int:
     if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+# Classes of failures. Each has one row: everything that counts failures reads this table.
+
+Verdict: TypeAlias = Literal["succeeded", "failed", "down", "abandoned"]
+"""The verdict of a call for the circuit breakers of its tool. ``failed``: counts for its person;
+``down``: counts for all users of the agent; ``abandoned``: no verdict."""
+
+
+class Consequences(NamedTuple):
+    """The places where a failed call counts.
+
+    Attributes:
+        verdict: for the breakers of its tool.
+        counted: towards ``Limits.tool_errors`` and ``Limits.total_errors``.
+        advised: repeated with the same arguments, it earns advice.
+        watched: by the detection of loops. Counted failures are left to their limits.
+        shortened: later requests have a block or a line for it. The text of an answer stays.
+        error: its span has the status ``error``, and ``RunResult.errors`` lists it.
+    """
+
+    verdict: Verdict
+    counted: bool
+    advised: bool
+    watched: bool
+    shortened: bool
+    error: bool
+
+
+TAXONOMY: Mapping[FailureClass, Consequences] = {
+    #                                          counted advised watched shortened error
+    "fault": Consequences("failed", True, True, False, True, True),
+    "infrastructure": Consequences("down", True, True, False, True, True),
+    "negative": Consequences("abandoned", False, False, True, False, False),
+    "argument": Consequences("abandoned", False, True, True, True, True),
+    "refusal": Consequences("abandoned", False, False, True, True, True),
+}
+
+
+def class_of(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> FailureClass | None:
+    """The class of a stored or fresh result; None if the call did not fail.
+
+    A call that was stopped, never began, or whose outcome is unknown says nothing about its tool.
+    Rows of older hosts have no class: those failures count as faults, as they did then.
+    """
+    if outcome == "failed":
+        return failure or "fault"
+    return "refusal" if outcome == "denied" else None
+
+
+def consequences(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Consequences | None:
+    """The row of the table for a result; None if the call did not fail."""
+    found = class_of(outcome, failure)
+    return None if found is None else TAXONOMY[found]
+
+
+def is_error(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> bool:
+    """Whether a call has failed, and not with an answer of its tool."""
+    found = consequences(outcome, failure)
+    return outcome == "failed" and found is not None and found.error
+
+
+def verdict_of(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Verdict:
+    """The verdict of a call that its breakers have admitted."""
+    found = consequences(outcome, failure)
+    if found is not None:
+        return found.verdict
+    return "succeeded" if outcome == "done" else "abandoned"
+
+
+# Of exceptions. A guess from words never excuses a failure. ValueError and TypeError are faults:
+# they are as often a bug of the tool as a mistake of the model, which ToolRetry says.
+_EXCEPTIONS: tuple[tuple[type[BaseException], FailureClass], ...] = (
+    (StorageError, "infrastructure"),
+    (ActorDead, "infrastructure"),
+    (ActorPaused, "infrastructure"),
+    (AskTimeout, "infrastructure"),
+    (MailboxFull, "infrastructure"),
+    (RestartLimitExceeded, "infrastructure"),
+    (StartFailed, "infrastructure"),
+    (ImportError, "fault"),
+    (CalledProcessError, "negative"),
+    (PermissionError, "refusal"),
+)
+_ERRNOS: Mapping[int, FailureClass] = {
+    **dict.fromkeys(
+        (
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.EISDIR,
+            errno.EEXIST,
+            errno.ENOTEMPTY,
+            errno.ELOOP,
+            errno.ENAMETOOLONG,
+        ),
+        "negative",
+    ),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM), "infrastructure"
+    ),
+}
+_KINDS: Mapping[ErrorType, FailureClass] = {"not_found": "negative", "validation": "argument"}
+
+
+def failure_class(error: BaseException) -> FailureClass:
+    """The class of an exception that a tool has raised.
+
+    In this order: the class that it declares, its type, its errno, its HTTP status, its kind.
+    """
+    error = sole(error)
+    if several := members(error):
+        classes = {failure_class(member) for member in several}
+        return classes.pop() if len(classes) == 1 else "fault"
+    declared = _attribute(error, "failure")
+    if known := next((one for one in TAXONOMY if one == declared), None):
+        return known
+    for type_, class_ in _EXCEPTIONS:
+        if isinstance(error, type_):
+            return class_
+    if isinstance(error, OSError) and (by_errno := _ERRNOS.get(error.errno or 0)):
+        return by_errno
+    if kind := _declared_kind(error):
+        return _KINDS.get(kind, "fault")
+    kind = _STATUS.get(_status_of(error)) or _of_class(error)
+    return "negative" if kind == "not_found" else "fault"
 
 
 # Error blocks. Laws: the message and the tool's name are one line each; the message has at most

@@ -1,8 +1,10 @@
 """Failed calls of a session: counted until a run escalates, and shown to the model as blocks. Pure.
 
 Laws of counting, for every order of events: the third error of one tool in a row, or the tenth of a
-run, *is* the escalation; a success ends only its own tool's row; denials and cancelled calls change
-nothing. Rows belong to the session, the total to the run: :meth:`ErrorTracker.new_run`. Results are
+run, *is* the escalation; a success ends only its own tool's row. Only faults are errors: negative
+results, wrong arguments, refusals and cancelled calls change no count (the table ``TAXONOMY``).
+Rows belong to the session; where several people share one, to a person, and they end with that
+person's next answered run. The total belongs to the run: :meth:`ErrorTracker.new_run`. Results are
 counted in call order, and the state that is rebuilt from a transcript equals the one that was kept
 while it was made, so that nothing is stored beside it. Every transition returns a new value.
 Source: seed 004, contradictions 35, 36 and 39 to 45; errors specification, sections 2 and 4.
@@ -10,7 +12,7 @@ Source: seed 004, contradictions 35, 36 and 39 to 45; errors specification, sect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
@@ -21,6 +23,7 @@ from motet.actors.errors.classify import (
     RepeatedCalls,
     classify,
     compact_error,
+    consequences,
     error_block,
     parse_failure_text,
 )
@@ -28,11 +31,14 @@ from motet.protocols.chat import (
     AssistantMessage,
     Call,
     ChatMessage,
+    FailureClass,
     Outcome,
     ToolMessage,
+    UserMessage,
 )
 from motet.protocols.errors import CompactError, ErrorType
 from motet.protocols.limits import Limits
+from motet.protocols.tools import CallResult
 
 Limit: TypeAlias = Literal["consecutive", "total"]
 Count: TypeAlias = Literal["error", "success", "neither"]
@@ -40,27 +46,27 @@ Count: TypeAlias = Literal["error", "success", "neither"]
 HISTORY_LIMIT = 100
 
 
-def counts_as(outcome: Outcome) -> Count:
-    """The effect of an outcome on the counts; the only place that decides it.
-
-    A call that never ran, was stopped, or has an unknown outcome says nothing about its tool.
-    """
-    match outcome:
-        case "done":
-            return "success"
-        case "failed":
-            return "error"
-        case _:
-            return "neither"
+def counts_as(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Count:
+    """The effect of a result on the counts."""
+    if outcome == "done":
+        return "success"
+    found = consequences(outcome, failure)
+    return "error" if found is not None and found.counted else "neither"
 
 
-_ERRORS = frozenset(outcome for outcome in get_args(Outcome) if counts_as(outcome) == "error")
+def is_shortened(row: ToolMessage) -> bool:
+    """Whether requests have an error block, or a line, for a failed call that was answered."""
+    if row.outcome != "failed":
+        return False
+    found = consequences(row.outcome, row.failure)
+    return found is not None and found.shortened
 
 
 def any_failed(rows: Iterable[ChatMessage]) -> bool:
-    """Whether any call counts as an error. Usually none does, and callers can return at once."""
-    outcomes: set[Outcome] = {row.outcome for row in rows if isinstance(row, ToolMessage)}
-    return not outcomes.isdisjoint(_ERRORS)
+    """Whether any call has failed, other than with an answer. Usually none has, and callers can
+    return at once.
+    """
+    return any(isinstance(row, ToolMessage) and is_shortened(row) for row in rows)
 
 
 class ErrorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,25 +168,26 @@ class Failures(msgspec.Struct, frozen=True):
     tracker: ErrorTracker = ErrorTracker()
     repeated: RepeatedCalls = RepeatedCalls()
 
-    def ended(
-        self, call: Call, outcome: Outcome, text: str, kind: str = "", now: float = 0.0
-    ) -> tuple[Failures, str]:
+    def ended(self, call: Call, result: CallResult, now: float = 0.0) -> tuple[Failures, str]:
         """The state after a call, and the advice for its result; usually none."""
-        match counts_as(outcome):
-            case "success":
-                if not self.tracker.rows and not self.repeated.rows:
-                    return self, ""
-                tracker = self.tracker.succeeded(call.name)
-                repeated = self.repeated.succeeded(call.name)
-                if tracker is self.tracker and repeated is self.repeated:
-                    return self, ""
-                return Failures(tracker, repeated), ""
-            case "error":
-                error = compacted_error(call.name, text, kind, now)
-                repeated, advice = self.repeated.failed(call.name, call.arguments)
-                return Failures(self.tracker.failed(error), repeated), advice
-            case "neither":
+        if result.outcome == "done":
+            if not self.tracker.rows and not self.repeated.rows:
                 return self, ""
+            tracker = self.tracker.succeeded(call.name)
+            repeated = self.repeated.succeeded(call.name)
+            if tracker is self.tracker and repeated is self.repeated:
+                return self, ""
+            return Failures(tracker, repeated), ""
+        found = consequences(result.outcome, result.failure)
+        if found is None or not (found.counted or found.advised):
+            return self, ""
+        tracker, repeated, advice = self.tracker, self.repeated, ""
+        if found.counted:
+            error = compacted_error(call.name, result.text, result.kind, now)
+            tracker = tracker.failed(error)
+        if found.advised:
+            repeated, advice = repeated.failed(call.name, call.arguments)
+        return Failures(tracker, repeated), advice
 
 
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
@@ -189,27 +196,48 @@ def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> C
     return compact_error(tool, kind if _is_type(kind) else classify(message), message, now)
 
 
+def stored_result(row: ToolMessage) -> CallResult:
+    """A stored result; the kind of a failure is not stored."""
+    return CallResult(row.call_id, row.name, row.text, row.outcome, failure=row.failure)
+
+
 def failures_before(
-    rows: Sequence[ChatMessage], limits: Limits, *, needs_review: bool = False
+    rows: Sequence[ChatMessage],
+    limits: Limits,
+    *,
+    needs_review: bool = False,
+    said_by: Callable[[str], bool] | None = None,
 ) -> Failures:
     """The failures in a session's transcript that count against its next run.
 
-    ``needs_review``: its last escalation is open. An answer resets the counts before it.
+    Args:
+        needs_review: its last escalation is open. An answer resets the counts before it.
+        said_by: whether the next run's person has said an input, where several people share the
+            session: only their runs count, and an answered one ends their counts. None: the session
+            is one person's.
     """
     errors = ErrorLimits(limits.tool_errors, limits.total_errors)
-    state = Failures(ErrorTracker(errors))
+    fresh = Failures(ErrorTracker(errors))
+    state, shared, is_theirs, is_answered = fresh, said_by is not None, True, False
     calls: Mapping[str, Call] = {}
     for row in rows if any_failed(rows) else ():
+        if isinstance(row, UserMessage) and not row.note:
+            state = fresh if is_answered else state
+            is_theirs, is_answered = said_by is None or said_by(row.text), False
+        if not is_theirs:
+            continue
         match row:
             case AssistantMessage(note="escalated") if not needs_review:
                 state = Failures(state.tracker.forgiven())
             case AssistantMessage():
                 calls = {call.id: call for call in row.calls}
+                is_answered = shared and not row.calls and row.note in ("", "silent")
             case ToolMessage():
                 call = calls.get(row.call_id, Call(row.call_id, row.name))
-                state, _ = state.ended(call, row.outcome, row.text)
+                state, _ = state.ended(call, stored_result(row))
             case _:
                 pass
+    state = fresh if is_answered else state
     return Failures(state.tracker.new_run(), state.repeated)
 
 
@@ -276,12 +304,11 @@ def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
         if isinstance(row, AssistantMessage):
             answered = at
         elif isinstance(row, ToolMessage):
-            counts = counts_as(row.outcome)
-            if counts == "error":
+            if is_shortened(row):
                 short = compacted_error(row.name, row.text)
                 context = context.failed(short, parse_failure_text(row.text)[1])
                 places[context.last] = at
-            elif counts == "success" and context.open:
+            elif row.outcome == "done" and context.open:
                 context = context.succeeded(row.name)
     texts = {at: RESOLVED for at in places.values() if at < answered}
     for back, error in enumerate(reversed(context.open)):

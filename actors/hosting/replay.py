@@ -322,12 +322,12 @@ class JournalTools(Actor[ExecuteCall]):
                 "Not run: this run made no such call then, and a replay has only the results of "
                 "then. Replay it with live tools to have it run."
             )
-            return CallResult(call.id, call.name, text, "failed", "not_found")
+            return CallResult(call.id, call.name, text, "failed", "not_found", failure="argument")
         if found.outcome in CUT:
             self._over.set()
             await trio.sleep_forever()
         text = _ADVICE.sub("", found.text)
-        return CallResult(call.id, call.name, text, found.outcome)
+        return CallResult(call.id, call.name, text, found.outcome, failure=found.failure)
 
     def _take(self, call: Call) -> ToolMessage | None:
         wanted = (call.name, canonical(call.arguments))

@@ -22,7 +22,7 @@ from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable, Stop, SuspendedRun
 from motet.actors.sessions.intake import Intake
-from motet.actors.transcript.history import author_prefix
+from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import Principal, StopReport
 
@@ -191,14 +191,12 @@ class Stops:
 
     def _runs_of(self, session: str, sender: str, principal: Principal) -> list[Run]:
         runs = self._table.of(session, principal)
-        return [
-            run for run in runs if sender in ("", run.author) or is_from(run.input.text, sender)
-        ]
+        return [run for run in runs if sender == run.author or is_from(run.input.text, sender)]
 
     def _suspended_of(self, session: str, sender: str, principal: Principal) -> list[SuspendedRun]:
         ours = self._table.suspended.get(session, {}).values()
         mine = [one for one in ours if sees(principal, one.user)]
-        return [one for one in mine if not sender or is_from(one.text, sender)]
+        return [one for one in mine if is_from(one.text, sender)]
 
     def _stop_pending(
         self,
@@ -225,11 +223,6 @@ class Stops:
 
 def _is_active(run: Run) -> bool:
     return run.is_running and run.lineage.caller is None
-
-
-def is_from(text: str, sender: str) -> bool:
-    """Whether a stored text of a group was said by this sender."""
-    return text.startswith(author_prefix(sender))
 
 
 def _sum(stop: Stop, rooms: Sequence[RoomStop]) -> StopReport:

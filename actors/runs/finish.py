@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
+from motet.actors.errors.classify import is_error
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import write_memory
 from motet.actors.runs.run import Run
@@ -97,7 +98,9 @@ class Outcome:
             limit=finish.detail if finish.status == "limited" else "",
             detail=finish.detail,
             error=self.failure.error if self.failure else None,
-            errors=tuple([result for result in self.results if result.outcome == "failed"]),
+            errors=tuple(
+                [result for result in self.results if is_error(result.outcome, result.failure)]
+            ),
             rows=self.rows,
             approvals=self.approvals,
             structured=self.structured,

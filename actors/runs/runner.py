@@ -7,7 +7,7 @@ and the one terminal event published even while the whole host is being cancelle
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import attrs
@@ -32,6 +32,7 @@ from motet.actors.runs.suspend import Suspension, counted, resume_turn
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.transcript.guards import LoopDetector
+from motet.actors.transcript.history import is_from
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -39,6 +40,7 @@ from motet.protocols.errors import AgentError, Internal
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.run import RunResult
+from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
 from motet.protocols.tools import CallResult
 from motet.runtime.outside import wall_time
@@ -340,7 +342,11 @@ class Runner:
             needs_review = session is not None and session.needs_review
         if summary and needs_review:
             rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
-        failures = failures_before(rows, self.run.limits, needs_review=needs_review)
+        shared, sender = is_shared(self.run.session), self.run.input.sender
+        said_by = partial(is_from, sender=sender) if shared else None
+        failures = failures_before(
+            rows, self.run.limits, needs_review=needs_review, said_by=said_by
+        )
         return failures if self._resumed is None else counted(failures, self.turn.rows)
 
     async def _think(self, decision: CallModel) -> Decision:

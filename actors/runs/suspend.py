@@ -17,13 +17,13 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
-from motet.actors.errors.tracker import Failures
+from motet.actors.errors.tracker import Failures, stored_result
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Carried, Input, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
-from motet.actors.runs.tool_step import ToolStep, stored_result
+from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Decision, Turn
 from motet.actors.storage.writer import StorageHealth
 from motet.actors.telemetry.tracer import RunTrace
@@ -391,7 +391,7 @@ def resume_turn(
     trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
     for calls, results in _batches(left.rows):
         turn.results += results.values()
-        turn.loops.observe_batch((call, results[call.id]) for call in calls if call.id in results)
+        turn.watch((call, results[call.id]) for call in calls if call.id in results)
     return turn.resume(left.rows, left.turn)
 
 
@@ -401,7 +401,7 @@ def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
         for call in calls:
             if call.id in results:
                 result = results[call.id]
-                failures, _ = failures.ended(call, result.outcome, result.text)
+                failures, _ = failures.ended(call, result)
     return failures
 
 

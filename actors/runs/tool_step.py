@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 from msgspec.structs import replace
 
+from motet.actors.errors.tracker import stored_result
 from motet.actors.runs.lifecycle import OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.run import Run
@@ -19,9 +20,10 @@ from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import guards as guard
+from motet.actors.transcript.grammar import row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
-from motet.protocols.chat import Call, ChatMessage, ToolMessage
+from motet.protocols.chat import Call, ChatMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -156,7 +158,10 @@ class ToolStep:
             return result
         self._spans[index] = self.services.tracer.of(run.id).tool(call)
         await self._announce(index, call)
-        return ExecuteCall(run.id, run.session, run.agent.name, run.input.principal.user, call)
+        said = run.input
+        return ExecuteCall(
+            run.id, run.session, run.agent.name, said.principal.user, call, said.sender
+        )
 
     def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
         call, span = self.calls[index], self._spans.pop(index)
@@ -178,7 +183,7 @@ class ToolStep:
 
     async def tell(self, index: int, result: CallResult) -> None:
         if result.kind != LATER:
-            row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
+            row = row_of(result)
             await self.services.journal.note(self.run.id, self.step + 1 + index, row)
             await self._report(result, index)
 
@@ -214,6 +219,7 @@ class ToolStep:
             index=index,
             error_id=result.error_id,
             result_id=result.result_id,
+            failure=result.failure,
         )
         await self.services.events.emit(self.run, event)
         self.approvals.move(result.call_id, "report")
@@ -271,12 +277,4 @@ def known(resumption: Resumption | None) -> dict[str, CallResult]:
 def marks(step: int, calls: Sequence[Call], results: Mapping[str, CallResult]) -> tuple[Mark, ...]:
     """The results as rows that follow the row at ``step``, which has these calls."""
     places = {call.id: step + 1 + index for index, call in enumerate(calls)}
-    return tuple(
-        Mark(places[id], ToolMessage(id, result.name, result.text, result.outcome))
-        for id, result in results.items()
-    )
-
-
-def stored_result(row: ToolMessage) -> CallResult:
-    """A stored result; the kind of a failure is not stored."""
-    return CallResult(row.call_id, row.name, row.text, row.outcome)
+    return tuple(Mark(places[id], row_of(result)) for id, result in results.items())

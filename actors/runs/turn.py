@@ -14,13 +14,13 @@ Source: seed 002, phases 3 to 6; agent loop specification, sections 1 and 10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.tracker import Escalation, Failures, failures_before
+from motet.actors.errors.tracker import Escalation, Failures, counts_as, failures_before
 from motet.actors.models.provider import unique_ids
 from motet.actors.runs.budget import NOTHING, Budget
 from motet.actors.transcript import grammar as closing
@@ -326,6 +326,15 @@ class Turn:
         self.rows += rows
         return self._think()
 
+    def watch(self, ended: Iterable[tuple[Call, CallResult]]) -> Loop | None:
+        """Let the detector of loops see ended calls; faults are left to their limit, if any."""
+        limited = self.limits.tool_errors is not None or self.limits.total_errors is not None
+        return self.loops.observe_batch(
+            one
+            for one in ended
+            if not limited or counts_as(one[1].outcome, one[1].failure) != "error"
+        )
+
     def spend(self, usage: Usage) -> None:
         """Count what a request used, as soon as that is known: also one whose answer is refused,
         or that is none of the turn's own.
@@ -440,7 +449,7 @@ class Turn:
     ) -> tuple[CallResult, Escalation | None]:
         """Count a result, here and nowhere else, and put the advice it earns behind its text."""
         before = self.failures or failures_before((), self.limits)
-        self.failures, advice = before.ended(call, result.outcome, result.text, result.kind, now)
+        self.failures, advice = before.ended(call, result, now)
         if advice:
             result = replace(result, text=f"{result.text}\n{advice}")
         return result, self.failures.tracker.escalation
@@ -448,15 +457,8 @@ class Turn:
     def _circle(
         self, calls: Sequence[Call], results: Sequence[CallResult], advised: set[str]
     ) -> Loop | None:
-        """A loop that the model has to be told of: none that it was advised on just now.
-
-        Failures are left to their own limit, where there is one.
-        """
-        failing = self.limits.tool_errors is self.limits.total_errors is None
-        pairs = zip(calls, results, strict=True)
-        finding = self.loops.observe_batch(
-            pairs if failing else [one for one in pairs if one[1].outcome != "failed"]
-        )
+        """A loop that the model has to be told of: none that it was advised on just now."""
+        finding = self.watch(zip(calls, results, strict=True))
         if finding and finding.level == "critical":
             self._closing = "tool_loop"
         elif finding and finding.detector != "reads" and finding.tool in advised:

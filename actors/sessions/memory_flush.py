@@ -25,6 +25,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import Reporter, ToolExecutor
 from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.transcript.grammar import row_of
 from motet.actors.transcript.summary import (
     FLUSH_DEADLINE,
     FLUSH_REQUESTS,
@@ -33,7 +34,7 @@ from motet.actors.transcript.summary import (
     flush_request,
     flush_rows,
 )
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import SessionContext
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -106,6 +107,7 @@ def _refuse_outside(root: Path, path: str) -> None:
             f"{path!r} is not in the memory folder; allowed are files such as "
             f"'{MEMORY_FOLDER}/2026-01-31.md'",
             kind="permission",
+            failure="refusal",
         )
 
 
@@ -176,5 +178,5 @@ class MemoryFlush:
             for call in response.calls:
                 result = await self.execute(call)
                 wrote |= result.ok and call.name == "write_file"
-                own.append(ToolMessage(call.id, call.name, result.text, result.outcome))
+                own.append(row_of(result))
         return wrote

@@ -143,6 +143,7 @@ def missing_events(
                     preview=row.text[:PREVIEW],
                     ms=0.0,
                     index=index,
+                    failure=row.failure,
                 )
             index += 1
 

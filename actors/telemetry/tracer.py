@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 import attrs
 import msgspec
 
+from motet.actors.errors.classify import is_error
 from motet.actors.errors.describe import type_name, well_formed
 from motet.actors.errors.redact import (
     PREFIX_MARGIN,
@@ -165,6 +166,9 @@ class ToolSpan(OpenSpan, eq=False):
     def returned(self, result: CallResult) -> None:
         """Take the call's one result."""
         self.outcome, self.output = result.outcome, result.text
+        if result.outcome == "failed" and not is_error(result.outcome, result.failure):
+            self.outcome = result.failure  # an answer: the tool has worked
+            return
         self.error, self.error_id = result.kind, result.error_id
         if result.outcome in FAILED:
             self.status = "error"

@@ -1,4 +1,4 @@
-"""Circuit breakers, one for each agent and tool: a failing tool is taken out, then tried again.
+"""Circuit breakers of tools: a failing tool is taken out, then tried again.
 
     closed ──5 failures──▶ open ──time──▶ half_open ──2 successes──▶ closed
                             ▲────────────one failure──────┘
@@ -8,13 +8,19 @@ it opens at the fifth failure in a row; each opening lasts twice as long as the 
 the cap, until it closes; half-open admits one call at a time; only calls that this state has
 admitted change it. Source: contradiction 36, errors specification section 4.
 
-Invariant of :class:`Breakers`: each attempt ends exactly once; one without a verdict on the tool,
-since it was refused, denied, cancelled or raised ``ToolRetry``, only frees its place.
+A tool has one breaker for each agent and person, and one for each agent, which all its users share.
+A fault counts for its person only; a failure of the infrastructure counts for all of them. A call
+needs a place under both.
+
+Invariants of :class:`Breakers`: each attempt ends exactly once; one without a verdict on the tool,
+such as a negative result, a refusal or a cancelled call, only frees its places; the memory is
+bounded, since the breakers of the people who were longest without a verdict are forgotten.
 """
 
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -22,6 +28,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from motet.actors.errors.classify import Verdict
 from motet.runtime.backoff import Backoff
 
 State: TypeAlias = Literal["closed", "open", "half_open"]
@@ -144,77 +151,116 @@ class Breaker(msgspec.Struct, frozen=True):
         )
 
 
-Key: TypeAlias = tuple[str, str]
-Ending: TypeAlias = Literal["succeeded", "failed", "abandoned"]
-"""The verdict of a call on its tool; ``abandoned``: none."""
+Scope: TypeAlias = tuple[str, ...]
+"""An agent, its user and, in a group, the author; or an agent alone, for all of its users."""
+SCOPES = 4_096
+"""People with agents, whose breakers are kept."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One call under its breaker, until :meth:`Breakers.end`.
+    """One call under its breakers, until :meth:`Breakers.end`.
 
     Attributes:
-        epoch: the one that admitted it; None: it must not run, for the reason in ``refusal``.
+        epochs: those that admitted it, of the breaker of all users and of its person's.
+        refusal: why it must not run; empty if it may.
     """
 
-    key: Key
-    epoch: int | None
+    tool: str
+    scopes: tuple[Scope, Scope]
+    epochs: tuple[int, int] = (0, 0)
     refusal: str = ""
 
 
 class Breakers:
-    """On Trio's clock. ``chance`` gives numbers from [0, 1) for the jitter."""
+    """On Trio's clock. ``chance`` gives numbers from [0, 1) for the jitter.
+
+    Only breakers that differ from a fresh one are kept: most tools never fail.
+    """
 
     def __init__(
         self, policy: BreakerPolicy | None = None, chance: Callable[[], float] = random.random
     ) -> None:
         self._fresh = Breaker(policy or BreakerPolicy())
         self._chance = chance
-        self.by_tool: dict[Key, Breaker] = {}
+        self._scopes: OrderedDict[Scope, dict[str, Breaker]] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<Breakers { ({'/'.join(key): b.state for key, b in self.by_tool.items()}) }>"
+        states = {f"{'/'.join(scope)}/{tool}": b.state for (scope, tool), b in self.kept().items()}
+        return f"<Breakers {states}>"
 
-    def attempt(self, agent: str, tool: str) -> Attempt:
-        """Admit or refuse one call; :meth:`end` must follow, however the call ends."""
-        key = agent, tool
-        breaker = self.by_tool.get(key)
-        if breaker is None:
-            return Attempt(key, self._fresh.epoch)  # a fresh breaker admits all calls
+    def kept(self) -> dict[tuple[Scope, str], Breaker]:
+        """All breakers that differ from a fresh one."""
+        return {(scope, t): b for scope, tools in self._scopes.items() for t, b in tools.items()}
+
+    def attempt(self, agent: str, tool: str, user: str, sender: str = "") -> Attempt:
+        """Admit or refuse one call; :meth:`end` must follow, however the call ends.
+
+        ``sender``: the author, in a group for which the user speaks.
+        """
+        scopes = shared, own = (agent,), (agent, user, sender)
+        if shared not in self._scopes and own not in self._scopes:
+            return Attempt(tool, scopes, (self._fresh.epoch, self._fresh.epoch))
         now = trio.current_time()
-        breaker, epoch = breaker.admit(now)
-        self._keep(key, breaker)
-        return Attempt(key, epoch, breaker.refusal(tool, now) if epoch is None else "")
+        for_all, first = self._of(shared, tool).admit(now)
+        theirs, second = self._of(own, tool).admit(now)
+        if first is None or second is None:  # no place is taken: both stay as they are
+            refusing = for_all if first is None else theirs
+            return Attempt(tool, scopes, refusal=refusing.refusal(tool, now))
+        self._keep(shared, tool, for_all)
+        self._keep(own, tool, theirs)
+        return Attempt(tool, scopes, (first, second))
 
-    def taken_out(self, agent: str) -> dict[str, str]:
-        """The tools that are not offered to the agent now, each with a text for its model."""
+    def taken_out(self, agent: str, user: str, sender: str = "") -> dict[str, str]:
+        """The tools that are not offered to this person now, each with a text for the model."""
+        if not self._scopes:
+            return {}
         now = trio.current_time()
         return {
             tool: breaker.refusal(tool, now)
-            for (owner, tool), breaker in self.by_tool.items()
-            if owner == agent and not breaker.offers(now)
+            for scope in ((agent, user, sender), (agent,))
+            for tool, breaker in self._scopes.get(scope, {}).items()
+            if not breaker.offers(now)
         }
 
-    def end(self, attempt: Attempt, ending: Ending) -> str:
-        """Count the attempt; returns a warning if this failure has opened the breaker, else ""."""
-        key, epoch = attempt.key, attempt.epoch
-        before = self.by_tool.get(key)
-        if epoch is None or (before is None and ending != "failed"):
+    def end(self, attempt: Attempt, verdict: Verdict) -> str:
+        """Count the attempt; returns a warning if this failure has opened a breaker, else ""."""
+        if attempt.refusal:
+            return ""
+        counting: dict[Verdict, tuple[Verdict, Verdict]] = {
+            "succeeded": ("succeeded", "succeeded"),
+            "failed": ("abandoned", "failed"),
+            "down": ("failed", "abandoned"),
+            "abandoned": ("abandoned", "abandoned"),
+        }
+        ended = zip(attempt.scopes, attempt.epochs, counting[verdict], strict=True)
+        warnings = [self._end(attempt.tool, *one) for one in ended]
+        return next(filter(None, warnings), "")
+
+    def _end(self, tool: str, scope: Scope, epoch: int, verdict: Verdict) -> str:
+        if scope not in self._scopes and verdict != "failed":
             return ""  # a fresh breaker does not change
-        before, now = before or self._fresh, trio.current_time()
-        match ending:
+        before, now = self._of(scope, tool), trio.current_time()
+        match verdict:
             case "succeeded":
                 after = before.succeeded(epoch)
             case "failed":
                 after = before.failed(epoch, now, self._chance())
-            case "abandoned":
+            case _:
                 after = before.abandoned(epoch)
-        self._keep(key, after)
+        self._keep(scope, tool, after)
         opened = after.state == "open" and before.state != "open"
-        return after.refusal(key[1], now) if opened else ""
+        return after.refusal(tool, now) if opened else ""
 
-    def _keep(self, key: Key, breaker: Breaker) -> None:
-        """Keep only breakers that differ from a fresh one: most tools never fail."""
-        if breaker == self._fresh:
-            self.by_tool.pop(key, None)
-        else:
-            self.by_tool[key] = breaker
+    def _of(self, scope: Scope, tool: str) -> Breaker:
+        return self._scopes.get(scope, {}).get(tool, self._fresh)
+
+    def _keep(self, scope: Scope, tool: str, breaker: Breaker) -> None:
+        if breaker != self._fresh:
+            self._scopes.setdefault(scope, {})[tool] = breaker
+            self._scopes.move_to_end(scope)
+            if len(self._scopes) > SCOPES:
+                self._scopes.popitem(last=False)
+        elif tools := self._scopes.get(scope):
+            tools.pop(tool, None)
+            if not tools:
+                del self._scopes[scope]

@@ -11,27 +11,34 @@ verdict was given on; every text for a model obeys the one rule for results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import attrs
 import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import fallback_text
+from motet.actors.errors.classify import failure_class, fallback_text, verdict_of
 from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.batch import BEFORE_START
-from motet.actors.tools.breakers import Attempt, Breakers, Ending
+from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
-from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, asked_by_tool
+from motet.actors.tools.tool import (
+    Tool,
+    ToolDenied,
+    ToolFailure,
+    ToolNegative,
+    ToolRetry,
+    asked_by_tool,
+)
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
-from motet.protocols.chat import Call, JsonObject, Outcome
+from motet.protocols.chat import Call, FailureClass, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
@@ -127,11 +134,19 @@ class _End(msgspec.Struct, frozen=True):
     outcome: Outcome
     kind: str = ""
     error_id: str | None = None
+    failure: FailureClass | Literal[""] = ""
 
     def of(self, call: Call, text: str, result_id: str | None = None) -> CallResult:
         """The result; ``text``: the part of the value that the model gets."""
         return CallResult(
-            call.id, call.name, text, self.outcome, self.kind, self.error_id, result_id=result_id
+            call.id,
+            call.name,
+            text,
+            self.outcome,
+            self.kind,
+            self.error_id,
+            result_id=result_id,
+            failure=self.failure,
         )
 
 
@@ -147,7 +162,7 @@ class _Work(msgspec.Struct):
         started: on Trio's clock.
         args: valid arguments, once they are parsed; a gate may replace them.
         limit: bytes of its result that fit in the transcript.
-        attempt: its place under the tool's breaker, once it has one; ``ending``: its verdict there.
+        attempt: its place under the tool's breakers, once it has one.
         asked: those who want a person to approve it.
         later: it waits for a person, and runs when its run is resumed.
     """
@@ -160,7 +175,6 @@ class _Work(msgspec.Struct):
     args: JsonObject = {}
     limit: int = INLINE_LIMIT
     attempt: Attempt | None = None
-    ending: Ending = "abandoned"
     asked: list[Asking] = []
     later: bool = False
 
@@ -241,7 +255,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             toolset = self._toolset_of(request.run_id) if self._toolset_of is not None else None
             context = self._context(request)
         except Exception as error:
-            end = await self._failed(request, error)
+            end = await self._failed(request, error, failure="infrastructure")
             return end.of(request.call, str(end.value))
         catalog = self._catalog if toolset is None else toolset.catalog
         policy = self._policy if toolset is None else toolset.policy
@@ -268,6 +282,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         tool = self._find(work)
         if isinstance(tool, _End):
             return tool
+        end: _End | None = None
         try:
             end = (
                 self._ask_policy(work, tool)
@@ -279,10 +294,11 @@ class ToolExecutor(Actor[ExecuteCall]):
                 or await self._run(work, tool)
             )
         finally:
-            # The one place that ends an attempt, in every case, or its breaker would be stuck.
-            opened = "" if work.attempt is None else self._breakers.end(work.attempt, work.ending)
-        if opened:
-            self._degraded(work, "tools", opened)
+            # The one place that ends an attempt, in every case, or its breakers would be stuck.
+            if work.attempt is not None:
+                verdict = "abandoned" if end is None else verdict_of(end.outcome, end.failure)
+                if opened := self._breakers.end(work.attempt, verdict):
+                    self._degraded(work, "tools", opened)
         return end
 
     # The stages
@@ -292,7 +308,8 @@ class ToolExecutor(Actor[ExecuteCall]):
         try:
             tool = work.catalog.get(request.agent, request.call.name)
         except UnknownName as unknown:
-            return self._no_tool(work, unknown.name, "failed", "not_found")
+            text = self._no_tool(work, unknown.name)
+            return _End(text, "failed", "not_found", failure="argument")
         work.limit = min(tool.max_output, INLINE_LIMIT)
         return tool
 
@@ -302,13 +319,13 @@ class ToolExecutor(Actor[ExecuteCall]):
         ruling = policy.ruling(subjects, tool)
         if ruling.effect == "deny":
             log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
-            return self._no_tool(work, tool.name, "denied", "denied")
+            return _End(self._no_tool(work, tool.name), "denied", "denied", failure="refusal")
         if ruling.effect == "ask":
             reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
         call = f"{request.run_id}/{request.call.id}"
         if late := policy.wait(subjects, tool, call, work.started):
-            return _End(late, "denied", "rate_limit")  # the tool has not failed
+            return _End(late, "denied", "rate_limit", failure="refusal")
         return None
 
     def _parse(self, work: _Work, tool: Tool) -> _End | None:
@@ -316,13 +333,17 @@ class ToolExecutor(Actor[ExecuteCall]):
             work.args = tool.accepts.parse(work.request.call.arguments)
         except ArgumentError as error:
             text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
-            return _End(text, "failed", "validation")
+            return _End(text, "failed", "validation", failure="argument")
         return None
 
     def _ask_breaker(self, work: _Work, tool: Tool) -> _End | None:
-        attempt = self._breakers.attempt(work.request.agent, tool.name)
+        request = work.request
+        attempt = self._breakers.attempt(
+            request.agent, tool.name, request.principal, request.sender
+        )
         if attempt.refusal:
-            return _End(attempt.refusal, "failed", "unavailable")
+            # It is broken still: a model that insists reaches the limit of its run.
+            return _End(attempt.refusal, "failed", "unavailable", failure="fault")
         work.attempt = attempt
         return None
 
@@ -370,11 +391,11 @@ class ToolExecutor(Actor[ExecuteCall]):
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
         if permission.kind == NOT_STORED:
-            return _End(permission.refusal, "failed", NOT_STORED)
+            return _End(permission.refusal, "failed", NOT_STORED, failure="infrastructure")
         return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool) -> _End:
-        """Run the tool. A mistake of the model is no verdict on the tool for its breaker.
+        """Run the tool. The class of a failure decides where it counts.
 
         The stages before may have had no checkpoint since the call was cancelled, and a gate may
         have swallowed its ``Cancelled``. No tool begins after that.
@@ -398,20 +419,19 @@ class ToolExecutor(Actor[ExecuteCall]):
                 # A tool that goes on after its time-out: a function in a thread cannot be ended.
                 late = trio.current_time() > scope.deadline
                 if not late:
-                    work.ending = "succeeded"
                     return _End(value, "done")
         except (Exception, SystemExit) as raised:
             error = only_error(raised)
             if isinstance(error, ToolRetry):
-                return _End(str(error), "failed", "retry")
+                return _End(str(error), "failed", "retry", failure="argument")
             if isinstance(error, ToolDenied):
                 return _denied(str(error))
+            if isinstance(error, ToolNegative):  # an answer, whole, and nothing to look up
+                return _End(error.value, "failed", error.kind, failure="negative")
             if not isinstance(error, NeedsApproval):
-                work.ending = "failed"
                 return await self._failed(work.request, error)
             needs = error
         else:
-            work.ending = "failed"
             return await self._timed_out(work, tool, under_way, went_on=late)
         # The tool has done nothing yet and asks for a person: back to that stage, once.
         if work.context.approved:
@@ -469,20 +489,25 @@ class ToolExecutor(Actor[ExecuteCall]):
                 value = f"[The result of this call is withheld by {verdict.hook!r}: {reason}]"
             case _:
                 return result
-        end = _End(value, result.outcome, result.kind, result.error_id)
+        end = _End(value, result.outcome, result.kind, result.error_id, result.failure)
         return replace(await self._shown(work, end), ms=result.ms)
 
     # Failures
 
-    def _no_tool(self, work: _Work, name: str, outcome: Outcome, kind: str) -> _End:
+    def _no_tool(self, work: _Work, name: str) -> str:
         allowed = work.policy.allowed_names(work.context.subjects)
         near = work.catalog.nearest_first(work.request.agent, name, allowed)
-        text = f"There is no tool {name!r}. Available tools, nearest first: {near}"
-        return _End(text, outcome, kind)
+        return f"There is no tool {name!r}. Available tools, nearest first: {near}"
 
-    async def _failed(self, request: ExecuteCall, error: BaseException, kind: str = "") -> _End:
+    async def _failed(
+        self,
+        request: ExecuteCall,
+        error: BaseException,
+        kind: str = "",
+        failure: FailureClass | None = None,
+    ) -> _End:
         """Store the error; the model gets the reporter's summary."""
-        code = ""
+        code, failure = "", failure or failure_class(error)
         whole: object = error
         if isinstance(error, ToolFailure):
             code, kind = error.code, error.kind
@@ -498,8 +523,9 @@ class ToolExecutor(Actor[ExecuteCall]):
                 call_id=request.call.id,
             )
         except Exception:  # the first error is reported, not that of the store
-            return _End(fallback_text(message_of(error), code), "failed", kind or "unknown")
-        return _End(report.text, "failed", kind or report.kind, report.error_id)
+            text = fallback_text(message_of(error), code)
+            return _End(text, "failed", kind or "unknown", failure=failure)
+        return _End(report.text, "failed", kind or report.kind, report.error_id, failure)
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
         request = work.request
@@ -509,4 +535,4 @@ class ToolExecutor(Actor[ExecuteCall]):
 
 
 def _denied(reason: str) -> _End:
-    return _End(f"Permission denied: {reason}", "denied", "denied")
+    return _End(f"Permission denied: {reason}", "denied", "denied", failure="refusal")

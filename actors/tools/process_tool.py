@@ -26,13 +26,13 @@ import outcome
 import trio
 from trio.lowlevel import RunVar
 
-from motet.actors.errors.classify import classify
+from motet.actors.errors.classify import classify, failure_class
 from motet.actors.errors.describe import message_of, serialize_error
 from motet.actors.tools.arguments import dumped
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
-from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, tool
-from motet.protocols.chat import JsonObject
+from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolNegative, ToolRetry, tool
+from motet.protocols.chat import FailureClass, JsonObject
 from motet.runtime import current_under_way
 from motet.runtime.processes import HeadTail, open_child
 
@@ -51,12 +51,13 @@ _places: RunVar[trio.CapacityLimiter] = RunVar("motet tool processes")
 class Reply(msgspec.Struct, frozen=True):
     """The end of a call. ``value`` is for ``returned``, the other fields for exceptions."""
 
-    ended: Literal["returned", "retry", "denied", "failed"]
+    ended: Literal["returned", "retry", "denied", "negative", "failed"]
     value: object = None
     message: str = ""
     code: str = ""
     kind: str = ""
     detail: JsonObject = {}
+    failure: FailureClass | Literal[""] = ""
 
 
 # In the host
@@ -143,9 +144,19 @@ def _ended(answer: Reply, output: HeadTail) -> object:
             raise ToolRetry(answer.message)
         case "denied":
             raise ToolDenied(answer.message)
+        case "negative":
+            raise ToolNegative(
+                answer.message, value=answer.value, code=answer.code, kind=answer.kind
+            )
         case "failed":
             detail = {**answer.detail, **_printed(output)}
-            raise ToolFailure(answer.message, detail=detail, code=answer.code, kind=answer.kind)
+            raise ToolFailure(
+                answer.message,
+                detail=detail,
+                code=answer.code,
+                kind=answer.kind,
+                failure=answer.failure,
+            )
 
 
 def _died(code: int, output: HeadTail) -> NoReturn:
@@ -215,6 +226,9 @@ def _reply(result: outcome.Outcome[object]) -> bytes:
         return msgspec.msgpack.encode(Reply("retry", message=str(retry)))
     except ToolDenied as denied:
         return msgspec.msgpack.encode(Reply("denied", message=str(denied)))
+    except ToolNegative as no:
+        reply = Reply("negative", no.value, str(no), no.code, no.kind)
+        return msgspec.msgpack.encode(reply, enc_hook=dumped)
     except (Exception, SystemExit) as error:
         return msgspec.msgpack.encode(_failed(error))
 
@@ -234,6 +248,7 @@ def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Calla
 def _failed(error: BaseException) -> Reply:
     if isinstance(error, ToolFailure):
         detail = error.detail or serialize_error(error)
-        return Reply("failed", None, str(error), error.code, error.kind, detail)
-    raw = serialize_error(error)
-    return Reply("failed", None, message_of(error), "", classify(error), raw)
+        failure = failure_class(error)
+        return Reply("failed", None, str(error), error.code, error.kind, detail, failure)
+    raw, failure = serialize_error(error), failure_class(error)
+    return Reply("failed", None, message_of(error), "", classify(error), raw, failure)

@@ -165,12 +165,12 @@ def escalated_row(reason: str) -> AssistantMessage:
 
 def row_of(result: CallResult) -> ToolMessage:
     """The transcript row of a call's result."""
-    return ToolMessage(result.call_id, result.name, result.text, result.outcome)
+    return ToolMessage(result.call_id, result.name, result.text, result.outcome, result.failure)
 
 
 def refusal(call: Call, text: str) -> CallResult:
     """The result of a call that was not run."""
-    return CallResult(call.id, call.name, text, "denied", kind="limit")
+    return CallResult(call.id, call.name, text, "denied", kind="limit", failure="refusal")
 
 
 def injected_row(messages: Sequence[UserMessage]) -> UserMessage:

@@ -8,7 +8,9 @@ Loop detection has three detectors. Laws: the same call with the same result, ag
 30 calls, is a warning from the third and critical from the fifth time on; the same result of one
 tool, whatever its arguments, from the fourth and sixth; a series of reading calls from the 8th and
 12th, while at most 60 % of them differ. Many different reads are work: they are a warning from the
-24th, and never critical. Polling tools are ignored. No run is closed without a warning: the first
+24th, and never critical. A negative result is the same only as those since the last write of
+another tool that succeeded: running a failing test again after a change is work. Polling tools are
+ignored. No run is closed without a warning: the first
 critical loop is a warning. Source: agent loop specification, sections 2 and 10.
 """
 
@@ -205,6 +207,8 @@ class LoopDetector(msgspec.Struct, eq=False):
     _calls: list[_CallKey] = []
     _results: list[_ResultKey] = []
     _reads: list[_CallKey] = []
+    _writes: list[bool] = []
+    """Which of the calls have written."""
     _keys: dict[_CallKey, str] = {}
     _warned: bool = False
 
@@ -235,27 +239,37 @@ class LoopDetector(msgspec.Struct, eq=False):
             return ()
         self._calls.append((call.name, call.arguments))
         self._results.append(_result_key(result))
+        self._writes.append(kind == "write" and result.ok)
         if len(self._calls) > WINDOW:
-            del self._calls[0], self._results[0]
+            del self._calls[0], self._results[0], self._writes[0]
         if kind == "write":
             self._reads.clear()
         else:
             self._reads.append(self._calls[-1])
-        same = self._results.count(self._results[-1])
+        first = self._changed() if result.failure == "negative" else 0
+        same = self._results[first:].count(self._results[-1])
         if same < SAME_CALL.warning and len(self._reads) < READS_OF_FEW.warning:
             return ()
         # Successful writes give the same short result each time: that is no loop.
         silent = kind == "write" and result.ok
         found = (
-            self._same_call(call.name) if same >= SAME_CALL.warning else None,
+            self._same_call(call.name, first) if same >= SAME_CALL.warning else None,
             None if silent else self._same_result(call.name, same),
             self._only_reads(call.name) if self.reads >= READS_OF_FEW.warning else None,
         )
         return tuple(finding for finding in found if finding)
 
-    def _same_call(self, tool: str) -> Loop | None:
+    def _changed(self) -> int:
+        """The first call after the last one of another tool that has written."""
+        tool = self._calls[-1][0]
+        wrote = [
+            at for at, (name, _) in enumerate(self._calls) if self._writes[at] and name != tool
+        ]
+        return wrote[-1] + 1 if wrote else 0
+
+    def _same_call(self, tool: str, first: int) -> Loop | None:
         key, result = self._key(self._calls[-1]), self._results[-1]
-        pairs = zip(self._calls, self._results, strict=True)
+        pairs = zip(self._calls[first:], self._results[first:], strict=True)
         count = sum(got == result and self._key(asked) == key for asked, got in pairs)
         level = SAME_CALL.level(count)
         return Loop("same_call", level, tool, count) if level else None

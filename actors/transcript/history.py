@@ -16,7 +16,7 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.tracker import counts_as
+from motet.actors.errors.tracker import is_shortened
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.tools import ToolSpec
@@ -97,6 +97,11 @@ def with_author(author: str, text: str) -> str:
     return f"{author_prefix(author)}{escape_author_prefixes(text)}"
 
 
+def is_from(text: str, sender: str) -> bool:
+    """Whether an input of a group was said by this sender; any was, if that is empty."""
+    return not sender or text.startswith(author_prefix(sender))
+
+
 def author_prefix(author: str) -> str:
     """``[name]`` without brackets or line breaks in the name."""
     return f"[{_NO_NAME.sub(' ', author)}] "
@@ -115,7 +120,7 @@ class TranscriptScan(msgspec.Struct, frozen=True):
 
     Attributes:
         estimated: tokens of all of them.
-        any_failed: a call among them counts as an error.
+        any_failed: a call among them has failed, other than with an answer.
         any_refused: a turn among them was refused.
         is_sound: a provider accepts each row behind the one before it.
         due: calls of the last assistant row without a result.
@@ -154,7 +159,7 @@ class TranscriptScan(msgspec.Struct, frozen=True):
             estimated += chars_of(row) // CHARS_PER_TOKEN
             role = type(row)
             if isinstance(row, ToolMessage):
-                any_failed = any_failed or counts_as(row.outcome) == "error"
+                any_failed = any_failed or is_shortened(row)
                 is_sound = is_sound and due[:1] == (row.call_id,)
                 due = due[1:]
             elif due or role is before:

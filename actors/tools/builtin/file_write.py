@@ -26,7 +26,7 @@ from motet.actors.tools.builtin.paths import (
     open_folder,
     owner_of,
 )
-from motet.actors.tools.tool import ToolFailure
+from motet.actors.tools.tool import ToolFailure, ToolNegative
 from motet.runtime.outside import fresh_hex
 
 CHUNK = 1 << 20
@@ -66,7 +66,7 @@ def edit_text(root: Path, path: str, old: str, new: str, everywhere: bool) -> st
         before = _read_all(file.read)
     places = positions(before, wanted)
     if not places:
-        raise ToolFailure(no_match(path, before, old), kind="not_found")
+        raise ToolNegative(no_match(path, before, old), kind="not_found")
     if len(places) > 1 and not everywhere:
         lines = ", ".join(str(line_of(before, place)) for place in places[:10])
         raise ToolFailure(
@@ -155,7 +155,7 @@ def replace(
         try:
             _write(folder, temporary, data, before, owner)
             if unless_changed_since and _changed(folder, parts[-1], unless_changed_since):
-                raise ToolFailure(f"{path!r} was changed just now; read it again", kind="unknown")
+                raise ToolNegative(f"{path!r} was changed just now; read it again", kind="unknown")
             os.rename(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ import trio
 
 from motet.actors.telemetry.http import Response
 from motet.actors.tools.builtin.http_client import Method, WebClient, decode
-from motet.actors.tools.tool import ToolFailure
+from motet.actors.tools.tool import ToolFailure, ToolNegative
 from motet.protocols.config import HttpConfig
 
 _SILENT = frozenset({"script", "style", "template", "svg", "iframe", "object"})
@@ -175,7 +175,8 @@ async def fetch(
     """The text at ``url`` from ``offset`` on, below a line with its source.
 
     Raises:
-        ToolFailure: refused, unreachable, too slow (``timeout``), or an HTTP error status.
+        ToolFailure: refused, unreachable, or too slow (``timeout``).
+        ToolNegative: the server has answered with an HTTP error status.
     """
     with trio.move_on_after(timeout):
         response = await client.fetch(url, method)
@@ -253,11 +254,14 @@ def _header_lines(response: Response) -> str:
     return "\n".join(f"{name}: {value}" for name, value in sorted(response.headers.items()))
 
 
-def _error(response: Response, text: str) -> ToolFailure:
+def _error(response: Response, text: str) -> ToolNegative:
+    """The answer of a server that was reached: with the beginning of its page, for the model."""
     message = f"HTTP {response.phrase} for {response.url}"
-    return ToolFailure(
+    body = text[:ERROR_CHARS]
+    return ToolNegative(
         message,
-        detail={"message": message, "status": response.status, "body": text[:ERROR_CHARS]},
+        value=f"{message}\n\n{body}" if body.strip() else message,
+        detail={"message": message, "status": response.status, "body": body},
         code=str(response.status),
         kind=_KINDS.get(response.status, "unknown"),
     )

@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from motet.actors.telemetry.http import PORTS, Body, HttpFailed, Response, exchange
-from motet.actors.tools.tool import ToolFailure
+from motet.actors.tools.tool import ToolFailure, ToolNegative
 
 Method: TypeAlias = Literal["GET", "HEAD"]
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -86,7 +86,10 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ToolFailure(f"no address is known for {host!r}", kind="not_found") from error
+        unknown = f"no address is known for {host!r}"
+        if getattr(error, "errno", None) == socket.EAI_NONAME or isinstance(error, UnicodeError):
+            raise ToolNegative(unknown, kind="not_found") from error
+        raise ToolFailure(unknown, kind="not_found", failure="fault") from error
     # A scope ("%eth0") is only given with link-local addresses, which are refused in any case.
     listed = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
     addresses = tuple(dict.fromkeys(listed))
@@ -97,6 +100,7 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address
                 f"{host!r} is at {', '.join(refused)}, which is not a public address; only the "
                 "public internet can be fetched (allow_private in the configuration lifts this)",
                 kind="permission",
+                failure="refusal",
             )
     return addresses
 
@@ -238,7 +242,8 @@ def redirected(url: str, location: str) -> str:
             f"{url} redirects to {location!r}, no valid URL", kind="unknown"
         ) from None
     if url.startswith("https:") and scheme == "http":
-        raise ToolFailure(f"{url} redirects from https to http: {to}; refused", kind="permission")
+        message = f"{url} redirects from https to http: {to}; refused"
+        raise ToolFailure(message, kind="permission", failure="refusal")
     return to
 
 

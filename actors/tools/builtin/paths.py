@@ -22,7 +22,8 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from motet.actors.tools.tool import ToolFailure
+from motet.actors.errors.classify import failure_class
+from motet.actors.tools.tool import ToolFailure, ToolNegative
 
 NOBODY = 65534
 """The user and group that commands run as when a workspace belongs to root."""
@@ -133,7 +134,7 @@ def _encoded(path: str) -> bytes:
 
 @contextmanager
 def explained(path: str) -> Generator[None]:
-    """Turn an OSError of the block into a failure that a model can act on."""
+    """Turn an OSError of the block into an answer, or a failure, that a model can act on."""
     try:
         yield
     except OSError as error:
@@ -142,8 +143,11 @@ def explained(path: str) -> Generator[None]:
         if code not in (errno.ENOENT,):
             fallback = ("unknown", os.strerror(code) if code else str(error))
         kind, reason = _REASONS.get(code, fallback)
-        name = errno.errorcode.get(code, "")
-        raise ToolFailure(f"{path!r}: {reason}", code=name, kind=kind) from error
+        name, failure = errno.errorcode.get(code, ""), failure_class(error)
+        message = f"{path!r}: {reason}"
+        if failure == "negative":
+            raise ToolNegative(message, code=name, kind=kind) from error
+        raise ToolFailure(message, code=name, kind=kind, failure=failure) from error
 
 
 @contextmanager
@@ -224,8 +228,8 @@ def not_regular(path: str, mode: int) -> ToolFailure:
     )
 
 
-def missing(root: Path, path: str, parts: Parts) -> ToolFailure:
-    """The failure for a missing file, with the names nearest to it."""
+def missing(root: Path, path: str, parts: Parts) -> ToolNegative:
+    """The answer for a missing file, with the names nearest to it."""
     present: Parts = ()
     for depth in range(len(parts)):
         present = parts[:depth]
@@ -233,7 +237,7 @@ def missing(root: Path, path: str, parts: Parts) -> ToolFailure:
             break
         if parts[depth] not in names:
             return _absent(path, "/".join(present) or ".", parts[depth], names)
-    return ToolFailure(f"{path!r} does not exist", kind="not_found")
+    return ToolNegative(f"{path!r} does not exist", kind="not_found")
 
 
 def _names(root: Path, parts: Parts) -> list[str] | None:
@@ -244,7 +248,7 @@ def _names(root: Path, parts: Parts) -> list[str] | None:
         return None
 
 
-def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolFailure:
+def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolNegative:
     from difflib import get_close_matches
 
     near = get_close_matches(name, names, n=3, cutoff=0.5)
@@ -255,4 +259,4 @@ def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolFailure:
         hint = "there are: " + ", ".join(names[:8]) + rest
     else:
         hint = "that folder is empty"
-    return ToolFailure(f"{path!r}: no {name!r} in folder {folder!r}; {hint}", kind="not_found")
+    return ToolNegative(f"{path!r}: no {name!r} in folder {folder!r}; {hint}", kind="not_found")

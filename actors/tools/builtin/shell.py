@@ -21,7 +21,8 @@ import trio
 
 from motet.actors.tools.builtin.paths import NOBODY, Owner, owner_of
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.tools.tool import Tool, ToolFailure, ToolNegative, tool
+from motet.protocols.chat import JsonObject
 from motet.protocols.config import ShellConfig
 from motet.runtime import processes
 from motet.runtime.process_guard import FAILED
@@ -220,18 +221,25 @@ class Shell:
         A cancellation first ends every process of the command.
 
         Raises:
-            ToolFailure: it could not be run, timed out (``timeout``) or failed (``exit``).
+            ToolFailure: it could not be run.
+            ToolNegative: it timed out (``timeout``) or failed (``exit``), with its output.
         """
         seconds = self._seconds(timeout)
         _check_command(command)
         if self.config.mode == "off":
-            raise ToolFailure("the shell is switched off (shell mode 'off')", kind="permission")
+            off = "the shell is switched off (shell mode 'off')"
+            raise ToolFailure(off, kind="permission", failure="refusal")
         folder = os.path.realpath(workspace)
         if processes.simulated():  # no command reaches this machine
             argv = ["sh", "-c", command]
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
         if sys.platform != "linux":
-            raise ToolFailure("the shell tool needs Linux", code="NO_SANDBOX", kind="permission")
+            raise ToolFailure(
+                "the shell tool needs Linux",
+                code="NO_SANDBOX",
+                kind="permission",
+                failure="infrastructure",
+            )
         if self.config.mode == "unsafe":
             argv = unsafe_argv(self.inspect(), command)
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
@@ -254,6 +262,7 @@ class Shell:
                 f"the workspace {folder} is part of the system and cannot be handed to a sandbox; "
                 "configure a folder of its own",
                 kind="permission",
+                failure="refusal",
             )
         machine = self._proven or await self._prove(folder)
         try:
@@ -347,6 +356,7 @@ def _no_sandbox(reason: str) -> ToolFailure:
         f"{_UNSAFE_HINT}",
         code="NO_SANDBOX",
         kind="permission",
+        failure="infrastructure",
     )
 
 
@@ -362,23 +372,33 @@ def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> s
     reason = f"ran longer than {seconds:g} s and was ended" if done.timed_out else _ending(done)
     if not done.timed_out and _MEMORY_WORDS.search(done.output):
         reason += f"; each process may allocate {config.memory_mb} MiB"
-    last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
     message = f"the command {reason}" + (f"; {note}" if note else "")
-    raise ToolFailure(
-        f"{message}\n{last}" if last else message,
-        detail={
-            "message": message,
-            "exit_code": done.code,
-            "timed_out": done.timed_out,
-            "output": done.output,
-            "output_bytes": done.total,
-        },
+    last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
+    told = f"{message}\n{last}" if last else message
+    detail: JsonObject = {
+        "message": message,
+        "exit_code": done.code,
+        "timed_out": done.timed_out,
+        "output": done.output,
+        "output_bytes": done.total,
+    }
+    if _is_unsupervised(done):
+        raise ToolFailure(told, detail=detail, kind="exit")
+    raise ToolNegative(
+        told,
+        value=f"{message}\n{done.output}" if last else message,
+        detail=detail,
         kind="timeout" if done.timed_out else "exit",
     )
 
 
+def _is_unsupervised(done: Finished) -> bool:
+    """Whether the guard of the command has failed, and not the command."""
+    return done.code == FAILED and done.output.rstrip().rpartition("\n")[2].startswith("guard: ")
+
+
 def _ending(done: Finished) -> str:
-    if done.code == FAILED and done.output.rstrip().rpartition("\n")[2].startswith("guard: "):
+    if _is_unsupervised(done):
         return "could not be supervised"
     try:
         name = signal.Signals(done.code - 128).name

@@ -34,7 +34,16 @@ from motet.actors.tools.mcp.tool_search import (
 )
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import BUILTIN, RESULTS
-from motet.actors.tools.tool import Length, Range, Runner, Tool, ToolFailure, tool
+from motet.actors.tools.tool import (
+    Length,
+    Range,
+    Runner,
+    Tool,
+    ToolFailure,
+    ToolNegative,
+    ToolRetry,
+    tool,
+)
 from motet.protocols.chat import ChatMessage, JsonObject
 from motet.protocols.mcp import (
     MCP,
@@ -113,17 +122,24 @@ def _runner(tool: str, ask: AskServer) -> Runner:
         try:
             answer = await ask(CallMcpTool(tool, arguments))
         except McpFailed as failed:
-            raise ToolFailure(str(failed), kind=_KINDS[failed.kind]) from failed
+            match failed.kind:
+                case "unavailable":  # for all users: they share the server
+                    raise ToolFailure(
+                        str(failed), kind=failed.kind, failure="infrastructure"
+                    ) from failed
+                case "timeout" | "refused":
+                    kind = "timeout" if failed.kind == "timeout" else ""
+                    raise ToolFailure(str(failed), kind=kind, failure="fault") from failed
+                case "invalid":
+                    raise ToolRetry(str(failed)) from failed
         except ActorDead as dead:
-            raise ToolFailure(f"the MCP servers are not running: {dead}") from dead
-        if answer.failed:
-            raise ToolFailure(_message(answer.value), detail={"content": answer.value})
+            text = f"the MCP servers are not running: {dead}"
+            raise ToolFailure(text, failure="infrastructure") from dead
+        if answer.failed:  # the tool's own answer
+            raise ToolNegative(_message(answer.value), value=answer.value or _message(answer.value))
         return answer.value
 
     return run
-
-
-_KINDS = {"unavailable": "unavailable", "timeout": "timeout", "refused": ""}
 
 
 def _message(value: object) -> str:

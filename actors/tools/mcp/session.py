@@ -117,7 +117,7 @@ class Connection:
 def _failures(end: End) -> Generator[None]:
     """Turns exceptions of the SDK into :class:`McpFailed`."""
     from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED
+    from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
     from pydantic import ValidationError
 
     try:
@@ -128,7 +128,9 @@ def _failures(end: End) -> Generator[None]:
         if closed or end.happened.is_set():
             raise McpFailed("the connection to it is lost", "unavailable") from error
         message = f"it refused: {error.message} (code {error.code})"
-        raise McpFailed(message, "refused") from error
+        raise McpFailed(
+            message, "invalid" if error.code == INVALID_PARAMS else "refused"
+        ) from error
     except (ValidationError, RuntimeError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise McpFailed(f"its answer is not of the protocol: {first}", "refused") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from motet.actors.errors.classify import error_block, failure_text, parse_failure_text
 from motet.actors.errors.tracker import (
@@ -17,6 +18,7 @@ from motet.actors.errors.tracker import (
     Failures,
     counts_as,
     failures_before,
+    stored_result,
     with_error_blocks,
 )
 from motet.actors.transcript.grammar import violations
@@ -30,6 +32,7 @@ from motet.protocols.chat import (
 )
 from motet.protocols.errors import CompactError
 from motet.protocols.limits import Limits
+from motet.protocols.tools import CallResult
 from tests.vectors.error_forms import escalation_result, render, without
 
 OPS = st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), max_size=40)
@@ -156,7 +159,7 @@ def lived(rows: list[ChatMessage]) -> Failures:
         if isinstance(row, AssistantMessage):
             calls = {call.id: call for call in row.calls}
         elif isinstance(row, ToolMessage):
-            state, _ = state.ended(calls[row.call_id], row.outcome, row.text)
+            state, _ = state.ended(calls[row.call_id], stored_result(row))
     return state
 
 
@@ -232,8 +235,9 @@ def test_a_told_error_is_read_back(tool: str, summary: str) -> None:
 
 def test_kinds_of_the_executor_are_used_and_others_are_read_from_the_words() -> None:
     call = Call("c", "t")
-    state, _ = Failures().ended(call, "failed", "whatever", "timeout")
-    state, _ = state.ended(call, "failed", "no such file", "retry")
+    whatever = CallResult("c", "t", "whatever", "failed", "timeout")
+    state, _ = Failures().ended(call, whatever)
+    state, _ = state.ended(call, replace(whatever, text="no such file", kind="retry"))
     assert [error.error_type for error in state.tracker.history] == ["timeout", "not_found"]
     assert isinstance(state.tracker, ErrorTracker)
 

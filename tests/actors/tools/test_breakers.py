@@ -169,9 +169,9 @@ async def test_the_fifth_failure_in_a_row_takes_a_tool_out_with_a_warning(
     log = ["down"]
     async with on_stage(flaky(log)) as stage:
         await fail(stage, 4)
-        assert stage.breakers.taken_out(AGENT) == {}
+        assert stage.breakers.taken_out(AGENT, "local") == {}
         await fail(stage, 1)
-        assert "after 5 failures in a row" in stage.breakers.taken_out(AGENT)["flaky"]
+        assert "after 5 failures in a row" in stage.breakers.taken_out(AGENT, "local")["flaky"]
         (warned,) = stage.warned
         assert isinstance(warned, Warned)
         assert "'flaky' is taken out" in warned.message
@@ -189,16 +189,16 @@ async def test_one_probe_at_a_time_and_two_successes_put_it_back(
     async with on_stage(flaky(log)) as stage:
         await fail(stage, 5)
         await trio.sleep(30)
-        assert stage.breakers.taken_out(AGENT) == {}
+        assert stage.breakers.taken_out(AGENT, "local") == {}
         await fail(stage, 1)
-        assert "in 60 s" in stage.breakers.taken_out(AGENT)["flaky"]
+        assert "in 60 s" in stage.breakers.taken_out(AGENT, "local")["flaky"]
         await trio.sleep(60)
         log.remove("down")
         for _ in range(2):
             assert (await stage.call("flaky")).text == "fine"
         log.append("down")
         await fail(stage, 4)
-        assert stage.breakers.taken_out(AGENT) == {}
+        assert stage.breakers.taken_out(AGENT, "local") == {}
 
 
 @pytest.mark.parametrize("cause", ["retry", "arguments", "gate"])
@@ -216,7 +216,7 @@ async def test_an_attempt_without_a_verdict_does_not_count(cause: str) -> None:
         for _ in range(8):
             result = await stage.call("picky", {} if cause == "arguments" else {"x": 1})
             assert not result.ok
-        assert stage.breakers.taken_out(AGENT) == {}
+        assert stage.breakers.taken_out(AGENT, "local") == {}
 
 
 async def test_a_cancelled_probe_frees_its_place(autojump_clock: MockClock) -> None:
