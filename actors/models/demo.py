@@ -80,7 +80,9 @@ ARGUMENT_NAMES = {
 }
 """The names that tools use for an argument, the likeliest first."""
 
-MISSING_FILE = "no-such-folder/" + "a-name-so-long-that-the-error-has-to-be-shortened-" * 3 + ".txt"
+FOREIGN_FILE = (
+    "/no-such-folder/" + "a-name-so-long-that-the-error-has-to-be-shortened-" * 3 + ".txt"
+)
 EXCERPT_LINES = 12
 EXCERPT_CHARS = 600
 
@@ -201,7 +203,7 @@ def meant(verb: str, said: dict[str, str | None], messages: Sequence[ChatMessage
         case "fetch":
             return [Use("http_fetch", {"url": said["url"] or ""})]
         case "fail":
-            return [Use("read_file", {"path": MISSING_FILE})]
+            return [Use("read_file", {"path": FOREIGN_FILE})]
         case "wait":
             return [Use("shell", {"command": f"sleep {said['seconds']}"})]
         case _:
@@ -224,8 +226,8 @@ def available(action: Action, offered: dict[str, ToolSpec]) -> list[Action]:
     command = action.arguments.get("command", "")
     if command.startswith("sleep "):
         return [Pause(float(command.removeprefix("sleep ")))]
-    if action.arguments.get("path") == MISSING_FILE and "shell" in offered:
-        return [Use("shell", {"command": f"cat {MISSING_FILE}"})]
+    if action.arguments.get("path") == FOREIGN_FILE and "shell" in offered:
+        return [Use("shell", {"command": f"cat {FOREIGN_FILE}"})]
     there = spoken_list(sorted(offered)) if offered else "none"
     return [Remark(f"That needs the tool {action.tool}, which I am not offered here: {there}.")]
 

@@ -249,7 +249,9 @@ class ModelStep:
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
         """The tools the model may call, and a line for each that its breaker has taken out."""
         name, said = self._run.agent.name, self._run.input
-        out = self._services.breakers.taken_out(name, said.principal.user, said.sender)
+        breakers, out = self._services.breakers, dict[str, str]()
+        if breakers.scopes:
+            out = breakers.taken_out(name, said.principal.user, said.sender)
         toolkit = self._toolkit
         specs = toolkit.policy.offered(self._run.subjects, toolkit.catalog.specs(name))
         if toolkit.mcp.servers:

@@ -174,7 +174,8 @@ class Attempt(msgspec.Struct, frozen=True):
 class Breakers:
     """On Trio's clock. ``chance`` gives numbers from [0, 1) for the jitter.
 
-    Only breakers that differ from a fresh one are kept: most tools never fail.
+    Attributes:
+        scopes: the breakers that differ from a fresh one, by tool: most tools never fail.
     """
 
     def __init__(
@@ -182,15 +183,11 @@ class Breakers:
     ) -> None:
         self._fresh = Breaker(policy or BreakerPolicy())
         self._chance = chance
-        self._scopes: OrderedDict[Scope, dict[str, Breaker]] = OrderedDict()
+        self.scopes: OrderedDict[Scope, dict[str, Breaker]] = OrderedDict()
 
     def __repr__(self) -> str:
-        states = {f"{'/'.join(scope)}/{tool}": b.state for (scope, tool), b in self.kept().items()}
-        return f"<Breakers {states}>"
-
-    def kept(self) -> dict[tuple[Scope, str], Breaker]:
-        """All breakers that differ from a fresh one."""
-        return {(scope, t): b for scope, tools in self._scopes.items() for t, b in tools.items()}
+        kept = ((scope, *one) for scope, tools in self.scopes.items() for one in tools.items())
+        return f"<Breakers { {'/'.join((*scope, tool)): b.state for scope, tool, b in kept} }>"
 
     def attempt(self, agent: str, tool: str, user: str, sender: str = "") -> Attempt:
         """Admit or refuse one call; :meth:`end` must follow, however the call ends.
@@ -198,7 +195,7 @@ class Breakers:
         ``sender``: the author, in a group for which the user speaks.
         """
         scopes = shared, own = (agent,), (agent, user, sender)
-        if shared not in self._scopes and own not in self._scopes:
+        if shared not in self.scopes and own not in self.scopes:
             return Attempt(tool, scopes, (self._fresh.epoch, self._fresh.epoch))
         now = trio.current_time()
         for_all, first = self._of(shared, tool).admit(now)
@@ -212,13 +209,11 @@ class Breakers:
 
     def taken_out(self, agent: str, user: str, sender: str = "") -> dict[str, str]:
         """The tools that are not offered to this person now, each with a text for the model."""
-        if not self._scopes:
-            return {}
         now = trio.current_time()
         return {
             tool: breaker.refusal(tool, now)
             for scope in ((agent, user, sender), (agent,))
-            for tool, breaker in self._scopes.get(scope, {}).items()
+            for tool, breaker in self.scopes.get(scope, {}).items()
             if not breaker.offers(now)
         }
 
@@ -237,7 +232,7 @@ class Breakers:
         return next(filter(None, warnings), "")
 
     def _end(self, tool: str, scope: Scope, epoch: int, verdict: Verdict) -> str:
-        if scope not in self._scopes and verdict != "failed":
+        if scope not in self.scopes and verdict != "failed":
             return ""  # a fresh breaker does not change
         before, now = self._of(scope, tool), trio.current_time()
         match verdict:
@@ -252,15 +247,15 @@ class Breakers:
         return after.refusal(tool, now) if opened else ""
 
     def _of(self, scope: Scope, tool: str) -> Breaker:
-        return self._scopes.get(scope, {}).get(tool, self._fresh)
+        return self.scopes.get(scope, {}).get(tool, self._fresh)
 
     def _keep(self, scope: Scope, tool: str, breaker: Breaker) -> None:
         if breaker != self._fresh:
-            self._scopes.setdefault(scope, {})[tool] = breaker
-            self._scopes.move_to_end(scope)
-            if len(self._scopes) > SCOPES:
-                self._scopes.popitem(last=False)
-        elif tools := self._scopes.get(scope):
+            self.scopes.setdefault(scope, {})[tool] = breaker
+            self.scopes.move_to_end(scope)
+            if len(self.scopes) > SCOPES:
+                self.scopes.popitem(last=False)
+        elif tools := self.scopes.get(scope):
             tools.pop(tool, None)
             if not tools:
-                del self._scopes[scope]
+                del self.scopes[scope]
