@@ -250,20 +250,6 @@ def consequences(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> 
     return None if found is None else TAXONOMY[found]
 
 
-def is_error(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> bool:
-    """Whether a call has failed, and not with an answer of its tool."""
-    found = consequences(outcome, failure)
-    return outcome == "failed" and found is not None and found.error
-
-
-def verdict_of(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Verdict:
-    """The verdict of a call that its breakers have admitted."""
-    found = consequences(outcome, failure)
-    if found is not None:
-        return found.verdict
-    return "succeeded" if outcome == "done" else "abandoned"
-
-
 # Of exceptions. A guess from words never excuses a failure. ValueError and TypeError are faults:
 # they are as often a bug of the tool as a mistake of the model, which ToolRetry says.
 _EXCEPTIONS: tuple[tuple[type[BaseException], FailureClass], ...] = (

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from motet.actors.errors.classify import (
     MESSAGE_LIMIT,
     RepeatedCalls,
+    Verdict,
     classify,
     compact_error,
     consequences,
@@ -52,6 +53,22 @@ def counts_as(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Cou
         return "success"
     found = consequences(outcome, failure)
     return "error" if found is not None and found.counted else "neither"
+
+
+def is_error(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> bool:
+    """Whether a call has failed, and not with an answer of its tool."""
+    if outcome != "failed":
+        return False
+    found = consequences(outcome, failure)
+    return found is not None and found.error
+
+
+def verdict_of(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Verdict:
+    """The verdict of a call that its breakers have admitted."""
+    if outcome == "done":
+        return "succeeded"
+    found = consequences(outcome, failure)
+    return "abandoned" if found is None else found.verdict
 
 
 def is_shortened(row: ToolMessage) -> bool:

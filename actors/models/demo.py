@@ -80,9 +80,7 @@ ARGUMENT_NAMES = {
 }
 """The names that tools use for an argument, the likeliest first."""
 
-FOREIGN_FILE = (
-    "/no-such-folder/" + "a-name-so-long-that-the-error-has-to-be-shortened-" * 3 + ".txt"
-)
+FOREIGN_FILE = f"/no-such-folder/{'a-name-so-long-that-the-error-has-to-be-shortened-' * 3}.txt"
 EXCERPT_LINES = 12
 EXCERPT_CHARS = 600
 

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import is_error
+from motet.actors.errors.tracker import is_error
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import write_memory
 from motet.actors.runs.run import Run
@@ -88,6 +88,7 @@ class Outcome:
     def result(self) -> RunResult[Any]:
         """The result for the caller."""
         run, finish = self.run, self.finish
+        failed = [result for result in self.results if result.outcome == "failed"]
         return RunResult(
             run_id=run.id,
             session=run.session,
@@ -98,9 +99,7 @@ class Outcome:
             limit=finish.detail if finish.status == "limited" else "",
             detail=finish.detail,
             error=self.failure.error if self.failure else None,
-            errors=tuple(
-                [result for result in self.results if is_error(result.outcome, result.failure)]
-            ),
+            errors=tuple([one for one in failed if is_error(one.outcome, one.failure)]),
             rows=self.rows,
             approvals=self.approvals,
             structured=self.structured,

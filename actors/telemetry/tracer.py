@@ -20,7 +20,6 @@ from typing import Self, TypeVar
 import attrs
 import msgspec
 
-from motet.actors.errors.classify import is_error
 from motet.actors.errors.describe import type_name, well_formed
 from motet.actors.errors.redact import (
     PREFIX_MARGIN,
@@ -28,6 +27,7 @@ from motet.actors.errors.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
+from motet.actors.errors.tracker import is_error
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.sessions import RunStatus

@@ -18,9 +18,10 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import failure_class, fallback_text, verdict_of
+from motet.actors.errors.classify import failure_class, fallback_text
 from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
+from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.batch import BEFORE_START

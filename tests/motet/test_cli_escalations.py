@@ -11,17 +11,23 @@ from tests.motet.test_cli_look import printed
 IMPATIENT = """
 [agents.helper]
 model = "demo"
-tools = ["group:fs", "group:shell", "get_error_detail"]
+tools = ["broken:shell"]
 [agents.helper.limits]
 tool_errors = 1
 """
+BROKEN = '''
+def shell(command: str) -> str:
+    """Run a command."""
+    raise OSError("no route to prod")
+'''
 
 
 def test_an_escalated_run_is_printed_listed_and_answered_once(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "motet.toml").write_text(IMPATIENT)
-    run = motet("run", "helper", "fail", "-s", "one", "--state", "../st", cwd=here)
+    (here / "broken.py").write_text(BROKEN)
+    run = motet("run", "helper", "run make", "-s", "one", "--state", "../st", cwd=here)
     assert run.code == 1
     assert "handed to a person: Too many errors with" in run.err
 
