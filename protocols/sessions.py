@@ -370,6 +370,8 @@ class StopReport(msgspec.Struct, frozen=True):
         dropped_inputs: never started, and will not be answered.
         still_running: are stopped, but still cleaning up.
         held_by: for people: the tools that do not end, and where each of them is (G2).
+        processes: for people: the processes that began during a tool of these runs and still run,
+            since the tool did not start them by its context. On Linux only.
     """
 
     stopped: list[str] = []
@@ -377,6 +379,7 @@ class StopReport(msgspec.Struct, frozen=True):
     dropped_inputs: list[str] = []
     still_running: list[str] = []
     held_by: list[str] = []
+    processes: list[str] = []
 
 
 class Ack(msgspec.Struct, frozen=True):

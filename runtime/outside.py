@@ -34,6 +34,8 @@ from motet.runtime.stopping import blocking_tasks
 __all__ = [
     "Outside",
     "UnderWay",
+    "all_under_way",
+    "boot_time",
     "current_under_way",
     "fresh_hex",
     "held_by",
@@ -43,12 +45,21 @@ __all__ = [
 ]
 
 
+# As the times of processes in /proc: unlike the monotonic clock, it counts the machine's sleep.
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _boot_time() -> float:
+    return time.clock_gettime(_BOOT)
+
+
 @attrs.frozen
 class Outside:
     """The sources; the defaults are the real ones."""
 
     wall_time: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
+    boot_time: Callable[[], float] = _boot_time
     fresh_hex: Callable[[int], str] = secrets.token_hex
 
 
@@ -58,6 +69,11 @@ _now = Outside()
 def wall_time() -> float:
     """Seconds since 1970, as ``time.time``."""
     return _now.wall_time()
+
+
+def boot_time() -> float:
+    """Seconds since the machine has started, as the times of processes count them."""
+    return _now.boot_time()
 
 
 def monotonic() -> float:
@@ -93,7 +109,7 @@ class UnderWay:
         what: in words, such as ``tool 'grind'``.
         thread: the thread that it runs in, or 0.
         waits_for: what it waits for before it begins, such as a thread; empty: it has begun.
-        began: on Trio's clock.
+        began: on Trio's clock; ``since``: in seconds since the start of the machine.
     """
 
     owner: str
@@ -102,13 +118,14 @@ class UnderWay:
     thread: int = 0
     waits_for: str = ""
     began: float = attrs.field(factory=trio.current_time)
+    since: float = attrs.field(factory=lambda: boot_time())
 
     def __enter__(self) -> Self:
-        _all_under_way()[self] = None
+        all_under_way()[self] = None
         return self
 
     def __exit__(self, *_: object) -> None:
-        del _all_under_way()[self]
+        del all_under_way()[self]
 
     def describe(self) -> str:
         """Its owner, and the line at which it is now."""
@@ -127,12 +144,12 @@ class UnderWay:
 def current_under_way() -> UnderWay | None:
     """The innermost code of others that the current task has begun, if any."""
     task = trio.lowlevel.current_task()
-    return next((one for one in reversed(_all_under_way()) if one.task is task), None)
+    return next((one for one in reversed(all_under_way()) if one.task is task), None)
 
 
 def held_by(owners: Collection[str]) -> list[str]:
     """The code of others that these still wait for, with its function and line."""
-    return [one.describe() for one in _all_under_way() if one.owner in owners]
+    return [one.describe() for one in all_under_way() if one.owner in owners]
 
 
 _LIBRARIES = tuple(
@@ -154,7 +171,8 @@ def _place(frames: list[tuple[FrameType, int]]) -> str:
 _under_way: RunVar[dict[UnderWay, None]] = RunVar("motet under way")
 
 
-def _all_under_way() -> dict[UnderWay, None]:
+def all_under_way() -> dict[UnderWay, None]:
+    """All such code of this run of Trio, the oldest first."""
     try:
         return _under_way.get()
     except LookupError:

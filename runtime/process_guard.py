@@ -2,15 +2,16 @@
 
 It is run by path, ``python -I -S process_guard.py GRACE LIMITS COMMAND...``, with the standard
 library only, since each command waits for its start. Its standard input is the lifeline: a pipe
-that the host holds open. When the host closes it, or dies, the guard ends the command. LIMITS is a
-list of ``NAME=NUMBER`` with commas; ``STDIN=7`` in it makes descriptor 7 the standard input of the
-command, which is empty otherwise.
+that the host holds open. When the host closes it, or dies, the guard ends the command. A byte in it
+is the number of a signal for the command. LIMITS is a list of ``NAME=NUMBER`` with commas;
+``STDIN=7`` in it makes descriptor 7 the standard input of the command, which is empty otherwise.
 
 Invariants:
     - Every descendant of the command is a descendant of the guard, also after a double fork or a
       ``setsid``: the guard is their subreaper.
     - It exits only when all of them are dead and reaped, or when they could not be killed within
       ``PATIENCE`` seconds (a process inside a failing driver); then it says so and exits with 125.
+    - It ends as the command has: with its exit code, or by the signal that killed it.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Guard:
         signal.signal(signal.SIGCHLD, _only_wake)
 
     def run(self) -> int:
-        """Run the command and return its exit code, or 128 plus the signal that killed it."""
+        """Run the command and return its exit code; does not return if a signal killed it."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             return _fail("the system has no subreaper (Linux 3.4 or newer is needed)")
@@ -126,7 +127,11 @@ class Guard:
         self._end_all()
         if not self._alone:
             return _fail("some processes could not be killed: " + _names())
-        return 128 if self._status is None else _code(self._status)
+        if self._status is None:
+            return 128
+        if os.WIFSIGNALED(self._status):
+            _die_by(os.WTERMSIG(self._status))
+        return os.waitstatus_to_exitcode(self._status)
 
     def _become_command(self, libc: ctypes.CDLL, guard: int) -> None:
         try:
@@ -152,8 +157,15 @@ class Guard:
         while self._status is None and not self._alone:
             ready, _, _ = select.select([0, self._wake], [], [])
             self._collect()
-            if 0 in ready and not os.read(0, 1):
+            if 0 in ready and not self._pass_on(os.read(0, 64)):
                 return
+
+    def _pass_on(self, signals: bytes) -> bool:
+        """Send the command these signals, while it is not reaped; False: the lifeline is closed."""
+        for number in signals if self._status is None else b"":
+            with contextlib.suppress(OSError):
+                os.kill(self._child, number)
+        return bool(signals)
 
     def _collect(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -183,9 +195,13 @@ def _only_wake(_number: int, _frame: object) -> None:
     """Do nothing. Python writes to the wake-up descriptor only for signals with a handler."""
 
 
-def _code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+def _die_by(number: int) -> None:
+    """End by the signal, without a core. Returns only if it cannot end a process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    with contextlib.suppress(OSError):  # for SIGKILL there is nothing to restore
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _names() -> str:

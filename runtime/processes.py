@@ -88,7 +88,13 @@ GUARDED = sys.platform == "linux"
 
 @attrs.frozen
 class Program:
-    """A program to start; the fields are the arguments of :func:`open_child`."""
+    """A program to start; the fields are the arguments of :func:`open_child`.
+
+    Attributes:
+        stdin: a descriptor of the host, if the program does not read from it; None: it is empty.
+        stdout, stderr: ``subprocess.PIPE``, ``subprocess.DEVNULL``, a descriptor of the host, or
+            None for the host's own.
+    """
 
     argv: tuple[str, ...]
     cwd: str | Path | None
@@ -97,6 +103,9 @@ class Program:
     limits: Mapping[str, int]
     reads: bool
     joined: bool
+    stdin: int | None = None
+    stdout: int | None = subprocess.PIPE
+    stderr: int | None = subprocess.PIPE
 
 
 class Process(Protocol):
@@ -111,6 +120,16 @@ class Process(Protocol):
     async def wait(self) -> int: ...
 
     def kill(self) -> None: ...
+
+
+class Lifeline(Protocol):
+    """Holds a program: closing it ends the program with all its descendants."""
+
+    async def aclose(self) -> None: ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send the program a signal. Does nothing when it has ended."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -129,7 +148,7 @@ class Child:
     stdout: trio.abc.ReceiveStream
     stderr: trio.abc.ReceiveStream
     _process: Process = attrs.field(repr=False)
-    _lifeline: trio.abc.AsyncResource | None = attrs.field(repr=False)
+    _lifeline: Lifeline | None = attrs.field(repr=False)
     _grace: float = attrs.field(repr=False)
 
     @property
@@ -141,6 +160,21 @@ class Child:
         """The exit code, or 128 plus the signal that killed it; None while it runs."""
         code = self._process.returncode
         return code if code is None or code >= 0 else 128 - code
+
+    @property
+    def status(self) -> int | None:
+        """As ``subprocess.Popen.returncode``: its exit code, or minus the signal that killed it."""
+        return self._process.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send the program a signal. Does nothing when it has ended."""
+        if self._process.returncode is not None:
+            return
+        if self._lifeline is not None:
+            self._lifeline.send_signal(number)
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def wait(self) -> int:
         """Wait until it and all its descendants have ended. Cancelled: it is not affected."""
@@ -181,6 +215,7 @@ class Child:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
             await self.stdout.aclose()
             await self.stderr.aclose()
+        _alive.discard(self.pid)
 
     async def stop(self) -> None:
         """End it and all its descendants, and wait for their end. Does nothing the second time.
@@ -240,13 +275,26 @@ async def open_child(
     Raises ``OSError`` when it cannot be started. Cancellation ends it and waits.
     """
     known = dict(os.environ if env is None else env)
-    program = Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined)
-    start = _replacement.get() or (_start_guarded if GUARDED else _start_group)
-    child = await start(program)
+    child = await start_child(Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined))
     try:
         yield child
     finally:
         await child.end()
+
+
+async def start_child(program: Program) -> Child:
+    """Start a program that the caller has to end. Raises ``OSError`` when it cannot be started."""
+    start = _replacement.get() or (_start_guarded if GUARDED else _start_group)
+    return await start(program)
+
+
+_alive: set[int] = set()
+"""The processes that the host has started here, and waits for."""
+
+
+def started_here() -> frozenset[int]:
+    """The pids of the children that have not ended."""
+    return frozenset(_alive)
 
 
 Start: TypeAlias = Callable[[Program], Awaitable[Child]]
@@ -285,8 +333,12 @@ async def _start_guarded(program: Program) -> Child:
     stdin: trio.abc.SendStream = Nothing()
     if program.reads:
         read, write = os.pipe()
-        stdin, options["STDIN"] = trio.lowlevel.FdStream(write), read
+        stdin = trio.lowlevel.FdStream(write)
         passed.append(read)
+    elif program.stdin is not None:
+        passed.append(os.dup(program.stdin))
+    if passed:
+        options["STDIN"] = passed[0]
     listed = ",".join(f"{name}={value}" for name, value in options.items())
     words = [sys.executable, "-I", "-S", GUARD, str(program.grace), listed, *program.argv]
     try:
@@ -297,12 +349,29 @@ async def _start_guarded(program: Program) -> Child:
     finally:
         for descriptor in passed:
             os.close(descriptor)
-    return _child(process, stdin, process.stdin, program.grace)
+    return _child(process, stdin, _Guarded(process.stdin), program.grace)
+
+
+@attrs.frozen(eq=False)
+class _Guarded:
+    """The pipe to the guard: its end ends the program, a byte in it is a signal for the program."""
+
+    _pipe: trio.abc.SendStream | None
+
+    async def aclose(self) -> None:
+        if self._pipe is not None:
+            await self._pipe.aclose()
+
+    def send_signal(self, number: int) -> None:
+        assert isinstance(self._pipe, trio.lowlevel.FdStream)
+        with suppress(OSError):  # the guard has ended, or is about to, for the lifeline is closed
+            os.write(self._pipe.fileno(), bytes([number]))
 
 
 async def _start_group(program: Program) -> Child:
     _look_for(program)
-    fed = subprocess.PIPE if program.reads else subprocess.DEVNULL
+    fed = subprocess.PIPE if program.reads else program.stdin
+    fed = subprocess.DEVNULL if fed is None else fed
     process = await _open(list(program.argv), program, fed, ())
     return _child(process, process.stdin or Nothing(), None, program.grace)
 
@@ -313,8 +382,8 @@ async def _open(
     return await trio.lowlevel.open_process(
         words,
         stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if program.joined else subprocess.PIPE,
+        stdout=program.stdout,
+        stderr=subprocess.STDOUT if program.joined else program.stderr,
         start_new_session=True,
         pass_fds=passed,
         cwd=program.cwd,
@@ -325,11 +394,12 @@ async def _open(
 def _child(
     process: trio.Process,
     stdin: trio.abc.SendStream,
-    lifeline: trio.abc.AsyncResource | None,
+    lifeline: Lifeline | None,
     grace: float,
 ) -> Child:
-    assert process.stdout is not None
-    return Child(stdin, process.stdout, process.stderr or Nothing(), process, lifeline, grace)
+    _alive.add(process.pid)
+    stdout, stderr = process.stdout or Nothing(), process.stderr or Nothing()
+    return Child(stdin, stdout, stderr, process, lifeline, grace)
 
 
 class Nothing(trio.abc.SendStream, trio.abc.ReceiveStream):

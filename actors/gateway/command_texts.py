@@ -48,7 +48,7 @@ def stop_text(report: StopReport) -> str:
         if ids
     ]
     head = "; ".join(parts) if parts else "Nothing was running."
-    return "\n".join([head, *report.held_by])
+    return "\n".join([head, *report.held_by, *report.processes])
 
 
 def status_text(info: SessionInfo, runs: Sequence[RunInfo]) -> str:

@@ -13,6 +13,7 @@ from itertools import chain
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.hosting.answers import sees
 from motet.actors.rooms.opening import RoomTable
@@ -25,6 +26,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import Principal, StopReport
+from motet.runtime.programs import Strays
 
 
 class Stops:
@@ -63,6 +65,7 @@ class Stops:
         if sum((run_id is not None, session is not None, room is not None, everything)) != 1:
             raise TypeError("stop() needs one of run_id=..., session=..., room=... or everything")
         why = f"stopped by {principal.user}"
+        strays = Strays()
         rooms = self._stopped_rooms(room, why, principal) if room or everything else []
         if room is not None:
             stop = Stop()
@@ -79,7 +82,9 @@ class Stops:
             await stop.wait()
             for one in rooms:
                 await one.wait()
-        return _sum(stop, rooms)
+        report = _sum(stop, rooms)
+        owners = (*report.stopped, *report.already_stopping, *report.still_running)
+        return replace(report, processes=strays.left(owners))
 
     async def drain(self, seconds: float) -> tuple[str, ...]:
         table = self._table

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import attrs
 import trio
@@ -16,6 +17,7 @@ from motet.protocols.policy import Subject
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal
 from motet.protocols.tools import Effects
+from motet.runtime.programs import CallPrograms, Command, Files, ProgramOptions, RunningProgram
 
 D = TypeVar("D", covariant=True)
 Out = TypeVar("Out")
@@ -44,7 +46,7 @@ class Context(Generic[D]):
         subjects: those whom the policy must allow a call: the runs above this one, outermost first,
             and itself.
         delegate, hand_over, tell: the host's work for :meth:`run`, :meth:`hand_over_to` and
-            :meth:`progress`.
+            :meth:`progress`; ``programs``: that for :meth:`run_process` and :meth:`open_process`.
     """
 
     deps: D
@@ -61,6 +63,7 @@ class Context(Generic[D]):
     delegate: Delegate | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
     tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
+    programs: CallPrograms = attrs.field(factory=CallPrograms, repr=False, eq=False)
 
     @property
     def lineage(self) -> tuple[Subject, ...]:
@@ -88,6 +91,56 @@ class Context(Generic[D]):
         if self.hand_over is None:
             raise RuntimeError("only a tool that a host runs can hand a conversation over")
         return self.hand_over(self, agent)
+
+    async def run_process(
+        self,
+        command: Command,
+        *,
+        stdin: bytes | bytearray | memoryview | Files = b"",
+        capture_stdout: bool = False,
+        capture_stderr: bool = False,
+        check: bool = True,
+        stdout: Files = None,
+        stderr: Files = None,
+        **options: Unpack[ProgramOptions],
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a program to its end, as ``trio.run_process``: the same output and exit code.
+
+        In a process group of its own, under a guard: when it ends, when it is cancelled, when the
+        call ends in any way, and when the host dies, all that it has started is ended too (G2).
+        Cancelled: SIGTERM, after ``grace`` seconds SIGKILL, and it returns when all have ended.
+
+        Raises ``subprocess.CalledProcessError`` for an exit code other than 0 unless ``check`` is
+        False, ``OSError`` if it cannot be started, and ``RuntimeError`` after the call.
+        """
+        return await self.programs.run(
+            command,
+            stdin=stdin,
+            capture_stdout=capture_stdout,
+            capture_stderr=capture_stderr,
+            check=check,
+            stdout=stdout,
+            stderr=stderr,
+            **options,
+        )
+
+    async def open_process(
+        self,
+        command: Command,
+        *,
+        stdin: Files = None,
+        stdout: Files = None,
+        stderr: Files = None,
+        **options: Unpack[ProgramOptions],
+    ) -> RunningProgram:
+        """Start a program, as ``trio.lowlevel.open_process``; it ends with the call at the latest.
+
+        It is guarded as that of :meth:`run_process`. Only within a call that a host runs: nothing
+        else would end it. Raises ``OSError``, and ``RuntimeError`` after the call.
+        """
+        return await self.programs.open(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, **options
+        )
 
     def progress(
         self, message: str = "", *, done: float | None = None, total: float | None = None

@@ -411,10 +411,12 @@ class ToolExecutor(Actor[ExecuteCall]):
                 # Time a child run spends waiting for approval does not count against this time-out:
                 # the approver moves the deadline.
                 self._call_scopes[call] = scope
+                work.context.programs.begin()
                 try:
                     value = await tool.run(work.context, work.args)
                 finally:
                     del self._call_scopes[call]
+                    await work.context.programs.end()
                     if under_way.waits_for and self._approvals is not None:
                         self._approvals.refuse(work.request)
                 # A tool that goes on after its time-out: a function in a thread cannot be ended.

@@ -111,7 +111,7 @@ def _print_report(report: StopReport) -> None:
     lines = [f"{run}: {what}" for what, runs in told.items() for run in runs]
     for line in lines or ["nothing was going on"]:
         print(line)
-    for held in report.held_by:
+    for held in (*report.held_by, *report.processes):
         console(sys.stderr).print(held, style=STYLES["failed"], markup=False)
 
 

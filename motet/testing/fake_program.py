@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import trio
 
+from motet.runtime.outside import boot_time
 from motet.runtime.processes import Program
 from motet.testing.pipes import pipe
 
@@ -31,6 +32,8 @@ class FakeProgram:
         stdout: the host reads from it; a write waits while 64 KiB are unread.
         stderr: the same, or ``stdout`` if both are joined.
         line: the source line that started it.
+        guarded: it ends with the code that started it; else it may outlive that.
+        began: when, as :func:`motet.runtime.outside.boot_time`.
     """
 
     def __init__(self, pid: int, program: Program, line: str) -> None:
@@ -39,6 +42,8 @@ class FakeProgram:
         self.env: Mapping[str, str] = dict(program.env)
         self.cwd = str(program.cwd or os.getcwd())
         self.line = line
+        self.guarded = False
+        self.began = boot_time()
         self.to_stdin, self.stdin = pipe()
         self.stdout, self.from_stdout = pipe()
         self.stderr, self.from_stderr = pipe()

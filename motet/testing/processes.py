@@ -21,6 +21,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -34,10 +36,11 @@ import trio
 
 from motet.actors.tools.process_tool import MAIN, answer_here
 from motet.runtime.processes import Child, Nothing, Program, started_by
+from motet.runtime.programs import HostChild, children_from
 from motet.runtime.testing.guards import NotSimulated
 from motet.runtime.testing.lines import blamed
 from motet.testing.fake_program import Behaviour, FakeProgram, answers
-from motet.testing.trio_processes import trio_processes
+from motet.testing.trio_processes import discard, trio_processes
 
 __all__ = ["Behaviour", "FakeProcesses", "FakeProgram", "UndeclaredProgram", "answers"]
 
@@ -125,8 +128,16 @@ class FakeProcesses:
     @contextmanager
     def installed(self) -> Generator[None]:
         """Start the programs of this context, and of all its tasks, in this world."""
-        with started_by(self.start), trio_processes(self.begin):
+        with (
+            started_by(self.start),
+            trio_processes(self.begin),
+            children_from(lambda: [*map(_as_child, self._strays())]),
+        ):
             yield
+
+    def _strays(self) -> list[FakeProgram]:
+        """Programs that were started without a lifeline, as ``trio.run_process`` starts them."""
+        return [program for program in self.running if not program.guarded]
 
     def host_ended(self) -> None:
         """End the programs of a host that has ended. Called inside of the world."""
@@ -139,6 +150,13 @@ class FakeProcesses:
     async def start(self, program: Program) -> Child:
         """Start a program, as :func:`motet.runtime.processes.open_child` would."""
         fake = await self.begin(program)
+        fake.guarded = True
+        for stream, wanted in (
+            (fake.from_stdout, program.stdout),
+            (fake.from_stderr, program.stderr),
+        ):
+            if wanted != subprocess.PIPE:
+                trio.lowlevel.spawn_system_task(discard, stream, name="nobody's output")
         stdin = fake.to_stdin if program.reads else Nothing()
         lifeline = _Lifeline(fake, program.grace)
         return Child(stdin, fake.from_stdout, fake.from_stderr, fake, lifeline, program.grace)
@@ -197,12 +215,22 @@ class _Lifeline(trio.abc.AsyncResource):
         self._grace = grace
         self._held = True
 
+    def send_signal(self, number: int) -> None:
+        if number == signal.SIGTERM:
+            self._program.terminate()
+        else:
+            self._program.end(-number)
+
     async def aclose(self) -> None:
         if self._held and self._program.returncode is None:
             ending = self._program.end_within
             trio.lowlevel.spawn_system_task(ending, self._grace, name="guard")
         self._held = False
         await trio.lowlevel.checkpoint()
+
+
+def _as_child(program: FakeProgram) -> HostChild:
+    return HostChild(program.pid, os.path.basename(program.argv[0]), program.began)
 
 
 async def _process_tool(program: FakeProgram) -> int:
@@ -233,5 +261,12 @@ def _starter() -> FrameType:
 
 
 _OPENERS = frozenset(
-    {__name__, "motet.testing.trio_processes", "motet.runtime.processes", "contextlib"}
+    {
+        __name__,
+        "motet.testing.trio_processes",
+        "motet.runtime.processes",
+        "motet.runtime.programs",
+        "motet.actors.tools.context",
+        "contextlib",
+    }
 )

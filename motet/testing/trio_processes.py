@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from motet.runtime.testing.scheduler import patched, processes_of_trio
 from motet.testing.fake_program import FakeProgram
 from motet.testing.pipes import PipeReader, PipeWriter
 
-__all__ = ["SimulatedProcess", "trio_processes"]
+__all__ = ["SimulatedProcess", "discard", "trio_processes"]
 
 Begin: TypeAlias = Callable[[Program], Awaitable[FakeProgram]]
 
@@ -79,7 +79,7 @@ def trio_processes(begin: Begin) -> Generator[None]:
         program = await begin(_program(command, options, reads, joined))
         for stream, wanted in ((program.from_stdout, heard), (program.from_stderr, warned)):
             if not wanted:
-                trio.lowlevel.spawn_system_task(_discard, stream, name="nobody's output")
+                trio.lowlevel.spawn_system_task(discard, stream, name="nobody's output")
         return SimulatedProcess(command, program, (reads, heard, warned))
 
     with patched(
@@ -115,6 +115,8 @@ def _program(command: Any, options: Mapping[str, Any], reads: bool, joined: bool
     )
 
 
-async def _discard(stream: trio.abc.ReceiveStream) -> None:
-    async for _ in stream:
-        pass
+async def discard(stream: trio.abc.ReceiveStream) -> None:
+    """Read the output that nobody wants, so that the program does not wait for a reader."""
+    with suppress(trio.ClosedResourceError):
+        async for _ in stream:
+            pass

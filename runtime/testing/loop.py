@@ -110,6 +110,7 @@ class _Entrance:
         self._outside = Outside(
             wall_time=lambda: EPOCH + sim.clock.current_time(),
             monotonic=sim.clock.current_time,
+            boot_time=sim.clock.current_time,
             fresh_hex=lambda nbytes: ids.randbytes(nbytes).hex(),
         )
         self._rules: list[Patch] = rules_of(sim.scheduler)

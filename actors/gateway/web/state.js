@@ -143,5 +143,6 @@ export function stopText(report) {
   const dropped = report.dropped_inputs.length ? `, ${report.dropped_inputs.length} never began` : "";
   if (left) return `stopping… ${left} left${report.held_by.length ? ` (${report.held_by.join("; ")})` : ""}`;
   const count = report.stopped.length + report.already_stopping.length;
-  return count || dropped ? `stopped ${count}${dropped}` : "nothing was running";
+  const processes = report.processes?.length ? ` (${report.processes.join("; ")})` : "";
+  return count || dropped ? `stopped ${count}${dropped}${processes}` : "nothing was running";
 }

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+import motet
+from motet import testing as mt
 from motet.actors.hooks.programs import run_program
 from motet.actors.tools.builtin.shell import Shell
 from motet.actors.tools.process_tool import process_tool
@@ -421,3 +423,53 @@ async def test_each_end_of_a_pipe_sees_the_close_of_the_other() -> None:
 async def _is_broken(writer: trio.abc.SendStream) -> None:
     with pytest.raises(trio.BrokenResourceError):
         await writer.send_all(bytes(PIPE_SIZE + 1))
+
+
+def test_the_programs_of_a_call_are_simulated_and_end_with_it() -> None:
+    left: list[str] = []
+
+    async def build(program: FakeProgram) -> int:
+        await program.write(await program.read())
+        await program.stderr.send_all(b"warned")
+        return 3
+
+    agent = motet.Agent("a", model=mt.ScriptedModel([mt.call("make"), mt.say("made")]))
+
+    @agent.tool
+    async def make(ctx: motet.Context[None]) -> str:
+        await ctx.open_process(["serve"])
+        done = await ctx.run_process(
+            ["make", "all"], stdin=b"in", capture_stdout=True, capture_stderr=True, check=False
+        )
+        return f"{done.returncode} {done.stdout!r} {done.stderr!r}"
+
+    with mt.simulated_host(agents=[agent]) as host:
+        host.processes.program("make", build)
+        host.processes.program("serve", deaf)
+        result = host.run(agent, "go")
+        left += [str(program) for program in host.processes.running]
+        assert [program.returncode for program in host.processes.started] == [-9, 3]
+    assert left == []
+    assert result.rows[2].text == "3 b'in' b'warned'"
+
+
+def test_a_stop_ends_the_programs_of_a_call_and_names_those_it_started_by_itself() -> None:
+    agent = motet.Agent("a", model=mt.ScriptedModel([mt.call("make")]))
+
+    @agent.tool
+    async def make(ctx: motet.Context[None]) -> None:
+        await trio.lowlevel.open_process(["daemon"])
+        await ctx.open_process(["serve"])
+        await ctx.run_process(["serve"])
+
+    with mt.simulated_host(agents=[agent]) as host:
+        for name in ("daemon", "serve"):
+            host.processes.program(name, deaf)
+        ack = host.start(agent, "go", session="s")
+        host.advance(1)
+        report = host.stop(session="s")
+        (daemon,) = host.processes.running
+        assert report.stopped == [ack.run_id]
+        assert report.processes == [
+            f"{ack.run_id}: process {daemon.pid} (daemon) began during tool 'make' and still runs"
+        ]
