@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 import outcome
@@ -222,7 +222,7 @@ class AskerLeft(trio.BrokenResourceError):
 def is_asker_left(error: BaseException | None) -> bool:
     """Whether an error is nothing but :class:`AskerLeft`, or was raised ``from`` it."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_asker_left, error.exceptions))
+        return all(map(is_asker_left, cast("BaseExceptionGroup", error).exceptions))
     while error is not None and not isinstance(error, AskerLeft):
         error = error.__cause__
     return error is not None

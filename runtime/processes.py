@@ -31,7 +31,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 import msgspec
@@ -215,7 +215,7 @@ class Child:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
             await self.stdout.aclose()
             await self.stderr.aclose()
-        _alive.discard(self.pid)
+        STARTED.discard(self.pid)
 
     async def stop(self) -> None:
         """End it and all its descendants, and wait for their end. Does nothing the second time.
@@ -288,13 +288,8 @@ async def start_child(program: Program) -> Child:
     return await start(program)
 
 
-_alive: set[int] = set()
-"""The processes that the host has started here, and waits for."""
-
-
-def started_here() -> frozenset[int]:
-    """The pids of the children that have not ended."""
-    return frozenset(_alive)
+STARTED: Final[set[int]] = set()
+"""The processes that the host has started here and has not ended."""
 
 
 Start: TypeAlias = Callable[[Program], Awaitable[Child]]
@@ -397,7 +392,7 @@ def _child(
     lifeline: Lifeline | None,
     grace: float,
 ) -> Child:
-    _alive.add(process.pid)
+    STARTED.add(process.pid)
     stdout, stderr = process.stdout or Nothing(), process.stderr or Nothing()
     return Child(stdin, stdout, stderr, process, lifeline, grace)
 

@@ -27,7 +27,7 @@ import trio
 
 from motet.runtime.outside import all_under_way
 from motet.runtime.process_guard import parents
-from motet.runtime.processes import GRACE, Child, Program, start_child, started_here
+from motet.runtime.processes import GRACE, STARTED, Child, Program, start_child
 
 __all__ = [
     "CallPrograms",
@@ -124,29 +124,28 @@ class RunningProgram:
 
 @attrs.define(eq=False)
 class CallPrograms:
-    """The programs of one call. They end with it, also those that it does not wait for."""
+    """The programs of one call. They end with it, also those that it does not wait for.
 
-    _children: dict[Child, None] | None = None
-    _ended: bool = False
+    ``children``: that run; ``ended``: the call has ended, and no further one starts.
+    """
 
-    def begin(self) -> None:
-        """The call begins, for the first time or again."""
-        self._ended = False
+    children: dict[Child, None] | None = None
+    ended: bool = False
 
     async def end(self) -> None:
         """End all programs, and start no more. Shielded: takes the grace and a few seconds."""
-        self._ended = True
-        if self._children:
+        self.ended = True
+        if self.children:
             # Each end is bounded. The call may have its result already, which must not be lost.
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as nursery:
-                    for child in self._children:
+                    for child in self.children:
                         nursery.start_soon(self._end, child)
 
     async def _end(self, child: Child) -> None:
         await child.end()
-        if self._children is not None:
-            self._children.pop(child, None)
+        if self.children is not None:
+            self.children.pop(child, None)
 
     async def open(
         self,
@@ -168,16 +167,17 @@ class CallPrograms:
         self._check()
         with trio.CancelScope(shield=True):  # or a program could be started and not be known here
             child = await start_child(program)
-        if self._children is None:
-            self._children = {}
-        self._children[child] = None
-        if self._ended:  # the call has ended meanwhile, so it does not end this one
-            await self._end(child)
-            self._check()
-        return child
+            if self.children is None:
+                self.children = {}
+            self.children[child] = None
+            if self.ended:  # the call has ended meanwhile, so it does not end this one
+                await self._end(child)
+                self._check()
+            return child
+        raise AssertionError("nobody cancels this scope")
 
     def _check(self) -> None:
-        if self._ended:
+        if self.ended:
             raise RuntimeError("the call has ended, and its programs with it: no other one starts")
 
     async def run(
@@ -332,9 +332,9 @@ def _below_host() -> Iterable[HostChild]:
         return find()
     if sys.platform != "linux":
         return ()
-    guarded, found, queue = started_here(), list[HostChild](), _children(os.getpid())
+    found, queue = list[HostChild](), _children(os.getpid())
     for pid in queue:
-        if pid not in guarded and (child := _look_up(pid)) is not None:
+        if pid not in STARTED and (child := _look_up(pid)) is not None:
             found.append(child)
             queue += _children(pid)
     return found

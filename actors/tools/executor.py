@@ -270,7 +270,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             watched = "after_tool" in self._hooks.hooks.points
             if result is None and watched:
                 self._hooks.notify(work.after(ended))
-        if work.later or not watched or result.outcome == NOT_BEGUN.outcome:
+        if work.later or not watched or ended.outcome == NOT_BEGUN.outcome:
             return ended
         return await self._reviewed(work, ended)
 
@@ -411,12 +411,15 @@ class ToolExecutor(Actor[ExecuteCall]):
                 # Time a child run spends waiting for approval does not count against this time-out:
                 # the approver moves the deadline.
                 self._call_scopes[call] = scope
-                work.context.programs.begin()
+                programs = work.context.programs
+                programs.ended = False
                 try:
                     value = await tool.run(work.context, work.args)
                 finally:
                     del self._call_scopes[call]
-                    await work.context.programs.end()
+                    programs.ended = True
+                    if programs.children:
+                        await programs.end()
                     if under_way.waits_for and self._approvals is not None:
                         self._approvals.refuse(work.request)
                 # A tool that goes on after its time-out: a function in a thread cannot be ended.
