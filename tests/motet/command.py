@@ -1,21 +1,21 @@
-"""The real command, as a process: on pipes, or on a terminal of its own."""
+"""The command as a process: on pipes, or on a terminal of its own."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
+
+from tests import forks
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
@@ -24,9 +24,12 @@ PATIENCE = 30.0
 UNSAFE_SHELL = 'workspace = "."\n[tools.shell]\nmode = "unsafe"\n'
 """A configuration whose shell works on machines without bubblewrap too."""
 
+_MODULE = ("-m", "motet.cli")
+
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "motet.cli", *arguments]
+    """The words of a command that is started as a user starts it, and not forked."""
+    return [sys.executable, *_MODULE, *arguments]
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -49,15 +52,8 @@ def motet(
     *arguments: str, cwd: Path, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> Done:
     """Run the command to its end on pipes."""
-    ended = subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(cwd, env),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+    ended = forks.ran(
+        *_MODULE, *arguments, cwd=cwd, env=environment(cwd, env), stdin=stdin, timeout=PATIENCE
     )
     return Done(ended.returncode, ended.stdout, ended.stderr)
 
@@ -66,7 +62,7 @@ def motet(
 class Process:
     """A running command: what it has said so far is in ``said``, what was looked for is gone."""
 
-    popen: subprocess.Popen[bytes]
+    popen: forks.Program
     output: int
     said: str = ""
     seen: str = ""
@@ -118,13 +114,8 @@ class Process:
 @contextmanager
 def started(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Generator[Process]:
     """The command while it runs on pipes; killed at the end of the block if it still does."""
-    popen = subprocess.Popen(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(cwd, env),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+    popen = forks.started(
+        *_MODULE, *arguments, cwd=cwd, env=environment(cwd, env), stderr=subprocess.STDOUT
     )
     assert popen.stdout is not None
     process = Process(popen, popen.stdout.fileno())
@@ -140,15 +131,15 @@ def terminal(
 ) -> Generator[Process]:
     """The command at a terminal, where Ctrl-C is a key."""
     ours, theirs = pty.openpty()
-    popen = subprocess.Popen(
-        command(*arguments),
+    popen = forks.started(
+        *_MODULE,
+        *arguments,
         cwd=cwd,
         env=environment(cwd, env),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        session=True,
     )
     os.close(theirs)
     process = Process(popen, ours)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.motet.command import PATIENCE, ROOT, command, environment
+from tests.motet.command import ROOT, Done, motet
 
 CONFIG = """
 state = "state"
@@ -40,22 +39,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def hooks(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*command(), "hooks", *words],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+def hooks(folder: Path, *words: str) -> Done:
+    return motet("hooks", *words, cwd=folder)
 
 
 def test_the_hooks_are_listed_in_the_order_they_are_asked(folder: Path) -> None:
     ran = hooks(folder)
-    assert ran.returncode == 0, ran.stderr
-    assert [line.split()[:2] for line in ran.stdout.splitlines()[1:]] == [
+    assert ran.code == 0, ran.err
+    assert [line.split()[:2] for line in ran.out.splitlines()[1:]] == [
         ["before_tool", "./check"],
         ["before_tool", "./missing"],
     ]
@@ -63,16 +54,16 @@ def test_the_hooks_are_listed_in_the_order_they_are_asked(folder: Path) -> None:
 
 def test_a_dry_run_tells_each_verdict_and_the_merged_one(folder: Path) -> None:
     ran = hooks(folder, "test", "--tool", "shell", "--args", '{"command": "ls"}')
-    assert ran.returncode == 0, ran.stderr
-    check, missing, merged = ran.stdout.splitlines()
+    assert ran.code == 0, ran.err
+    check, missing, merged = ran.out.splitlines()
     assert check.startswith("./check: allow")
     assert missing.startswith("./missing: allow")
     assert "failed: FileNotFoundError: there is no program './missing'" in missing
     assert merged == "=> allow"
 
     denied = hooks(folder, "test", "--tool", "shell", "--args", '{"command": "rm x"}', "--json")
-    assert denied.returncode == 1
-    report = json.loads(denied.stdout)
+    assert denied.code == 1
+    report = json.loads(denied.out)
     assert (report["allowed"], report["merged"]["decision"]) == (False, "deny")
     assert [heard["hook"] for heard in report["hooks"]] == ["./check", "./missing"]
 
@@ -87,17 +78,16 @@ def test_a_dry_run_tells_each_verdict_and_the_merged_one(folder: Path) -> None:
 )
 def test_a_wrong_question_is_explained(folder: Path, words: tuple[str, ...], said: str) -> None:
     ran = hooks(folder, "test", *words)
-    assert ran.returncode == 2
-    assert said in ran.stderr
+    assert ran.code == 2
+    assert said in ran.err
 
 
 def test_the_example_denies_its_calls(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "hooks", tmp_path / "hooks")
     for text, code in (("ls", 0), ("rm -rf /", 1)):
         args = json.dumps({"command": text})
-        assert (
-            hooks(tmp_path / "hooks", "test", "--tool", "shell", "--args", args).returncode == code
-        )
+        asked = ("test", "--tool", "shell", "--args", args)
+        assert hooks(tmp_path / "hooks", *asked).code == code
     after = hooks(tmp_path / "hooks", "test", "--event", "after_tool", "--tool", "shell")
-    assert after.returncode == 0, after.stderr
+    assert after.code == 0, after.err
     assert '"tool_name":"shell"' in (tmp_path / "hooks" / "audit.jsonl").read_text()

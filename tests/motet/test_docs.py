@@ -2,8 +2,8 @@
 
 import os
 import re
+import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +11,8 @@ import pytest
 
 from motet.actors.hosting.config import load_config
 from motet.runtime.diagram import with_tables
-from tests.motet.command import PATIENCE, ROOT, Process, command, environment, started
+from tests import forks
+from tests.motet.command import PATIENCE, ROOT, Process, environment, started
 from tests.processes import need_sandbox
 
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
@@ -104,15 +105,7 @@ def test_a_python_block_runs(
         server.expect("motet serves ")
         env["MOTET_URL"] = server.expect("\n").strip()
 
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ran = forks.ran("-W", "error", "-c", code, cwd=folder, env=env, timeout=PATIENCE)
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
@@ -140,7 +133,7 @@ def printed(line: str, folder: Path, home: Path) -> str:
             process.expect("token    ")
             process.expect("\n")
             return process.seen
-    motet = f'motet() {{ {" ".join(command())} "$@"; }}; {line}'
+    motet = f'motet() {{ {shlex.join(forks.in_a_shell())} -m motet.cli "$@"; }}; {line}'
     ran = subprocess.run(
         ["bash", "-c", motet],
         cwd=folder,
