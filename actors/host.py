@@ -592,4 +592,6 @@ async def hosted(
         parts.suspended_runs.opened.set()
         parts.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
+        for note in await host.workspace_notes():
+            host.log.warning(note)
         yield host

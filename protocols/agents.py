@@ -15,7 +15,7 @@ AgentType: TypeAlias = Literal["plain", "open", "predefined"]
 users share the files of the agent, and each has a profile besides."""
 PromptMode: TypeAlias = Literal["full", "minimal"]
 """``minimal``: for sub-agents and scheduled runs."""
-WorkspaceMode: TypeAlias = Literal["shared", "per_user"]
+WorkspaceMode: TypeAlias = Literal["auto", "shared", "per_user"]
 AgentStatus: TypeAlias = Literal["active", "inactive"]
 
 WINDOW = 200_000
@@ -83,7 +83,8 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prompt_mode: of its main runs.
         bootstrap: whether each user is given files; None: if it has ``files`` and is not plain.
         files: folder of its bootstrap files and of the templates for those of its users.
-        workspace: one folder for all users, or one for each.
+        workspace: one folder for all users, or one for each; ``auto``: one for each as soon as the
+            gateway has tokens of several users.
         sharing: exceptions from ``per_user``.
         window: tokens of its model's context window; 0 or less: 200,000.
         skills: folders of skills that come before those in ``files`` and of the host; None: only
@@ -94,7 +95,7 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_mode: PromptMode = "full"
     bootstrap: bool | None = None
     files: str | None = None
-    workspace: WorkspaceMode = "shared"
+    workspace: WorkspaceMode = "auto"
     sharing: Sharing = Sharing()
     window: int = WINDOW
     team: Team | None = None

@@ -268,7 +268,8 @@ class AgentConfig:
         bootstrap: whether each user is given files at the first turn; absent: when the agent is
             not plain and has ``files``.
         files: folder of its bootstrap files (AGENTS.md, SOUL.md, ...) and templates.
-        workspace: one folder for all, or ``per_user``; a shared one shows the folders of all.
+        workspace: ``shared``, one folder for all, which shows the folders of all; ``per_user``; or
+            ``auto``: per user as soon as the gateway has tokens of several users.
         sharing: who shares a folder all the same.
         window: tokens of the model's context window.
         skills: folders of skills, before those in ``files`` and of the host; empty: no skills.
@@ -286,7 +287,7 @@ class AgentConfig:
     prompt_mode: PromptMode = "full"
     bootstrap: bool | None = None
     files: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
-    workspace: WorkspaceMode = attrs.field(default="shared", validator=_one_of(WorkspaceMode))
+    workspace: WorkspaceMode = attrs.field(default="auto", validator=_one_of(WorkspaceMode))
     sharing: Sharing = attrs.field(factory=Sharing)
     window: int = attrs.field(default=WINDOW, validator=_POSITIVE)
     skills: tuple[str, ...] | None = None

@@ -9,10 +9,10 @@ be written or read costs the run a warning, never its answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -23,14 +23,17 @@ from motet.actors.agents import bootstrap
 from motet.actors.agents.bootstrap import SEEDED, Home, template, wanted, with_team
 from motet.actors.agents.prompt import ContextFile, PromptInput, Sandbox, Skill
 from motet.actors.agents.skills import FoundSkills, SkillCatalog
+from motet.actors.errors.log import logger
 from motet.actors.tools.mcp.tool_search import PromptTool, is_small
-from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team
+from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team, WorkspaceMode
 from motet.protocols.config import ShellConfig
 from motet.protocols.errors import Internal
 from motet.protocols.session_keys import chat_user, parse_key, prompt_mode
 from motet.protocols.tools import ToolSpec
 
 Peer: TypeAlias = Literal["direct", "group"]
+
+_log = logger("motet.workspaces")
 
 SHARED = "=shared"
 """The folder of users who share one; no folder of a single user has that character."""
@@ -102,6 +105,48 @@ class Workspace:
     problems: tuple[str, ...] = ()
 
 
+class TokenHolder(Protocol):
+    """A token of a gateway, as far as it is about users."""
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def impersonate(self) -> bool: ...
+
+
+@attrs.define(eq=False)
+class Users:
+    """The users whom a host knows by the tokens of its gateway.
+
+    They only become more: a folder of one's own must not be shared again when a token is revoked.
+    """
+
+    _known: set[str] = attrs.field(init=False, factory=set[str])
+    _earlier: set[str] = attrs.field(init=False, factory=set[str])
+    _bridged: bool = attrs.field(init=False, default=False)
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several; a bridge speaks for any number."""
+        return self._bridged or (bool(self._known) and len(self._known | self._earlier) > 1)
+
+    def note(self, tokens: Iterable[TokenHolder], *, late: bool = False) -> None:
+        """Note the users of tokens. ``late``: after the start, so that the operator is told."""
+        before = self.several
+        for token in tokens:
+            self._known.add(token.user)
+            self._bridged = self._bridged or token.impersonate
+        if late and self.several and not before:
+            _log.warning(
+                "the gateway has tokens of several users now: agents without a workspace mode of "
+                "their own give each of them a folder from the next run on"
+            )
+
+    def were_here(self, owners: Iterable[str]) -> None:
+        """These have sessions from before: they count when the gateway has tokens at all."""
+        self._earlier.update(owners)
+
+
 def _bare(workspaces: Workspaces) -> Workspace:
     return Workspace(workspaces.root)
 
@@ -110,12 +155,14 @@ def _bare(workspaces: Workspaces) -> Workspace:
 class Workspaces:
     """The folders of agents and users below the workspace of one host.
 
-    ``write`` makes a new file. ``bare``: the workspace of a plain agent without files.
+    ``write`` makes a new file. ``users`` decide for agents whose mode is ``auto``. ``bare``: the
+    workspace of a plain agent without files.
     """
 
     root: Path
     write: bootstrap.Write = bootstrap.create
     skills: SkillCatalog = attrs.field(factory=SkillCatalog)
+    users: Users = attrs.field(factory=Users)
     bare: Workspace = attrs.field(default=attrs.Factory(_bare, takes_self=True), init=False)
 
     async def prepare(
@@ -127,6 +174,7 @@ class Workspaces:
         the next turn finishes a seeding that was cut. Raises ``Internal`` when a workspace of a
         user's own cannot be made.
         """
+        profile = self._decided(profile)
         skills = profile.skills or (profile.skills is None and self.skills.host)
         if _is_bare(profile) and not skills:
             if profile.team is None:
@@ -140,7 +188,7 @@ class Workspaces:
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> Workspace:
         """The workspace that :meth:`prepare` would return; nothing is written for a new user."""
-        place = self._place(agent, profile, user, session)
+        place = self._place(agent, self._decided(profile), user, session)
         return await trio.to_thread.run_sync(
             lambda: self._found(place, self._team(place), preview=True)
         )
@@ -154,12 +202,41 @@ class Workspaces:
         """
         if not profile.seeds or prompt_mode(session) == "minimal":
             return ""
-        place = self._place(agent, profile, user, session)
+        place = self._place(agent, self._decided(profile), user, session)
         try:
             await trio.to_thread.run_sync(lambda: bootstrap.count_turn(self.root, place.parts))
         except OSError as error:
             return f"the turn of the user could not be counted: {error.strerror or error}"
         return ""
+
+    def notes(self, agents: Iterable[tuple[str, AgentProfile]]) -> tuple[str, ...]:
+        """Sentences for the operator: which agents keep users apart, and which do not. Blocks."""
+        if not self.users.several:
+            return ()
+        modes = [(name, profile.workspace) for name, profile in agents]
+        found: list[str] = []
+        if any(mode == "auto" for _, mode in modes):
+            found.append(f"each user has a folder: {self.root}/<agent>/<user>")
+            own = {folder_names(name)[0] for name, _ in modes} | {"teams"}
+            names = sorted(one.name for one in self.root.iterdir() if one.name not in own)
+            if left := [name for name in names if not name.startswith(".motet-")]:
+                some = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+                found.append(
+                    f"{self.root} has files of no user ({some}), which agents do not show any more:"
+                    ' move them into folders of users, or set workspace = "shared" for an agent'
+                )
+        if shared := [name for name, mode in modes if mode == "shared"]:
+            found.append(
+                f"all users of {', '.join(shared)} share {self.root}, as is configured: each of "
+                "them reads and changes the files of the others"
+            )
+        return tuple(found)
+
+    def _decided(self, profile: AgentProfile) -> AgentProfile:
+        if profile.workspace != "auto":
+            return profile
+        mode: WorkspaceMode = "per_user" if self.users.several else "shared"
+        return msgspec.structs.replace(profile, workspace=mode)
 
     def _place(self, agent: str, profile: AgentProfile, user: str, session: str) -> _Place:
         chat, whose = parse_key(session), chat_user(session, user)

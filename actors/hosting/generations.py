@@ -130,6 +130,7 @@ class Generations:
 
     def _add(self, toolkit: Toolkit) -> None:
         self.toolkits.append(toolkit)
+        toolkit.workspaces.users.note(self.config.gateway.tokens, late=True)
         self.finders[toolkit.generation] = toolkit.registry.model
 
 

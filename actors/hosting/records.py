@@ -6,6 +6,7 @@ Invariant: what belongs to another user is not found (G16).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -69,6 +70,16 @@ class Records:
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._parts.generations.registry.infos()
+
+    async def workspace_notes(self) -> tuple[str, ...]:
+        """Sentences about the files of users, once the gateway has tokens of several: whether each
+        of them has a folder, or an agent is configured to share one.
+        """
+        current = self._parts.generations.current
+        stored = [(one.name, one.profile) for one in await self.stored_agents()]
+        own = [(one.name, one.profile) for one in current.registry.own_agents()]
+        notes = partial(current.workspaces.notes, (*own, *stored))
+        return await trio.to_thread.run_sync(notes)
 
     async def stored_agents(self) -> tuple[AgentRecord, ...]:
         """The stored agents, by name."""

@@ -135,6 +135,7 @@ class GatewaySlot:
         self.log_tail.attach()
         tokens, disk = self._stores.tokens, (self._stores.transact, self._readers)
         await tokens.load()
+        self._stores.users.note(config.tokens)
         stores = GatewayStores(SqliteIdempotency(*disk), SqliteConversations(*disk))
         extra = tuple(one for one in config.tokens if one not in configured.tokens)
         self.served = await open_gateway(

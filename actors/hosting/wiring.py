@@ -16,7 +16,7 @@ from motet.actors.agents.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.agents.skills import SKILL_TOOL_GROUP, SkillCatalog, skill_tools
 from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.agents.workspace import Workspaces
+from motet.actors.agents.workspace import Users, Workspaces
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.rooms.member import ROOM_TOOL_GROUP, floor_tool
 from motet.actors.runs.table import RunTable
@@ -94,6 +94,7 @@ class Stores:
     tracer: Tracer
     traces: ActorRef[TraceProtocol]
     tokens: TokenBook
+    users: Users
     transact: Commit
     health: StorageHealth
 
@@ -133,6 +134,11 @@ async def start_stores(
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
+    tokens, users = TokenBook(writer.submit, readers), Users()
+    await tokens.load()
+    users.note((*config.gateway.tokens, *tokens.known))
+    tokens.watch(lambda: users.note(tokens.known, late=True))
+    users.were_here(str(owner) for (owner,) in await readers.read(OWNERS))
     return Stores(
         publisher=Publisher(subscribers),
         errors=error_store,
@@ -147,10 +153,15 @@ async def start_stores(
         boards=boards,
         tracer=tracer,
         traces=traces,
-        tokens=TokenBook(writer.submit, readers),
+        tokens=tokens,
+        users=users,
         transact=writer.submit,
         health=writer.health,
     )
+
+
+# Not those of rooms, and not the user of this machine, who serves the others.
+OWNERS = "SELECT DISTINCT owner FROM sessions WHERE owner <> 'local' AND owner NOT GLOB 'room:*'"
 
 
 async def start_tracing(
@@ -218,7 +229,7 @@ def build_toolkit(
         registry=registry,
         models=models,
         shell=config.tools.shell,
-        workspaces=Workspaces(workspace, skills=skills_of_host),
+        workspaces=Workspaces(workspace, skills=skills_of_host, users=stores.users),
         guard=config.guard,
         generation=generation,
     )

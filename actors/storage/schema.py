@@ -356,6 +356,12 @@ _MODELS = """
 ALTER TABLE sessions ADD COLUMN model TEXT;  -- NULL: that of its agent
 """
 
+# Before, each stored agent had the mode "shared", whether it was chosen or not.
+_WORKSPACES = """
+UPDATE agents SET body = json_set(body, '$.profile.workspace', 'auto')
+WHERE json_valid(body) AND json_extract(body, '$.profile.workspace') = 'shared';
+"""
+
 _GENERATIONS = """
 ALTER TABLE sessions ADD COLUMN generation TEXT NOT NULL DEFAULT '';  -- the run that made it
 """
@@ -379,6 +385,7 @@ MIGRATIONS: tuple[str, ...] = (
     _GATEWAY,
     _MODELS,
     _GENERATIONS,
+    _WORKSPACES,
 )
 VERSION = len(MIGRATIONS)
 

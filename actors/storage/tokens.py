@@ -122,6 +122,11 @@ class TokenBook(TableStore):
 
     # For a gateway: these methods do not wait
 
+    @property
+    def known(self) -> tuple[TokenInfo, ...]:
+        """All tokens that were ever made, as they were last read."""
+        return tuple(self._tokens.values())
+
     def has_tokens(self) -> bool:
         """Whether any was ever made. After the last one is revoked, a gateway admits no client."""
         return bool(self._tokens)

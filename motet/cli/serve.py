@@ -105,7 +105,8 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
                     nursery.start_soon(reload_when_changed, setup.file, host)
                 with announced(setup.state, url, operator, config.certificate):
                     needed = bool(config.tokens or await host.tokens())
-                    _announce(setup, host, url, token_needed=needed)
+                    notes = await host.workspace_notes()
+                    _announce(setup, host, url, notes, token_needed=needed)
                     await leaving.wait()
                 left = await host.drain()
                 if left:
@@ -130,7 +131,9 @@ def _never(message: str) -> None:
     raise AssertionError(message)
 
 
-def _announce(setup: Setup, host: Host, url: str, *, token_needed: bool) -> None:
+def _announce(
+    setup: Setup, host: Host, url: str, notes: tuple[str, ...], *, token_needed: bool
+) -> None:
     """Print the address: a script may wait for this line before it connects."""
     print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
@@ -139,6 +142,8 @@ def _announce(setup: Setup, host: Host, url: str, *, token_needed: bool) -> None
     print(f"  page     {url}/")
     needed = "clients need one" if token_needed else "not needed, only this machine is served"
     print(f"  token    {needed}")
+    for note in notes:
+        print(f"  files    {note}")
     if host.resumed:
         print(f"  resumed  {len(host.resumed)} runs that the last host left unfinished")
     for run in host.interrupted:

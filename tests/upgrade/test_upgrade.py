@@ -48,7 +48,9 @@ async def test_what_was_said_and_stored_is_read(folder: Path) -> None:
         (error,) = await host.errors(principal=ADMIN)
         stored = await host.error(error.id, principal=ADMIN)
         assert "the shelf is empty" in str(stored.raw_error)
-        assert [record.name for record in await host.stored_agents()] == ["stored"]
+        (stored_agent,) = await host.stored_agents()
+        # It was written as "shared", which was the default then.
+        assert (stored_agent.name, stored_agent.profile.workspace) == ("stored", "auto")
         assert [token.label for token in await host.tokens()] == ["phone"]
         assert len(await host.traces(principal=ADMIN)) >= 1
 
