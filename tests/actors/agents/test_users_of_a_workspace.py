@@ -24,7 +24,7 @@ def config(*users: str) -> HostConfig:
 
 def reader(workspace: WorkspaceMode = "auto") -> motet.Agent[None, str]:
     """An agent that writes a file with its user's text, or reads the file."""
-    write = {"path": "notes.txt", "content": "of ann"}
+    write: dict[str, object] = {"path": "notes.txt", "content": "of ann"}
     steps = [
         call(("write_file", write)),
         say("written"),
