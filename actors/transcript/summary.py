@@ -1,8 +1,9 @@
 """Summaries in place of old rows, and the memory flush before them: requests and rows. Pure.
 
 Laws: a request fits in its model's window; an extractive summary is bounded, says that no model
-wrote it, and keeps the user's requests, paths and ids word for word. Source: agent loop
-specification, sections 4 and 6.
+wrote it, and keeps the user's requests, open tasks, paths and ids word for word; whatever a model
+writes as a summary, the latest open tasks (60), paths and ids (30) are in the summary that is used.
+Source: agent loop specification, sections 4 and 6.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
+from typing import Literal
 
 from motet.actors.errors.describe import ELLIPSIS
 from motet.actors.transcript.history import (
@@ -20,8 +22,9 @@ from motet.actors.transcript.history import (
     sendable,
     tail,
     user_text,
+    without_refused,
 )
-from motet.actors.transcript.sanitize import NO_REPLY
+from motet.actors.transcript.sanitize import NO_REPLY, is_silent, sanitize
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.tools import ToolSpec
@@ -65,9 +68,50 @@ as notes under short headings, without an introduction."""
 _NAMED = re.compile(
     r"https?://[^\s\"'<>)\]]+"
     r"|(?<![\w/.])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]+"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
     r"|\b[A-Za-z]+_[0-9a-f]{6,}\b"
+    r"|\b[A-Z][A-Z0-9]{0,9}-\d+\b"
+    r"|\b[Tt]ask[ _-]#?\d+\b"
+    r"|\b[\w-]+\.(?:py|md|txt|json|toml|ya?ml|js|ts|html|css|csv|sql|sh|rs|go|java|c|h|cpp|pdf)\b"
     r"|#\d+\b"
 )
+
+_TASKS_TITLE, _NAMES_TITLE = "Open tasks:", "Named:"
+_TASK_CHARS = 2_500
+_NAME_CHARS = 1_100
+_MOST_TASKS = 60
+_LINE = 400
+"""Code points of a line in which the signs of a task are searched."""
+_MOST_NAMES = 30
+_ALIKE = 0.7
+"""Share of the words of a task that a line must have to be about it."""
+_BULLET = r"^\s*(?:[-*+•]|\d+[.)])?\s*"
+_BOX = re.compile(_BULLET + r"(?:\[ ?\]|☐)\s*\S")
+_TICKED = re.compile(_BULLET + r"(?:\[[xX✓✔]\]|☑|✅|✔)\s*\S")
+_ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+\S")
+_TITLE = re.compile(
+    r"[^.]{0,120}\b(?:tasks?|to[- ]?dos?|open|pending|remaining|left|next|steps?|backlog|checklist"
+    r"|needs?|still|plan)\b[^.]{0,60}",
+    re.I,
+)
+_ENDED = r"(?:done|finished|completed|closed|resolved|cancelled|fixed)"
+_ENDED_TITLE = re.compile(rf"\b{_ENDED}\b", re.I)
+_DONE = re.compile(
+    rf"^\W*{_ENDED}\s*:|(?:[:(–—]|\s-)\s*\"?{_ENDED}\b"
+    rf"|\b(?:is|are|was|were|been|now|all)\s+(?:{_ENDED}|complete)\b",
+    re.I,
+)
+_STATE = re.compile(r'"(?:state|status)"\s*:\s*"(?:open|claimed|todo|pending|in_progress)"')
+_OPEN = re.compile(
+    r"\b(?:TODO|FIXME)\b(?!\.\w)|(?i:\bopen tasks?\b|\btask[ _-]#?\d+\b|\bnot (?:yet )?done\b"
+    r"|\bstill (?:open|to do)\b)"
+)
+_REFUSING = re.compile(
+    r"\W*(?:i['’]?m (?:really |very )?sorry|sorry\b|as an ai\b|unfortunately,? i\b"
+    r"|i (?:can(?:no|['’])t|am (?:not able|unable)|won['’]t|must decline))",
+    re.I,
+)
+_REFUSAL_CHARS = 600
 
 
 def output_budget(input_tokens: int) -> int:
@@ -87,6 +131,7 @@ def summary_request(
     model: str, rows: Sequence[ChatMessage], previous: str = "", window: int = 0
 ) -> ModelRequest:
     """The request for a summary of these rows and of the summary before them."""
+    rows = without_refused(rows)
     room = int((window or UNKNOWN_WINDOW) * INPUT_SHARE) * CHARS_PER_TOKEN
     parts = [_block("earlier_summary", tail(previous, room // 4))] if previous else []
     parts.append(_block("conversation", _conversation(rows, room - sum(map(len, parts)))))
@@ -103,27 +148,145 @@ def summary_request(
 def summary_of(
     response: ModelResponse | None, rows: Sequence[ChatMessage], previous: str = ""
 ) -> str:
-    """The text of the model if it can be a summary, else an extractive summary."""
-    text = response.text.strip() if response is not None else ""
+    """The text of the model if it can be a summary, else an extractive summary.
+
+    Open tasks, paths and ids that the model has left out are added.
+    """
+    rows = without_refused(rows)
+    text = _written(response) if response is not None else ""
     long = sum(len(row.text) for row in rows) > _LONG_INPUT
-    if not text or (long and len(text) < _LEAST_TEXT):
+    tasks = open_tasks(rows, previous)[-_MOST_TASKS:]
+    lines = [set(_words(line)) for line in dict.fromkeys(text.splitlines())]
+    missing = [task for task in tasks if not _is_told(task, text, lines)]
+    says_nothing = len(text) < _LEAST_TEXT if long else not text
+    if says_nothing or (len(tasks) >= 3 and missing == tasks):
         return extractive_summary(rows, previous)
-    return text
+    names = [name for name in _names(rows, previous) if name not in text]
+    return "\n\n".join(
+        [text, *_sections((_TASKS_TITLE, _tasks(missing)), (_NAMES_TITLE, _listed(names)))]
+    )
+
+
+def _written(response: ModelResponse) -> str:
+    """The summary in an answer; empty for a refusal. Of one that was cut off, the whole lines."""
+    text = sanitize(response.text)
+    if response.stop_reason not in ("stop", "other", "length") or is_silent(text):
+        return ""
+    if _REFUSING.match(text) and len(text) < _REFUSAL_CHARS:
+        return ""
+    return text.rpartition("\n")[0].rstrip() if response.stop_reason == "length" else text
 
 
 def extractive_summary(rows: Sequence[ChatMessage], previous: str = "") -> str:
-    """A summary without a model: requests, tools, names, and the last answer."""
+    """A summary without a model: open tasks, names, requests, tools, and the last answer."""
+    rows = without_refused(rows)
     tools = Counter(row.name for row in rows if isinstance(row, ToolMessage))
     answers = [row.text for row in rows if isinstance(row, AssistantMessage) and row.text.strip()]
-    sections = (
-        ("Earlier", _ends(previous.removeprefix(_MADE_UP).strip(), 2_000)),
-        ("The user asked", "\n".join(f"- {text}" for text in _asked(rows))),
-        ("Tools used", ", ".join(f"{name} {n}x" for name, n in tools.most_common(12))),
-        ("Named", ", ".join(names_in(rows, 30))),
-        ("Last answer", _ends(answers[-1], 800) if answers else ""),
+    # Tasks and names come first, where no cut at the limit reaches them.
+    told = _sections(
+        (_TASKS_TITLE, _tasks(open_tasks(rows, previous))),
+        (_NAMES_TITLE, _listed(_names(rows, previous))),
+        ("Earlier:", _ends(_rest_of(previous), 2_000)),
+        ("The user asked:", "\n".join(f"- {text}" for text in _asked(rows))),
+        ("Tools used:", ", ".join(f"{name} {n}x" for name, n in tools.most_common(12))),
+        ("Last answer:", _ends(answers[-1], 800) if answers else ""),
     )
-    told = (f"{title}:\n{text}" for title, text in sections if text)
     return _ends("\n\n".join([_MADE_UP, *told]), _FALLBACK_LIMIT)
+
+
+def _sections(*sections: tuple[str, str]) -> list[str]:
+    return [f"{title}\n{text}" for title, text in sections if text]
+
+
+def open_tasks(rows: Iterable[ChatMessage], previous: str = "") -> list[str]:
+    """The lines that name an open task, the latest last: unticked boxes, items under a title such
+    as "Open tasks:", lines with TODO or a numbered task.
+
+    A later line that ticks the box, or says that the task is done, closes it.
+    """
+    found: dict[str, str] = {}
+    sections = previous.split("\n\n")
+    if previous.startswith(_MADE_UP):  # its other sections quote tasks that were open once
+        sections = [one for one in sections if one.startswith(_TASKS_TITLE)][:1]
+    earlier = "\n\n".join(one for one in sections if not one.startswith(_NAMES_TITLE))
+    for row in (UserMessage(earlier), *rows):
+        listed: Literal["", "open", "ended"] = ""
+        inline = _STATE if isinstance(row, ToolMessage) else _OPEN  # a file may be full of TODOs
+        text = _ends(row.text, 2 * _FALLBACK_LIMIT).replace("},{", "},\n{")
+        for whole in text.splitlines():
+            line = whole[:_LINE]
+            if _is_title(line):
+                listed = "ended" if _ENDED_TITLE.search(line) else "open"
+                continue
+            item, boxed = _ITEM.match(line) is not None, _BOX.match(line) is not None
+            listed = listed if item or not line.strip() else ""
+            ended = listed == "ended" or _TICKED.match(line) or _DONE.search(line)
+            if ended and not boxed:
+                _close(found, line)
+            elif boxed or (listed and item) or inline.search(line):
+                key = " ".join(_words(line))
+                found.pop(key, None)
+                found[key] = whole.strip()
+    return list(found.values())
+
+
+def _rest_of(previous: str) -> str:
+    """An earlier summary without its open tasks and names, which are listed anew."""
+    tasks = set(open_tasks((), previous))
+    left = [line for line in previous.splitlines() if line.strip() not in tasks]
+    sections = "\n".join(left).removeprefix(_MADE_UP).split("\n\n")
+    titles = (_TASKS_TITLE, _NAMES_TITLE)
+    return "\n\n".join(one for one in sections if not one.strip().startswith(titles)).strip()
+
+
+def _is_title(line: str) -> bool:
+    plain = line.strip().strip("*_").rstrip()
+    return (plain.endswith(":") or plain.startswith("#")) and _TITLE.fullmatch(plain) is not None
+
+
+def _close(found: dict[str, str], line: str) -> None:
+    """Take out the tasks that a line says are done: one with its words, or of an id in it."""
+    ids, words = _NAMED.findall(line), " ".join(_words(line))
+    for key, task in list(found.items()):
+        first = next((name for name in _NAMED.findall(task) if not re.search("[./]", name)), None)
+        if key == words or first in ids:
+            del found[key]
+
+
+def _words(line: str) -> list[str]:
+    plain = re.sub(r"\[[ xX✓✔]?\]", " ", line)
+    return re.findall(r"\w+", re.sub(r"^\s*(?:[-*+•☐☑✅✔]|\d+[.)])+", " ", plain).casefold())
+
+
+def _is_told(task: str, text: str, lines: Sequence[set[str]]) -> bool:
+    """Whether one of a text's lines, as words, has most of a task's, and the text all its names."""
+    if any(name not in text for name in _NAMED.findall(task)):
+        return False
+    words = set(_words(task))
+    return any(len(words & line) >= _ALIKE * len(words) for line in lines)
+
+
+def _tasks(tasks: Sequence[str]) -> str:
+    """The latest tasks as a list, each cut so that all of them have room."""
+    shown = tasks[-_MOST_TASKS:]
+    limit = _TASK_CHARS // max(len(shown), 1) - 4
+    lines = [one_line(re.sub(r"^[-*+•]\s+", "", task), limit) for task in shown]
+    left_out = [f"({len(tasks) - len(shown)} older ones)"] if len(tasks) > len(shown) else []
+    return "\n".join([*left_out, *(f"- {line}" for line in lines)])
+
+
+def _names(rows: Iterable[ChatMessage], previous: str) -> list[str]:
+    return names_in((UserMessage(previous), *rows), _MOST_NAMES)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The latest of these names that there is room for."""
+    kept: list[str] = []
+    for name in reversed(names):
+        if sum(map(len, kept)) + 2 * len(kept) + len(name) > _NAME_CHARS:
+            break
+        kept.insert(0, name)
+    return ", ".join(kept)
 
 
 def _asked(rows: Sequence[ChatMessage]) -> list[str]:
