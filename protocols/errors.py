@@ -97,6 +97,10 @@ class ConfigError(MotetError):
     """A name, key or value of the configuration is wrong; the message names a correct one."""
 
 
+class SchemaError(MotetError, ValueError):
+    """A schema that no value can be checked against; the message says why."""
+
+
 class UnknownName(ConfigError):
     """An unknown name; the message suggests the nearest known one."""
 

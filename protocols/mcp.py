@@ -139,12 +139,18 @@ class McpFailed(MotetError):
 
 
 class McpTool(msgspec.Struct, frozen=True):
-    """A tool as its server lists it. ``read_only``: declared so by the server."""
+    """A tool as its server lists it.
+
+    Attributes:
+        read_only: declared so by the server.
+        problem: why it is not offered to models; empty for one that is.
+    """
 
     name: str
     description: str
     parameters: JsonObject
     read_only: bool = False
+    problem: str = ""
 
 
 class McpAnswer(msgspec.Struct, frozen=True):
@@ -173,7 +179,7 @@ class McpStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         state: ``stopped``, ``starting``, ``ready``, ``stopping``.
-        tools: by the server's own names, as last listed.
+        tools: those that are offered, by the server's own names, as last listed.
         problem: why the last attempt to use it failed; empty after a success.
     """
 

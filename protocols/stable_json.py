@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from json.encoder import encode_basestring
 from math import isfinite
 from operator import itemgetter
@@ -104,3 +105,34 @@ def _number(value: float) -> str:
         return f"{Decimal(repr(value)):f}"
     mantissa, _, exponent = repr(value).partition("e")
     return f"{mantissa}e{exponent[:1]}{exponent[1:].lstrip('0')}"
+
+
+# Values as they are shown to people and models
+
+_KINDS: Mapping[type, str] = {
+    dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number",
+}  # fmt: skip
+FRAGMENT_CHARS = 300
+
+
+def kind_of(value: object) -> str:
+    """The JSON name of a decoded value's type."""
+    return "null" if value is None else _KINDS.get(type(value), "value")
+
+
+def shown(value: object, most: int = 60) -> str:
+    """The value as JSON, cut to ``most`` characters."""
+    try:
+        text = json.dumps(beginning(value), ensure_ascii=False, default=str)
+    except (RecursionError, ValueError):
+        text = f"a value of type {kind_of(value)}"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def beginning(value: object) -> object:
+    """The beginning of a value, which is all that is shown of it."""
+    if isinstance(value, list):
+        return cast("list[object]", value)[:FRAGMENT_CHARS]
+    if isinstance(value, dict):
+        return dict(islice(cast(JsonObject, value).items(), FRAGMENT_CHARS))
+    return value[:FRAGMENT_CHARS] if isinstance(value, str) else value

@@ -11,7 +11,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from motet.actors.agents.memory import MEMORY_TOOL_GROUP, memory_tools
 from motet.actors.agents.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.agents.skills import SKILL_TOOL_GROUP, SkillCatalog, skill_tools
 from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
@@ -38,14 +37,19 @@ from motet.actors.storage.writer import Database, StorageHealth, Writer, through
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Publisher, Subscribers
 from motet.actors.telemetry.tracer import Tracer
-from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
+from motet.actors.tools.builtin.all_tools import (
+    GROUPS,
+    MEMORY_TOOL_GROUP,
+    builtin_tools,
+    memory_tools,
+)
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.directory import McpDirectory
 from motet.actors.tools.mcp.tool_search import MCP_SEARCH
 from motet.actors.tools.policy.engine import build_policy
 from motet.actors.tools.policy.rules import RESULTS, grouped
-from motet.actors.tools.result_pages import result_page, tool_result_tools
+from motet.actors.tools.results import result_page, tool_result_tools
 from motet.actors.tools.tool import Tool
 from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS_GROUP
 from motet.protocols.agents import AgentProtocol

@@ -252,9 +252,12 @@ def translated(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
 class _Translation:
     dialect: Dialect
 
-    def node(self, schema: JsonObject, depth: int) -> JsonObject:
-        if depth > self.dialect.depth:
-            raise _Untranslatable
+    def node(self, schema: object, depth: int) -> JsonObject:
+        if depth > self.dialect.depth or not isinstance(schema, dict):
+            raise _Untranslatable  # ``true`` and ``false`` are schemas too
+        return self._object_node(cast(JsonObject, schema), depth)
+
+    def _object_node(self, schema: JsonObject, depth: int) -> JsonObject:
         if isinstance(schema.get("$ref"), str):
             return {"$ref": schema["$ref"]}
         made, notes = self._words(schema)
@@ -333,11 +336,14 @@ def _values(schema: JsonObject) -> JsonObject:
     return {"type": unique[0] if len(unique) == 1 else unique, "enum": values}
 
 
-def _nullable(schema: JsonObject) -> bool:
+def _nullable(schema: object) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    schema = cast(JsonObject, schema)
     choices = schema.get("anyOf", schema.get("oneOf", []))
     if schema.get("type") == "null" or None in cast("list[object]", schema.get("enum", [])):
         return True
-    return any(_nullable(one) for one in cast("list[JsonObject]", choices))
+    return any(_nullable(one) for one in cast("list[object]", choices))
 
 
 class Reader(ABC):

@@ -2,31 +2,30 @@
 
 Most arguments fit unchanged, and are converted together, as one struct; only others are checked one
 by one, to repair them or to explain each problem. Tools without Python types, such as those of
-MCP servers, get a check from their JSON Schema (:func:`from_schema`).
+MCP servers, have a check of their JSON Schema (:class:`ForeignArguments`).
 
 Invariants: for every text, the outcome is a JSON object or an :class:`ArgumentError`; a check of
-checked arguments changes nothing; no schema is refused: the tool itself judges constraints that
-are not known here.
+checked arguments changes nothing; a foreign tool gets arguments that fit exactly as they were sent.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self, Union, cast, runtime_checkable
+from typing import Protocol, Self, cast, runtime_checkable
 
 import attrs
 import msgspec
 from msgspec.structs import astuple
 
-from motet.actors.tools.json_schema import fragment, problems
+from motet.actors.tools.json_schema import JsonSchema, compiled, fragment, problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
 from motet.protocols.stable_json import shortened
 
 NEAR_CHARS = 24
+QUICK_CHARS = 4_000
 
 _KINDS: Mapping[type, str] = {list: "array", str: "string", bool: "boolean"}
 _OBJECT = msgspec.json.Decoder(JsonObject)
@@ -129,6 +128,10 @@ class Arguments:
     _struct: type[msgspec.Struct] | None = attrs.field(
         default=attrs.Factory(_together, takes_self=True), init=False, eq=False, repr=False
     )
+
+    def is_quick(self, text: str) -> bool:
+        """Whether a text can be parsed at once; a larger one is, in a thread."""
+        return len(text) <= 100 * QUICK_CHARS
 
     def parse(self, text: str) -> JsonObject:
         """Read the model's text. Near misses are repaired: ``"5"`` for 5, an object in a string.
@@ -345,90 +348,41 @@ def preview(text: str, limit: int) -> JsonObject:
         return {"arguments": text[:limit]}
 
 
-def from_schema(schema: JsonObject) -> Arguments:
-    """A check for a JSON Schema: simple types and their limits; anything else is accepted."""
-    properties = _mapping(schema.get("properties"))
-    required = schema.get("required")
-    names = cast("list[object]", required) if isinstance(required, list) else []
-    parameters = {
-        name: Parameter(name, _supported(_mapping(part)), _mapping(part), name in names)
-        for name, part in properties.items()
-    }
-    return Arguments(parameters, closed=schema.get("additionalProperties") is False)
+@attrs.define(eq=False)
+class ForeignArguments:
+    """The check of arguments by a JSON Schema, for a tool without Python types.
+
+    What fits is passed on as it is, down to the digits of its numbers.
+    """
+
+    schema: JsonObject
+    _compiled: JsonSchema | None = attrs.field(default=None, repr=False)
+
+    def is_quick(self, text: str) -> bool:
+        """As :meth:`Arguments.is_quick`; a schema that was not used yet has to be compiled."""
+        return self._compiled is not None and len(text) <= QUICK_CHARS
+
+    def parse(self, text: str) -> JsonObject:
+        """As :meth:`Arguments.parse`."""
+        return self.check(_decode_object(text))
+
+    def check(self, args: JsonObject, *, strict: bool = False) -> JsonObject:
+        """As :meth:`Arguments.check`; arguments that fit are returned themselves."""
+        if self._compiled is None:
+            self._compiled = compiled(self.schema)
+        found: object = args
+        if strict:
+            problems = self._compiled.problems(args)
+        else:
+            found, problems = self._compiled.read(args)
+        if problems or not isinstance(found, dict):
+            raise ArgumentError(problems or ("the arguments must be one JSON object",))
+        return cast(JsonObject, found)
 
 
-def _mapping(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}  # decoded JSON
+def from_schema(schema: JsonObject) -> ForeignArguments:
+    """The check of arguments by a JSON Schema, which is compiled now.
 
-
-def _supported(schema: JsonObject) -> object:
-    kind = _type_of(schema)
-    try:
-        msgspec.json.Decoder(kind)
-    except (TypeError, ValueError):
-        return object
-    return kind
-
-
-def _type_of(schema: JsonObject) -> object:
-    choices = schema.get("enum")
-    if isinstance(choices, list):
-        return _literal(cast("list[object]", choices))
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        members = tuple(_simple(str(kind), schema) for kind in cast("list[object]", kinds))
-        return Union[members] if members else object  # noqa: UP007  made at run time
-    return _simple(str(kinds), schema)
-
-
-def _literal(choices: Sequence[object]) -> object:
-    plain = choices and all(type(choice) in (str, int) for choice in choices)
-    return Literal[tuple(choices)] if plain else object
-
-
-def _simple(kind: str, schema: JsonObject) -> object:
-    match kind:
-        case "string":
-            return _limited(str, schema, min_length="minLength", max_length="maxLength")
-        case "integer":
-            return _limited(int, schema, ge="minimum", le="maximum")
-        case "number":
-            return _limited(float, schema, ge="minimum", le="maximum")
-        case "array":
-            items = _supported(_mapping(schema.get("items")))
-            return _limited(_list_of(items), schema, min_length="minItems", max_length="maxItems")
-        case "boolean":
-            return bool
-        case "object":
-            return dict[str, object]
-        case "null":
-            return None
-        case _:
-            return object
-
-
-def _list_of(items: object) -> object:
-    return list[items]  # type: ignore[valid-type]  # made at run time
-
-
-def _limited(kind: object, schema: JsonObject, **keys: str) -> object:
-    limits = {name: schema[key] for name, key in keys.items() if _is_number(schema.get(key))}
-    pattern = schema.get("pattern")
-    if kind is str and isinstance(pattern, str) and _is_pattern(pattern):
-        limits["pattern"] = pattern
-    if not limits:
-        return kind
-    limit = cast("Callable[..., msgspec.Meta]", msgspec.Meta)  # the keys are known at run time
-    return Annotated[kind, limit(**limits)]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
+    Raises :class:`motet.protocols.errors.SchemaError`.
+    """
+    return ForeignArguments(schema, compiled(schema))

@@ -287,7 +287,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         try:
             end = (
                 self._ask_policy(work, tool)
-                or self._parse(work, tool)
+                or await self._parse(work, tool)
                 or self._ask_breaker(work, tool)
                 or await self._ask_hooks(work, tool)
                 or await self._ask_tool(work, tool)
@@ -329,12 +329,19 @@ class ToolExecutor(Actor[ExecuteCall]):
             return _End(late, "denied", "rate_limit", failure="refusal")
         return None
 
-    def _parse(self, work: _Work, tool: Tool) -> _End | None:
+    async def _parse(self, work: _Work, tool: Tool) -> _End | None:
+        """A check that may take long has a thread, so that it holds nothing else."""
+        accepts, sent = tool.accepts, work.request.call.arguments
         try:
-            work.args = tool.accepts.parse(work.request.call.arguments)
+            if accepts.is_quick(sent):
+                work.args = accepts.parse(sent)
+            else:
+                work.args = await trio.to_thread.run_sync(accepts.parse, sent)
         except ArgumentError as error:
             text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
             return _End(text, "failed", "validation", failure="argument")
+        except Exception as error:  # of the check itself: the tool was not called
+            return await self._failed(work.request, error)
         return None
 
     def _ask_breaker(self, work: _Work, tool: Tool) -> _End | None:

@@ -1,228 +1,295 @@
-"""JSON Schema: all problems of a value with their paths, and schemas without references. Pure.
+"""JSON Schema: the problems of a value and their paths, near misses repaired, references inlined.
 
-msgspec reads values and stops at the first problem; a model should correct all of them at once.
-Laws: a valid value has no problems; keywords that are not known here are ignored.
+Laws: :func:`compiled` gives a schema or raises :class:`SchemaError`; the check of a value then ends
+without an exception, and costs a bounded number of steps; a value that fits is never changed. A
+check that would cost more finds nothing: the tool judges its arguments anyway.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime, time, timedelta
-from typing import TypeAlias, cast
-from uuid import UUID
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, cast
 
-import msgspec
+import attrs
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import listing, nearest
+from motet.protocols.errors import SchemaError, listing, nearest
+from motet.protocols.stable_json import FRAGMENT_CHARS, beginning, kind_of, shown
 
-Problems: TypeAlias = Iterator[str]
+Change: TypeAlias = "tuple[tuple[str | int, ...], object]"
+"""A path inside of a value, and the new value there."""
 
-FRAGMENT_CHARS = 300
-DEPTH = 32
-"""The depth to which a value is checked: a schema may refer to itself."""
+MOST_PROBLEMS = 10
+"""Lines about one value."""
+MOST_ERRORS, MOST_REPAIRS = 200, 8
+"""Errors that are looked at, and rounds of repairs."""
+MOST_QUOTED = 1 << 20
+ROOT = "the answer"
 
 _BESIDE_THE_TYPE = ("title", "description", "default", "examples", "$defs")
-_KINDS: Mapping[type, str] = {
-    dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number",
+_BOUNDS = {
+    "minimum": "at least", "maximum": "at most",
+    "exclusiveMinimum": "above", "exclusiveMaximum": "below",
 }  # fmt: skip
-_LAX: Mapping[str, object] = {"integer": int, "number": float, "boolean": bool, "null": None}
-_FORMATS: Mapping[str, type] = {
-    "date": date, "date-time": datetime, "time": time, "duration": timedelta, "uuid": UUID,
+_SIZES = {
+    "minLength": "characters, not at least", "maxLength": "characters, not at most",
+    "minItems": "items, not at least", "maxItems": "items, not at most",
+    "minProperties": "entries, not at least", "maxProperties": "entries, not at most",
 }  # fmt: skip
-_BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
-    "minimum": (lambda a, b: a >= b, "at least"),
-    "maximum": (lambda a, b: a <= b, "at most"),
-    "exclusiveMinimum": (lambda a, b: a > b, "above"),
-    "exclusiveMaximum": (lambda a, b: a < b, "below"),
-}
-_SIZES: Mapping[str, tuple[type, str, str]] = {
-    "minLength": (str, "minimum", "characters"),
-    "maxLength": (str, "maximum", "characters"),
-    "minItems": (list, "minimum", "items"),
-    "maxItems": (list, "maximum", "items"),
-    "minProperties": (dict, "minimum", "entries"),
-    "maxProperties": (dict, "maximum", "entries"),
-}
+
+
+class Failure(Protocol):
+    """A ``ValidationError`` of the library."""
+
+    validator: str | None
+    validator_value: Any
+    instance: Any
+    schema: Any
+    context: Sequence[Failure]
+    relative_path: Sequence[str | int]
+    relative_schema_path: Sequence[str | int]
+    absolute_path: Sequence[str | int]
+
+
+class Checker(Protocol):
+    """A :class:`motet.actors.tools.validator.Check`, whose import takes a tenth of a second."""
+
+    def errors(self, value: object, most: int, /) -> list[Any]: ...
+
+
+@attrs.frozen(eq=False)
+class JsonSchema:
+    """A schema that values can be checked against. Made by :func:`compiled`."""
+
+    _check: Checker
+
+    def problems(self, value: object, path: str = "") -> tuple[str, ...]:
+        """The problems of a value, one line each. ``path``: of the value itself."""
+        return _listed(self._check.errors(value, MOST_ERRORS), path)
+
+    def read(self, value: object, path: str = "") -> tuple[object, tuple[str, ...]]:
+        """The value and its problems, as :meth:`problems`.
+
+        A value that fits is returned itself; in another, near misses are repaired first: ``"5"``
+        for 5, a list or an object that was quoted once too often.
+        """
+        errors = self._check.errors(value, MOST_ERRORS)
+        for _ in range(MOST_REPAIRS if errors else 0):
+            changes = [change for error in errors for change in _changes(error)]
+            better = _changed(value, changes) if changes else self._chosen(value, errors)
+            if better is None:
+                break
+            value, errors = better, self._check.errors(better, MOST_ERRORS)
+        return value, _listed(errors, path)
+
+    def _chosen(self, value: object, errors: Sequence[Failure]) -> object:
+        """The value with one repair inside a choice, if there are fewer errors then."""
+        leaves = [leaf for error in errors for leaf in _leaves(error)]
+        for leaf in leaves[:MOST_PROBLEMS]:
+            for change in _changes(leaf):
+                better = _changed(value, [change])
+                if len(self._check.errors(better, MOST_ERRORS)) < len(errors):
+                    return better
+        return None
+
+
+def _listed(errors: Iterable[Failure], path: str) -> tuple[str, ...]:
+    missing_first = sorted(errors, key=lambda error: error.validator != "required")
+    found: dict[str, None] = {}
+    for error in missing_first:
+        for line in _lines(error, path):
+            if len(found) == MOST_PROBLEMS:
+                return (*found, "and there are more problems")
+            found[line] = None
+    return tuple(found)
+
+
+def compiled(schema: object, *, trusted: bool = False) -> JsonSchema:
+    """The schema, ready for checks. ``trusted``: it was compiled before, or motet made it.
+
+    Raises :class:`SchemaError` for a schema that is not valid in its dialect (``$schema``, else
+    2020-12), that is too large, or that refers to anything outside of itself.
+    """
+    from motet.actors.tools.validator import compile_schema
+
+    return JsonSchema(compile_schema(schema, trusted=trusted))
 
 
 def problems(value: object, schema: JsonObject, path: str = "") -> tuple[str, ...]:
-    """The problems of a value, one line each. ``path``: of the value itself."""
-    defs = cast("dict[str, JsonObject]", schema.get("$defs", {}))
-    return tuple(_Check(defs).value(value, schema, path, DEPTH))
+    """The problems that a value has by a schema of motet's own when its near misses are repaired.
+
+    ``path``: of the value itself. A schema that cannot be read has none.
+    """
+    try:
+        check = compiled(schema, trusted=True)
+    except SchemaError:
+        return ()
+    return check.read(value, path)[1]
 
 
-def fragment(schema: JsonObject) -> str:
+def fragment(schema: object) -> str:
     """A schema without its descriptions, cut to one line."""
-    kept = {key: part for key, part in schema.items() if key not in _BESIDE_THE_TYPE}
-    text = json.dumps(kept, ensure_ascii=False, default=str)
-    return text if len(text) <= FRAGMENT_CHARS else text[: FRAGMENT_CHARS - 3] + "..."
+    kept = schema
+    if isinstance(schema, dict):
+        entries = cast(JsonObject, schema).items()
+        kept = {key: beginning(part) for key, part in entries if key not in _BESIDE_THE_TYPE}
+    return shown(kept, FRAGMENT_CHARS)
 
 
-def kind_of(value: object) -> str:
-    """The JSON name of a decoded value's type."""
-    return "null" if value is None else _KINDS.get(type(value), "value")
+# The lines about one error
 
 
-class _Check:
-    def __init__(self, defs: Mapping[str, JsonObject]) -> None:
-        self._defs = defs
-
-    def value(self, value: object, schema: JsonObject, path: str, depth: int) -> Problems:
-        schema = self._resolved(schema)
-        if depth == 0:
-            return
-        for part in _schemas(schema.get("allOf")):
-            yield from self.value(value, part, path, depth - 1)
-        for word in ("anyOf", "oneOf"):
-            if choices := _schemas(schema.get(word)):
-                yield from self._choice(value, choices, path, depth)
-        if (wrong := _wrong_type(value, schema)) or (wrong := _wrong_choice(value, schema)):
-            yield f"{path or 'the answer'}: {wrong}; expected {fragment(schema)}"
-            return
-        for wrong in (*_beyond_bounds(value, schema), *_mismatch(value, schema)):
-            yield f"{path or 'the answer'}: {wrong}; expected {fragment(schema)}"
-        if isinstance(value, dict):
-            yield from self._object(cast(JsonObject, value), schema, path, depth)
-        elif isinstance(value, list):
-            yield from self._array(cast("list[object]", value), schema, path, depth)
-
-    def _resolved(self, schema: JsonObject) -> JsonObject:
-        """The schema with a top-level reference replaced; one to itself allows anything."""
-        for _ in range(DEPTH):
-            name = schema.get("$ref")
-            if not isinstance(name, str):
-                return schema
-            rest = {key: part for key, part in schema.items() if key != "$ref"}
-            schema = {**self._defs.get(name.rpartition("/")[2], {}), **rest}
-        return {}
-
-    def _choice(self, value: object, choices: list[JsonObject], path: str, depth: int) -> Problems:
-        """No problems if one choice fits; else those of the nearest choice."""
-        found = [list(self.value(value, choice, path, depth - 1)) for choice in choices]
-        if not all(found):
-            return
-        resolved = [self._resolved(choice) for choice in choices]
-        likely = [
-            one
-            for one, choice in zip(found, resolved, strict=True)
-            if not _wrong_type(value, choice) and kind_of(value) in ("object", "array")
-        ]
-        if likely:
-            yield from min(likely, key=len)
-        else:
-            every = " or ".join(fragment(choice) for choice in resolved)[: 2 * FRAGMENT_CHARS]
-            yield f"{path or 'the answer'}: {_shown(value)} fits none of {every}"
-
-    def _object(self, value: JsonObject, schema: JsonObject, path: str, depth: int) -> Problems:
-        properties = cast("dict[str, JsonObject]", schema.get("properties", {}))
-        for name in cast("list[str]", schema.get("required", [])):
-            if name not in value:
-                wanted = fragment(self._resolved(properties.get(name, {})))
-                yield f"{_below(path, name)}: is missing; expected {wanted}"
-        others = schema.get("additionalProperties", True)
-        for name, part in value.items():
-            if name in properties:
-                yield from self.value(part, properties[name], _below(path, name), depth - 1)
-            elif others is False:
-                guess = nearest(name, list(properties))
-                known = f"did you mean {guess!r}?" if guess else f"known: {listing([*properties])}"
-                yield f"{_below(path, name)}: there is no such name; {known}"
-            elif isinstance(others, dict):
-                rest = cast(JsonObject, others)
-                yield from self.value(part, rest, _below(path, name), depth - 1)
-
-    def _array(self, value: list[object], schema: JsonObject, path: str, depth: int) -> Problems:
-        first = _schemas(schema.get("prefixItems"))
-        rest = schema.get("items")
-        for index, item in enumerate(value):
-            if index < len(first):
-                yield from self.value(item, first[index], f"{path}[{index}]", depth - 1)
-            elif isinstance(rest, dict):
-                yield from self.value(item, cast(JsonObject, rest), f"{path}[{index}]", depth - 1)
+def _lines(error: Failure, base: str) -> Iterator[str]:
+    path = _path(base, error.absolute_path)
+    schema = _object(error.schema)
+    wanted = error.validator_value
+    match error.validator:
+        case "required" if isinstance(wanted, list):
+            parts = _object(schema.get("properties"))
+            for name in cast("list[str]", wanted):
+                if name not in error.instance:
+                    expected = fragment(parts.get(name, {}))
+                    yield f"{_below(path, name)}: is missing; expected {expected}"
+        case "additionalProperties" if wanted is False:
+            known = list(_object(schema.get("properties")))
+            guess = nearest(str(error.absolute_path[-1]), known)
+            hint = f"did you mean {guess!r}?" if guess else f"known: {listing(known)}"
+            yield f"{path}: there is no such name; {hint}"
+        case "anyOf" | "oneOf" if error.context:
+            yield from _of_choices(error, path, base)
+        case None:
+            yield f"{path or ROOT}: nothing is allowed here"
+        case _:
+            yield f"{path or ROOT}: {_wrong(error)}; expected {fragment(schema)}"
 
 
-def _schemas(parts: object) -> list[JsonObject]:
-    return cast("list[JsonObject]", parts) if isinstance(parts, list) else []
+def _of_choices(error: Failure, path: str, base: str) -> Iterator[str]:
+    """The problems of the nearest choice."""
+    found: dict[object, list[Failure]] = {}
+    for one in error.context:
+        found.setdefault(one.relative_schema_path[0], []).append(one)
+    likely = [
+        every
+        for every in found.values()
+        if kind_of(error.instance) in ("object", "array")
+        and not any(one.validator in ("type", None) and not one.relative_path for one in every)
+    ]
+    if likely:
+        for one in min(likely, key=len):
+            yield from _lines(one, base)
+        return
+    choices = cast("list[object]", error.validator_value)
+    every = " or ".join(fragment(choice) for choice in choices)[: 2 * FRAGMENT_CHARS]
+    yield f"{path or ROOT}: {shown(error.instance)} fits none of {every}"
+
+
+def _wrong(error: Failure) -> str:
+    value, wanted = error.instance, error.validator_value
+    word = error.validator or ""
+    if word in _BOUNDS:
+        return f"{shown(value)} is not {_BOUNDS[word]} {wanted}"
+    if word in _SIZES:
+        return f"it has {len(value)} {_SIZES[word]} {wanted}"
+    match word:
+        case "type":
+            return f"{shown(value)} is of type {kind_of(value)}"
+        case "enum" | "const":
+            return f"{shown(value)} is none of the values there are"
+        case "pattern":
+            return f"{shown(value)} does not match the pattern"
+        case "format":
+            return f"{shown(value)} is no {wanted}"
+        case "oneOf":
+            return f"{shown(value)} fits more than one choice"
+        case "uniqueItems":
+            return "an item is there twice"
+        case _:
+            return f"{shown(value)} does not fit {shown({word: wanted})}"
+
+
+def _path(base: str, steps: Iterable[str | int]) -> str:
+    for step in steps:
+        base = f"{base}[{step}]" if isinstance(step, int) else _below(base, step)
+    return base
 
 
 def _below(path: str, name: str) -> str:
     if not name.isidentifier():
-        return f"{path}[{_shown(name)}]"
+        return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
 
 
-def _wrong_type(value: object, schema: JsonObject) -> str:
-    kinds = schema.get("type")
-    wanted = cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
-    if kinds is None or any(_is(value, str(kind)) for kind in wanted):
-        return ""
-    return f"{_shown(value)} is of type {kind_of(value)}"
+def _object(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}  # decoded JSON
 
 
-def _is(value: object, kind: str) -> bool:
-    """Whether a value is of a type, or is accepted as one, like ``"5"`` for 5."""
-    if kind == kind_of(value) or (kind == "number" and kind_of(value) == "integer"):
-        return True
-    if kind not in _LAX or isinstance(value, bool | dict | list):
-        return False
-    try:
-        msgspec.convert(value, _LAX[kind], strict=False)
-    except msgspec.ValidationError:
-        return False
-    return True
+# Near misses
 
 
-def _wrong_choice(value: object, schema: JsonObject) -> str:
-    choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    if not isinstance(choices, list):
-        return ""
-    known = cast("list[object]", choices)
-    # Types are compared since 1 == True; "1" is accepted where a number is expected.
-    same = any(type(one) is type(value) and one == value for one in known)
-    lax = isinstance(value, str) and value in [str(one) for one in known]
-    return "" if same or lax else f"{_shown(value)} is none of the values there are"
+def _leaves(error: Failure) -> Iterator[Failure]:
+    if not error.context:
+        yield error
+    for one in error.context:
+        yield from _leaves(one)
 
 
-def _beyond_bounds(value: object, schema: JsonObject) -> Problems:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        for word, (holds, name) in _BOUNDS.items():
-            bound = schema.get(word)
-            if isinstance(bound, int | float) and not holds(value, bound):
-                yield f"{value} is not {name} {bound}"
-    for word, (kind, side, unit) in _SIZES.items():
-        bound = schema.get(word)
-        if isinstance(value, kind) and isinstance(bound, int):
-            size = len(cast("list[object]", value))
-            holds, name = _BOUNDS[side]
-            if not holds(size, bound):
-                yield f"it has {size} {unit}, not {name} {bound}"
+def _changes(error: Failure) -> Iterator[Change]:
+    """The place of a near miss, and the value that was meant."""
+    value, wanted = error.instance, error.validator_value
+    meant: list[object] = []
+    if error.validator == "type":
+        kinds = cast("list[object]", wanted) if isinstance(wanted, list) else [wanted]
+        meant = [new for kind in kinds for new in _meant(value, str(kind))]
+    elif error.validator in ("enum", "const") and isinstance(value, str):
+        known = cast("list[object]", wanted) if error.validator == "enum" else [wanted]
+        plain = [one for one in known[:MOST_ERRORS] if not isinstance(one, str | list | dict)]
+        meant = [one for one in plain if value == json.dumps(one)]
+    if meant:
+        yield tuple(error.absolute_path), meant[0]
 
 
-def _mismatch(value: object, schema: JsonObject) -> Problems:
-    if not isinstance(value, str):
+def _meant(value: object, kind: str) -> Iterator[object]:
+    """The value of that type which another value stands for."""
+    if kind == "boolean" and type(value) is int and value in (0, 1):
+        yield value == 1
+    if not isinstance(value, str) or len(value) > MOST_QUOTED:
         return
-    kind = _FORMATS.get(str(schema.get("format")))
-    if kind is not None:
-        try:
-            msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            yield f"{_shown(value)}: {error}"
-    pattern = schema.get("pattern")
-    if isinstance(pattern, str):
-        try:
-            found = re.search(pattern, value)
-        except re.error:
-            return  # a pattern of another dialect than Python's
-        if found is None:
-            yield f"{_shown(value)} does not match the pattern"
+    text = value.strip()
+    try:
+        decoded: object = json.loads(text.lower() if kind == "boolean" else text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(decoded, float) and not math.isfinite(decoded):
+        return
+    if kind_of(decoded) == kind or (kind == "number" and kind_of(decoded) == "integer"):
+        yield decoded
+    elif kind == "integer" and isinstance(decoded, float) and decoded.is_integer():
+        yield int(decoded)
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _changed(value: object, changes: Iterable[Change]) -> object:
+    """A copy with other values at some places; what did not change is shared."""
+    for path, new in changes:
+        value = _with(value, path, new)
+    return value
+
+
+def _with(value: object, path: tuple[str | int, ...], new: object) -> object:
+    if not path:
+        return new
+    kept, step, rest = value, path[0], path[1:]
+    if isinstance(value, list) and isinstance(step, int):
+        items = cast("list[object]", value)
+        return [*items[:step], _with(items[step], rest, new), *items[step + 1 :]]
+    if isinstance(value, dict) and isinstance(step, str):
+        entries = cast(JsonObject, value)
+        return {**entries, step: _with(entries[step], rest, new)}
+    return kept  # an earlier change has replaced its container
+
+
+# References
 
 
 def inlined(schema: JsonObject, defs: Mapping[str, JsonObject]) -> JsonObject | None:

@@ -21,12 +21,12 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.log import logger
-from motet.actors.tools.arguments import Arguments, from_schema
+from motet.actors.tools.arguments import Arguments, ForeignArguments, from_schema
 from motet.actors.tools.context import Approval, Context, ToolOptions, traits
 from motet.actors.tools.schema import Described, Function, describe, function_of, name_of
 from motet.protocols.approvals import Asking
 from motet.protocols.chat import FailureClass, JsonObject
-from motet.protocols.errors import MotetError
+from motet.protocols.errors import MotetError, SchemaError
 from motet.protocols.tools import Effects, ToolSpec
 from motet.runtime import UnderWay, current_under_way
 
@@ -135,8 +135,13 @@ def _check_limits(tool: Tool, _field: object, _value: object) -> None:
             raise ValueError(f"tool {tool.name!r}: {name} must be above 0, not {value}")
 
 
-def _accepting(tool: Tool) -> Arguments:
-    return from_schema(tool.parameters)
+def _accepting(tool: Tool) -> ForeignArguments:
+    try:
+        return from_schema(tool.parameters)
+    except SchemaError as error:
+        raise TypeError(
+            f"tool {tool.name!r}: its parameters are no JSON Schema: {error}"
+        ) from error
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -171,7 +176,9 @@ class Tool:
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
     agent: object = attrs.field(default=None, repr=False)
     groups: tuple[str, ...] = ()
-    accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
+    accepts: Arguments | ForeignArguments = attrs.field(
+        default=attrs.Factory(_accepting, takes_self=True), repr=False
+    )
 
     @property
     def only_reads(self) -> bool:

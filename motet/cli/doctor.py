@@ -79,7 +79,12 @@ def _servers(setup: Setup) -> Iterator[Finding]:
             if one.problem:
                 yield Finding("broken", "mcp", f"{one.name}: {one.problem}")
             else:
-                yield Finding("ok", "mcp", f"{one.name}: {len(one.tools)} tools ({one.about})")
+                tools = sum(not tool.problem for tool in one.tools)
+                yield Finding("ok", "mcp", f"{one.name}: {tools} tools ({one.about})")
+                for tool in one.tools:
+                    if tool.problem:
+                        text = f"{one.name}: {tool.name} is not offered: {tool.problem}"
+                        yield Finding("note", "mcp", text)
 
 
 def _state(state: Path) -> Iterator[Finding]:

@@ -132,8 +132,13 @@ def _print_tools(one: Probe) -> None:
         console(sys.stderr).print(line, style=STYLES["failed"], markup=False)
         return
     print(f"{MCP}{one.name}: {one.about}", file=sys.stderr)
-    names = tool_names(one.name, (tool.name for tool in one.tools))
-    _print_rows([(names[tool.name], one_line(tool.description)) for tool in one.tools])
+    offered = [tool for tool in one.tools if not tool.problem]
+    names = tool_names(one.name, (tool.name for tool in offered))
+    _print_rows([(names[tool.name], one_line(tool.description)) for tool in offered])
+    for tool in one.tools:
+        if tool.problem:
+            line = f"not offered: {one_line(tool.name)}: {one_line(tool.problem)}"
+            console(sys.stderr).print(line, style=STYLES["note"], markup=False)
 
 
 def _print_rows(rows: list[tuple[str, str]]) -> None:

@@ -18,8 +18,7 @@ from motet.actors.storage.results import (
     ResultsFull,
     ResultTooLarge,
 )
-from motet.actors.tools.result_pages import result_page
-from motet.actors.tools.results import INLINE_LIMIT, inline, readable
+from motet.actors.tools.results import INLINE_LIMIT, inline, readable, result_page
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import PinResult, ReadResult, ResultInfo, checksum
 from tests.actors.tools.builders import Clock, Opened, open_results

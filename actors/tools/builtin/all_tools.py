@@ -1,20 +1,22 @@
-"""The tools that come with motet: files, shell, web, and details of stored errors."""
+"""The tools that come with motet: files, shell, web, memories, and details of stored errors."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
 from motet.actors.tools.builtin.files import file_tools
 from motet.actors.tools.builtin.shell import shell_tool
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolRetry, tool
+from motet.actors.tools.tool import Length, Range, Tool, ToolRetry, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HttpConfig, ShellConfig
+from motet.protocols.memory import Memory, Remembered
 
 if TYPE_CHECKING:
     from motet.actors.tools.builtin.http import Fetch
@@ -36,6 +38,20 @@ Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
 _ERROR_DETAIL = (
     "Get the complete details of an error by the id that stands in a failed tool result, such as "
     "err_20250131_093000_a1b2c3. Only errors of this session are found."
+)
+
+MEMORY_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"group:memory": ("memory_search", "memory_write")}
+)
+"""Both tools by one name."""
+
+_SEARCH_MEMORY = (
+    "Search what was said in all conversations with this user, and the notes about them, for any "
+    "of the words of the query. The best fit comes first."
+)
+_WRITE_MEMORY = (
+    "Write a note about this user that later conversations will find: one fact or wish in a full "
+    "sentence with the words somebody would search for."
 )
 
 
@@ -90,3 +106,34 @@ def http_tool(config: HttpConfig) -> Tool:
         "A long text comes in pages: offset is the character to begin with.",
         timeout=config.timeout + FETCH_MARGIN,
     )
+
+
+def memory_tools(memory: Memory) -> list[Tool]:
+    """``memory_search`` and ``memory_write``, for the owner of the caller's session (G16)."""
+
+    async def memory_search(
+        ctx: Context[object],
+        query: Annotated[str, Length(1)],
+        limit: Annotated[int, Range(1, 20)] = 5,
+    ) -> list[JsonObject]:
+        return _shown(await memory.search(query, ctx.session, limit))
+
+    async def memory_write(ctx: Context[object], text: Annotated[str, Length(1, 4_000)]) -> str:
+        await memory.write(text, ctx.session)
+        return "Noted."
+
+    return [
+        tool(memory_search, description=_SEARCH_MEMORY, effects="read"),
+        tool(memory_write, description=_WRITE_MEMORY, effects="write"),
+    ]
+
+
+def _shown(found: Sequence[Remembered]) -> list[JsonObject]:
+    return [
+        {
+            "date": f"{datetime.fromtimestamp(item.created, UTC):%Y-%m-%d}",
+            "source": item.source,
+            "text": item.text,
+        }
+        for item in found
+    ]

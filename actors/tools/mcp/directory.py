@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 import attrs
 import trio
 
+from motet.actors.tools.arguments import ForeignArguments
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.tool_search import (
@@ -98,15 +99,16 @@ def tools_of(
     """The tools of a server, in the group ``mcp:<server>`` of policies.
 
     A tool counts as one that writes, so that its calls run one after the other in the model's
-    order, unless its server declares it read-only.
+    order, unless its server declares it read-only. One with a problem is not offered.
     """
-    listed = tuple(listed)
+    listed = tuple(tool for tool in listed if not tool.problem)
     names = tool_names(server_name, (tool.name for tool in listed))
     return tuple(
         Tool(
             name=names[tool.name],
             description=tool.description,
             parameters=tool.parameters,
+            accepts=ForeignArguments(tool.parameters),  # compiled by its first call
             run=_runner(tool.name, ask),
             effects="read" if tool.read_only else "write",
             idempotent=tool.read_only,

@@ -184,7 +184,7 @@ class McpClient(Actor[McpProtocol]):
 
     @handles(GetMcpStatus, concurrent=AT_ONCE)
     async def status(self, _: GetMcpStatus) -> McpStatus:
-        names = tuple(tool.name for tool in self._tools)
+        names = tuple(tool.name for tool in self._tools if not tool.problem)
         return McpStatus(self._server_name, self._lifecycle.state, names, self._problem)
 
     # The side of the callers
@@ -308,7 +308,12 @@ class McpClient(Actor[McpProtocol]):
 
     def _publish(self, tools: tuple[McpTool, ...]) -> None:
         if tools != self._tools:
+            told = {(tool.name, tool.problem) for tool in self._tools}
             self._tools = tools
+            for tool in tools:
+                if tool.problem and (tool.name, tool.problem) not in told:
+                    what = "a tool of an MCP server is not offered"
+                    log.warning(what, server=self._server_name, tool=tool.name, why=tool.problem)
             self._on_tools(tools)
 
     def _transition(self, event: Event) -> None:

@@ -21,10 +21,12 @@ import msgspec
 import trio
 
 from motet.actors.errors.redact import registered_secrets
+from motet.actors.tools.json_schema import compiled
 from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, StderrLog, open_process
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import MissingExtra
+from motet.protocols.errors import MissingExtra, SchemaError
 from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
+from motet.protocols.stable_json import stable_json
 from motet.protocols.version import __version__
 from motet.runtime.errors import only_error
 
@@ -71,18 +73,19 @@ class Connection:
         """The tools of all pages of its list. Raises ``McpFailed``."""
         from mcp_types import PaginatedRequestParams
 
-        found: dict[str, McpTool] = {}
+        found: dict[str, JsonObject] = {}
         cursor: str | None = None
         with _failures(self.end):
             for _ in range(PAGES):
                 params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
                 page = await self.session.list_tools(params=params)
                 for tool in page.tools[: TOOLS - len(found)]:
-                    found.setdefault(tool.name, _tool(tool.model_dump(mode="json", by_alias=True)))
+                    found.setdefault(tool.name, tool.model_dump(mode="json", by_alias=True))
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        return tuple(found.values())
+        # Checking the schemas of a thousand tools takes a second.
+        return await trio.to_thread.run_sync(lambda: tuple(map(_tool, found.values())))
 
     async def call(self, tool: str, arguments: JsonObject) -> McpAnswer:
         """Call a tool. Cancelled or timed out, the server is told to stop. Raises ``McpFailed``.
@@ -239,8 +242,8 @@ def environment(server: McpServer) -> dict[str, str]:
     return {**kept, **server.env}
 
 
-def _tool(listed: dict[str, Any]) -> McpTool:
-    """A tool from its JSON; its schema is the server's, so that its types are not known."""
+def _tool(listed: Mapping[str, Any]) -> McpTool:
+    """A tool from its JSON. One that a model could not call right says why."""
     annotations: JsonObject = listed.get("annotations") or {}
     schema: JsonObject = dict(listed.get("inputSchema") or {})
     schema.setdefault("type", "object")
@@ -250,7 +253,33 @@ def _tool(listed: dict[str, Any]) -> McpTool:
         description=str(listed.get("description") or listed.get("title") or "")[:DESCRIPTION],
         parameters=schema,
         read_only=annotations.get("readOnlyHint") is True,
+        problem=_not_callable(listed) or _unusable(schema),
     )
+
+
+def _not_callable(listed: Mapping[str, Any]) -> str:
+    """Why a model may not call a tool with a plain ``tools/call``, by the protocol."""
+    if _inside(listed, "execution", "taskSupport") == "required":
+        return "it runs as a task only (execution.taskSupport)"
+    seen_by = _inside(listed, "_meta", "ui", "visibility")
+    if isinstance(seen_by, list) and "model" not in cast("list[object]", seen_by):
+        return "it is for the pages of its server, not for models (_meta.ui.visibility)"
+    return ""
+
+
+def _inside(value: object, *keys: str) -> object:
+    for key in keys:
+        value = cast(JsonObject, value).get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _unusable(schema: JsonObject) -> str:
+    """Why arguments cannot be checked, and providers would refuse each request with the tool."""
+    try:
+        compiled(schema)
+    except SchemaError as error:
+        return f"its input schema cannot be used: {error}"
+    return "" if schema["type"] == "object" else "its input schema is not of type object"
 
 
 async def _load_sdk() -> None:
@@ -270,9 +299,10 @@ def answer_of(result: Mapping[str, object]) -> McpAnswer:
     """The answer in the JSON of a ``tools/call`` result."""
     content = result.get("content")
     blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
-    parts = [_part(cast(JsonObject, block)) for block in blocks if isinstance(block, dict)]
+    objects = [cast(JsonObject, block) for block in blocks if isinstance(block, dict)]
+    parts = [_part(block) for block in objects]
     structured = result.get("structuredContent")
-    if structured is not None and not _is_repeated(parts, structured):
+    if structured is not None and not _is_told(structured, objects, parts):
         parts.append(structured)
     return McpAnswer(_joined(parts), failed=result.get("isError") is True)
 
@@ -303,23 +333,38 @@ def _resource(resource: JsonObject) -> object:
     return {"mimeType": "application/octet-stream", **shown}
 
 
-def _is_repeated(parts: Sequence[object], structured: object) -> bool:
-    """Whether a text has the same value: servers repeat structured content for older clients."""
-    return any(_is_text_of(part, structured) for part in parts if isinstance(part, str))
+def _is_told(structured: object, blocks: Sequence[JsonObject], parts: Sequence[object]) -> bool:
+    """Whether the content has the structured value too, as the protocol wants for older clients.
+
+    Servers repeat it as JSON in a text, or put the text, or the content itself, into a field of an
+    object: ``{"result": ...}`` of some SDKs, ``{"content": ...}`` of the filesystem server.
+    """
+    texts = [part for part in parts if isinstance(part, str)]
+    whole = ["\n".join(texts), "\n\n".join(texts), "".join(texts)] if len(texts) > 1 else []
+    values = [_json_of(text) for text in texts]
+    told = [*texts, *whole, *values, *blocks, *filter(None, (values, texts, list(blocks)))]
+    if any(_same(structured, one) for one in told):
+        return True
+    if not isinstance(structured, dict) or len(cast(JsonObject, structured)) != 1:
+        return False
+    ((_, field),) = cast(JsonObject, structured).items()
+    return any(_same(field, one) for one in told)
 
 
-def _is_text_of(text: str, structured: object) -> bool:
+def _same(one: object, other: object) -> bool:
+    """Equal as JSON: 1 is not true."""
+    try:
+        return one == other and stable_json(one) == stable_json(other)
+    except RecursionError:
+        return False
+
+
+def _json_of(text: str) -> object:
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        value = text
-    if value == structured:
-        return True
-    if not isinstance(structured, dict):
-        return False
-    # A result that is no object is sent as {"result": it}.
-    fields = cast(JsonObject, structured)
-    return list(fields) == ["result"] and fields["result"] in (value, text)
+        return text
+    return value
 
 
 class Probe(msgspec.Struct, frozen=True):

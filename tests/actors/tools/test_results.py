@@ -16,26 +16,24 @@ from hypothesis import strategies as st
 
 from motet.actors.storage.location import Location
 from motet.actors.tools.context import Context
-from motet.actors.tools.result_pages import (
-    PAGE_LIMIT,
-    find_result_id,
-    page_text,
-    result_page,
-    tool_result_tools,
-)
 from motet.actors.tools.results import (
     INLINE_LIMIT,
+    PAGE_LIMIT,
     UNIT_LIMIT,
     Inlined,
     InvalidLimit,
     InvalidOffset,
+    find_result_id,
     inline,
     is_array,
     omitted,
     page,
+    page_text,
     readable,
+    result_page,
     storable,
     text_without_binary,
+    tool_result_tools,
     units,
     without_binary,
 )

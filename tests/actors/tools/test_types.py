@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.arguments import ArgumentError, from_schema
+from motet.actors.tools.arguments import ArgumentError, Arguments, from_schema
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from tests.actors.tools.stage import CONTEXT
@@ -261,6 +261,7 @@ def test_a_schema_accepts_what_was_accepted(kind: str, value: object) -> None:
         jsonschema.validate(args, made.parameters)
         from_schema(made.parameters).check(args, strict=True)
         assert made.accepts.check(args, strict=True) == args
+        assert isinstance(made.accepts, Arguments)
         made.accepts.typed(args)
 
 

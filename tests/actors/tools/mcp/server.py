@@ -16,7 +16,10 @@ import threading
 import time
 from typing import Any
 
-FAULTS = ("dies", "silent", "greets", "babbles", "floods", "old", "stubborn", "deaf", "modern")
+FAULTS = (
+    *("dies", "silent", "greets", "babbles", "floods", "old", "stubborn", "deaf", "modern"),
+    "odd",
+)
 TOOLS = {
     "echo": {"text": {"type": "string"}},
     "slow": {"seconds": {"type": "number"}},
@@ -30,6 +33,19 @@ TOOLS = {
     "structured": {},
     "orphan": {"mark": {"type": "string"}},
 }
+ODD: dict[str, dict[str, object]] = {
+    "raw": {"inputSchema": {"type": "object", "properties": {"any": True, "none": False}}},
+    "loop": {"inputSchema": {"type": "object", "allOf": [{"$ref": "#"}]}},
+    "older": {
+        "inputSchema": {"type": "object", "properties": {"x": {"items": [{"type": "null"}]}}}
+    },
+    "task": {"execution": {"taskSupport": "required"}},
+    "may_be_task": {"execution": {"taskSupport": "optional"}},
+    "page": {"_meta": {"ui": {"visibility": ["app"]}}},
+    "remote": {"inputSchema": {"type": "object", "$ref": "https://schemas.example/x.json"}},
+    "invalid": {"inputSchema": {"type": "object", "properties": {"x": {"type": "strin"}}}},
+    "deep": {"inputSchema": {"type": "object", "not": {"not": {"not": None}}}},
+}
 READS = ("echo", "slow", "structured")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
 
@@ -38,7 +54,7 @@ class Server:
     def __init__(self, fault: str, journal: str | None) -> None:
         self.fault = fault
         self.journal = journal
-        self.tools = dict(TOOLS)
+        self.tools = {name: {} for name in ODD} if fault == "odd" else dict(TOOLS)
         self.timers: dict[object, threading.Timer] = {}
         self.lock = threading.Lock()
 
@@ -126,7 +142,8 @@ class Server:
         }
         hints = {"readOnlyHint": name in READS}
         about = f"The tool {name}."
-        return {"name": name, "description": about, "inputSchema": schema, "annotations": hints}
+        plain = {"name": name, "description": about, "inputSchema": schema, "annotations": hints}
+        return {**plain, **(ODD[name] if self.fault == "odd" else {})}
 
     def answer(self, number: object, *content: dict[str, object], **more: object) -> None:
         modern = {"resultType": "complete"} if self.fault == "modern" else {}
@@ -164,6 +181,8 @@ class Server:
                 self.answer(number, text("the disk is full\nreally"), isError=True)
             case "structured":
                 self.answer(number, text('{"a": 1}'), structuredContent={"a": 1})
+            case "raw":
+                self.answer(number, text(json.dumps(args)))
             case "orphan":
                 # A grandchild in a session of its own: no process group holds it.
                 program = (

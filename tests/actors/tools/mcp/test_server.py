@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.tools.arguments import ForeignArguments
 from motet.actors.tools.mcp import stdio as wire
 from motet.actors.tools.mcp.server import (
     STABLE,
@@ -22,6 +24,7 @@ from motet.actors.tools.mcp.server import (
     State,
 )
 from motet.actors.tools.mcp.stdio import LINES, StderrLog
+from motet.protocols.chat import JsonObject
 from motet.protocols.mcp import GetMcpStatus, ListMcpTools, McpFailed, McpServer
 from tests.actors.tools.mcp.server import TOOLS
 from tests.actors.tools.mcp.stage import Stage, acting, children, faulty, open_files
@@ -315,3 +318,34 @@ async def test_endless_output_takes_no_memory_and_few_log_lines() -> None:
             await send.send_all(b"x" * 100_000)
         await send.aclose()
     assert len(log.last()) <= 500
+
+
+async def test_tools_that_cannot_be_called_plainly_are_not_offered_and_say_why() -> None:
+    async with acting(faulty("odd")) as stage:
+        listed = {tool.name: tool.problem for tool in await stage.ref.ask(ListMcpTools())}
+        status = await stage.ref.ask(GetMcpStatus())
+    assert {name for name, problem in listed.items() if not problem} == {
+        "raw",
+        "loop",
+        "older",
+        "may_be_task",
+    }
+    assert status.tools == ("raw", "loop", "older", "may_be_task")
+    assert "taskSupport" in listed["task"]
+    assert "visibility" in listed["page"]
+    assert listed["remote"].endswith("leads to nothing in it; nothing is fetched")
+    assert "at properties.x.type" in listed["invalid"]
+
+
+async def test_arguments_reach_the_server_with_every_digit() -> None:
+    sent: JsonObject = {
+        "z": 12345678901234567890,
+        "big": 10**40,
+        "float": 5.0,
+        "tiny": 1e-320,
+        "a": {"é\u2028": [1, 1.0, True, None, ""]},
+    }
+    async with acting(faulty("odd")) as stage:
+        (tool,) = (one for one in await stage.ref.ask(ListMcpTools()) if one.name == "raw")
+        arguments = ForeignArguments(tool.parameters).parse(json.dumps(sent))
+        assert await stage.call("raw", **arguments) == json.dumps(sent)

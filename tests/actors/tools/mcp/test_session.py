@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from motet.actors.tools.mcp.session import answer_of
 from motet.protocols.chat import JsonObject
+
+IMAGE: JsonObject = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
 def text(words: str) -> JsonObject:
@@ -51,6 +55,46 @@ def test_structured_content_is_not_repeated() -> None:
         "two",
         structured,
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "structured"),
+    [
+        (
+            [text("line 1\nline 2")],
+            {"content": "line 1\nline 2"},
+        ),  # a read of the filesystem server
+        ([text("a: x\n"), text("b: y")], {"content": "a: x\n\nb: y"}),
+        ([text("a"), text("b")], {"lines": ["a", "b"]}),
+        ([text("1"), text("2")], {"result": [1, 2]}),
+        ([text('{"b": 1, "a": [1.5]}')], {"a": [1.5], "b": 1}),
+        ([text('[\n  {"name": "x"}\n]')], {"entities": [{"name": "x"}]}),
+        ([text("true")], {"result": True}),
+        ([text("")], {"content": ""}),
+        ([IMAGE], {"content": [IMAGE]}),
+        ([text("[]")], []),
+    ],
+)
+def test_a_value_that_is_there_twice_is_told_once(
+    content: list[JsonObject], structured: object
+) -> None:
+    once = answer_of({"content": content}).value
+    assert answer_of({"content": content, "structuredContent": structured}).value == once
+
+
+@pytest.mark.parametrize(
+    ("content", "structured"),
+    [
+        ([], {"matches": []}),
+        ([text("Found 2 files.")], {"content": ["a", "b"]}),
+        ([text("1")], {"result": True}),
+        ([text("x")], {"content": "x", "size": 1}),
+        ([text("x")], {"content": "xy"}),
+    ],
+)
+def test_a_value_that_adds_something_is_told(content: list[JsonObject], structured: object) -> None:
+    value = answer_of({"content": content, "structuredContent": structured}).value
+    assert value == structured or (isinstance(value, list) and value[-1] == structured)
 
 
 def test_a_failure_is_reported() -> None:
