@@ -460,3 +460,10 @@ class EventRecord(msgspec.Struct, frozen=True):
     seq: int | None = None
     run_id: str | None = None
     owner: str | None = None
+    live: bool = False
+    """Delivered and never journalled, since what it tells of is not on disk yet."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it is to be journalled."""
+        return self.event.durable and not self.live

@@ -136,6 +136,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """The usage of the run so far, if it has changed."""
     earlier: tuple[ChatMessage, ...] = ()
     """All rows of the run before ``step``, if the journal may lack some; empty: it has them."""
+    inputs: tuple[str, ...] = ()
+    """Inputs that have entered these rows, and end as steered with them."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
@@ -166,6 +168,8 @@ class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):
     """For ``escalated``: stored in the same transaction."""
     withdraw: bool = False
     """Whether the run may have pending approvals, which become withdrawn."""
+    inputs: tuple[str, ...] = ()
+    """Inputs that have entered its rows, and end as steered with it if they have not yet."""
     event: InputEnd | None = None
     """Kept with the run until the event journal has it: see :class:`ListUnpublishedEnds`."""
 

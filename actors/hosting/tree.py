@@ -39,7 +39,6 @@ from motet.actors.runs.table import RunEvents, RunTable, SessionActors
 from motet.actors.sessions.children import ChildRuns
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.recovery import Recoverer, Recovery
-from motet.actors.sessions.recovery_events import RecoveryEvents
 from motet.actors.sessions.resumption import start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
@@ -381,7 +380,6 @@ async def start_workers(
         memory=stores.memory,
         journal=stores.journal,
         health=stores.health,
-        late_events=RecoveryEvents(readers, stores.approvals, events.emit_to),
         contexts=stores.contexts,
         pending_approvals=pending,
         suspended_runs=suspended_runs,

@@ -115,7 +115,7 @@ async def start_stores(
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
     commit = through(database)
-    await system.start(lambda: EventBus(writer.submit, subscribers), name="events")
+    await system.start(lambda: EventBus(writer.submit, subscribers, writer.health), name="events")
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )

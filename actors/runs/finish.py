@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from msgspec.structs import replace
 
 from motet.actors.errors.tracker import is_error
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import write_memory
 from motet.actors.runs.run import Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.services import Services, publish_entered
 from motet.actors.runs.turn import Finish
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage
@@ -107,9 +106,10 @@ class Outcome:
         )
 
 
-async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> None:
+async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bool:
     """Store the end of a run, behind those that are late; else its session stores it when it can.
 
+    Whether it is stored: the journal of events must not have an end that a crash could take back.
     In one transaction with its terminal event, so that a crash leaves both or neither. Then
     publish the approvals that it has withdrawn.
     """
@@ -122,6 +122,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
         detail=finish.detail,
         escalation=finish.escalation,
         withdraw=run.carried.has_approval,
+        inputs=run.carried.entered,
         event=outcome.terminal(),
     )
     try:
@@ -135,30 +136,31 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> No
         queue.unsaved.append(end)
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await services.events.warn(run, "transcript", message)
-        return
+        return False
     await publish_withdrawn(run.session, run.input.principal.user, run.id, withdrawn, services)
+    await publish_entered(run, end.inputs, services)
+    return True
 
 
 async def store_late(queue: SessionQueue, services: Services) -> None:
     """Store the oldest end that could not be stored before; the caller has ``queue.storing()``.
 
-    Its events went out when it ended; those that the journal lacks are published once more, so
-    that they get their numbers. Raises ``NotFound`` when its session was deleted.
+    Its terminal event is published once more, and gets its number now. Raises ``NotFound`` when its
+    session was deleted.
     """
-    end, late = queue.unsaved[0], services.late_events
-    event, info = end.event, await services.store.ask(GetRun(end.run_id))
+    end = queue.unsaved[0]
+    info = await services.store.ask(GetRun(end.run_id))
     if info is None:
         raise NotFound(f"no run {end.run_id!r}")
-    if event is not None:
-        await services.events.publisher.settle()
-        if await late.has(info.session, end.run_id, event):
-            event = None
-    withdrawn = await services.store.ask(replace(end, event=event))
+    withdrawn = await services.store.ask(end)
     if end in queue.unsaved:
         queue.unsaved.remove(end)
     await publish_withdrawn(info.session, info.user, end.run_id, withdrawn, services)
-    if event is not None:
-        await late.publish_end(info.session, info.user, end.run_id, event, this_host=True)
+    for one in end.inputs:
+        entered = events.InputSteered(end.run_id)
+        await services.events.emit_to(info.session, info.user, entered, one)
+    if end.event is not None:
+        await services.events.emit_to(info.session, info.user, end.event, end.run_id)
 
 
 async def publish_withdrawn(

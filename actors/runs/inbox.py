@@ -19,7 +19,7 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Child, ChildSet, Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.services import Services, publish_entered
 from motet.actors.runs.turn import Turn
 from motet.actors.transcript.grammar import (
     EndedChild,
@@ -32,7 +32,7 @@ from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelResponse
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import EnterRun, FinishRun, ListBackgroundRuns, SessionStoreMessage
+from motet.protocols.sessions import EnterRun, ListBackgroundRuns, SessionStoreMessage
 from motet.runtime import ActorRef
 
 BUDGET = 5.0
@@ -132,22 +132,23 @@ class SteeringInbox:
 
     async def _store(self, taken: tuple[Run, ...]) -> None:
         # From the answer on: one that was to be the last, or had no call to run, is not journalled.
-        step = self._turn.last_answer
-        rows = tuple(self._turn.rows[step:])
-        ids = tuple(one.id for one in taken)
-        # If this cannot be stored now, it is stored with the run's end, like its rows.
-        late = [FinishRun(one, "steered", (), detail=self._into) for one in ids]
-        self._queue.unsaved += late
+        run, late = self._run, self._run.carried.entered
+        step = 0 if late else self._turn.last_answer
+        rows, ids = tuple(self._turn.rows[step:]), tuple(one.id for one in taken)
+        services, steered = self._services, events.InputSteered(run.id)
         try:
-            await self._services.store.ask(EnterRun(self._run.id, step, rows, ids))
+            await services.store.ask(EnterRun(run.id, step, rows, (*late, *ids)))
         except Exception as error:
+            run.carried.entered += ids
             message = f"that an input has entered the run is not on disk yet: {error}"
-            await self._services.events.warn(self._run, "transcript", message)
+            await services.events.warn(run, "transcript", message)
+            for one in taken:
+                services.events.show(one, steered)
         else:
-            for end in late:
-                self._queue.unsaved.remove(end)
-        for one in taken:
-            await self._services.events.emit(one, events.InputSteered(self._run.id))
+            run.carried.entered = ()
+            await publish_entered(run, late, services)
+            for one in taken:
+                await services.events.emit(one, steered)
 
 
 WHY = "its caller has ended"

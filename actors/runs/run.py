@@ -266,6 +266,8 @@ class Carried:
         start_published: whether its start was announced before it resumed; None: it begins here.
         has_approval: it has a stored approval.
         approval_missed: an approval was answered after its call was suspended.
+        entered: inputs that are in its rows, while the disk has them as waiting still; they are
+            stored with the next intent, or with its end.
     """
 
     durable: bool = False
@@ -273,6 +275,7 @@ class Carried:
     start_published: bool | None = None
     has_approval: bool = False
     approval_missed: bool = False
+    entered: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False)

@@ -159,10 +159,13 @@ class Runner:
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
         outcome = self._outcome(finish)
-        await store(outcome, self.queue, self.services)
+        is_stored = await store(outcome, self.queue, self.services)
         if finish.status == "completed":
             await learn(outcome, self.services)
-        await self.publisher.emit(outcome.terminal())
+        if is_stored:
+            await self.publisher.emit(outcome.terminal())
+        else:
+            self.services.events.show(run, outcome.terminal())
 
     def _outcome(self, finish: Finish) -> Outcome:
         return Outcome(

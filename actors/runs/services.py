@@ -5,7 +5,7 @@ Nothing here is replaced while a host lives: what a reload changes is in :class:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.actors.tools.breakers import Breakers
 from motet.actors.transcript.history import estimate, estimate_text, usage_of
 from motet.protocols.approvals import ApprovalProtocol
-from motet.protocols.events import AnyEvent
+from motet.protocols.events import InputSteered
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
@@ -45,20 +45,6 @@ class Suspending(Protocol):
     def add(self, run: Run) -> None: ...
     def resume_to_stop(self, suspended: SuspendedRun) -> Run: ...
     def agent_added(self, name: str) -> None: ...
-
-
-class LateEvents(Protocol):
-    """Publishes the events of runs whose end was stored late."""
-
-    async def has(self, session: str, run_id: str, end: AnyEvent) -> bool:
-        """Whether the event journal has the end of a run. It is settled."""
-        ...
-
-    async def publish_end(
-        self, session: str, user: str, run_id: str, end: AnyEvent, *, this_host: bool = False
-    ) -> None:
-        """Publish the end of a run, and before it those of its events that the journal lacks."""
-        ...
 
 
 class SessionSettings:
@@ -189,6 +175,13 @@ class ModelAccess:
         return ask
 
 
+async def publish_entered(run: Run, inputs: Sequence[str], services: Services) -> None:
+    """Publish that inputs have entered a run, once the disk has that."""
+    for one in inputs:
+        event, owner = InputSteered(run.id), run.input.principal.user
+        await services.events.emit_to(run.session, owner, event, one)
+
+
 def _today() -> date:
     return date.fromtimestamp(wall_time())
 
@@ -202,7 +195,6 @@ class Services:
         events: publishes what happens to runs.
         journal: rows of unfinished runs, on their way to disk.
         health: whether anything can be stored now.
-        late_events: for runs whose end was stored late.
         contexts: of recently used sessions; read only.
         pending_approvals: calls that wait for a person in this process.
         suspended_runs: runs that wait for long; None: no run can be suspended.
@@ -223,7 +215,6 @@ class Services:
     memory: Memory | None
     journal: RunJournal
     health: StorageHealth
-    late_events: LateEvents
     contexts: ContextCache
     pending_approvals: PendingApprovals
     suspended_runs: Suspending | None

@@ -21,7 +21,7 @@ from motet.actors.errors.tracker import Failures, stored_result
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Carried, Input, Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.services import Services, publish_entered
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Decision, Turn
@@ -125,15 +125,26 @@ class Suspension:
         """Leave the run to the next host, with its whole journal on disk. Shield it."""
         self.state = "kept"
         try:
-            await self._services.store.ask(EnterRun(self._run.id, 0, (), ()))
+            await self._enter_late()
         except Exception as error:  # the next host goes on from the rows that are there
             message = f"the last rows of a run for the next host are not on disk: {error}"
             await self._services.events.warn(self._run, "transcript", message)
+
+    async def _enter_late(self) -> None:
+        """Store the rest of the journal, and the inputs that are in its rows."""
+        run, late = self._run, self._run.carried.entered
+        is_torn = bool(late) or run.id in self._services.journal.torn
+        rows = tuple(self._turn.rows) if is_torn else ()
+        await self._services.store.ask(EnterRun(run.id, 0, rows, late))
+        run.carried.entered = ()
+        await publish_entered(run, late, self._services)
 
     async def _store(self, step: ToolStep) -> bool:
         suspended_runs, run = self._services.suspended_runs, self._run
         assert suspended_runs is not None
         results = await step.suspend()
+        if run.carried.entered:
+            await self._enter_late()
         store = suspended_runs.approvals
         if not await store.ask(SuspendRun(run.id, self._captured(), results)):
             return False
@@ -323,7 +334,7 @@ class SuspendedRuns:
 
     async def load_state(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
         """Load the stored state into a live run; None: it is no longer suspended on disk."""
-        await self.journal.settle()  # the run's own events are read with its state
+        await self.journal.journalled()  # the run's own events are read with its state
         found = await self.health.insist(partial(self.approvals.ask, ResumeRun(run.id)))
         if found is not None:
             left = found.suspended

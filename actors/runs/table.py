@@ -179,7 +179,11 @@ class RunTable:
 
     def unsaved(self) -> dict[str, FinishRun]:
         """The ends of runs and inputs that are not on disk yet, by their runs."""
-        return {end.run_id: end for queue in self.queues.values() for end in queue.unsaved}
+        late = {end.run_id: end for queue in self.queues.values() for end in queue.unsaved}
+        for run in self.runs.values():
+            for one in run.carried.entered:
+                late[one] = FinishRun(one, "steered", (), detail=f"it has entered {run.id}")
+        return late
 
     def _touch(self, queue: SessionQueue) -> None:
         queue.touched = self.now()
@@ -415,6 +419,12 @@ class RunEvents:
         if not self.put(run, event):
             owner = run.input.principal.user
             await self.publisher.emit(f"session:{run.session}", event, run.id, owner)
+
+    def show(self, run: Run, event: AnyEvent) -> None:
+        """Publish the end of a run that is not on disk yet, to those who listen now."""
+        self.table.note(run.id, event)
+        owner = run.input.principal.user
+        self.publisher.show(f"session:{run.session}", event, run.id, owner)
 
     async def emit_to(
         self, session: str, owner: str, event: AnyEvent, run_id: str | None = None

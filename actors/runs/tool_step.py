@@ -14,7 +14,7 @@ from motet.actors.errors.tracker import stored_result
 from motet.actors.runs.lifecycle import OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.run import Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.services import Services, publish_entered
 from motet.actors.telemetry.tracer import ToolSpan
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
@@ -254,18 +254,23 @@ class ToolStep:
 
     async def _journal(self) -> None:
         """Store the intent, with all rows before it if the journal has lost some."""
-        run, budget = self.run, self.run.lineage.budget
+        run, budget, late = self.run, self.run.lineage.budget, self.run.carried.entered
         *earlier, intent = self._rows
+        is_torn = bool(late) or run.id in self.services.journal.torn
         await self.services.store.ask(
             RecordIntent(
                 run.id,
                 self.step,
                 intent,
                 budget.usage if budget is not None else None,
-                tuple(earlier) if run.id in self.services.journal.torn else (),
+                tuple(earlier) if is_torn else (),
+                late,
             )
         )
         self._is_journalled = True
+        if late:
+            run.carried.entered = ()
+            await publish_entered(run, late, self.services)
 
 
 def known(resumption: Resumption | None) -> dict[str, CallResult]:

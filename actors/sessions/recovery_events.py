@@ -54,9 +54,6 @@ WHERE session = ?1 AND run_id = ?2
   AND pos > (SELECT max(pos) FROM messages WHERE session = ?1) - 1000
 ORDER BY pos"""
 
-HAS_END = """
-SELECT 1 FROM events WHERE stream = 'session:' || ? AND run_id = ? AND event = ? LIMIT 1"""
-
 KEY = "SELECT key FROM idempotency WHERE run_id = ?"
 
 _IS_PUBLISHED = f"""
@@ -211,10 +208,6 @@ class RecoveryEvents:
                 await self._waits(left)
         except Exception as error:
             log.error("events of the last host are not published again", exc_info=error)
-
-    async def has(self, session: str, run_id: str, end: ev.AnyEvent) -> bool:
-        """Whether the event journal, which is settled, has the end of a run."""
-        return bool(await self.readers.read(HAS_END, (session, run_id, ev.event_name(end))))
 
     async def publish_end(
         self, session: str, user: str, run_id: str, end: ev.AnyEvent, *, this_host: bool = False

@@ -105,9 +105,8 @@ class Session(Actor[SessionMessage]):
 
     @property
     def _is_late(self) -> bool:
-        """Whether an end can be stored late. One of an input goes with the run that it entered."""
-        queue = self.queue
-        return bool(queue.unsaved) and not (queue.running and queue.unsaved[0].status == "steered")
+        """Whether an end could not be stored."""
+        return bool(self.queue.unsaved)
 
     async def _save(self) -> None:
         """Store the ends that could not be stored, as soon as the storage takes them."""
@@ -146,21 +145,15 @@ class Session(Actor[SessionMessage]):
 
     async def _join(self, run: Run) -> None:
         """Store which inputs a run answers together with its own; they have left the queue."""
-        detail = f"it has entered {run.id}"
-        # If this cannot be stored now, it is stored with the run's end, like its rows.
-        event = events.InputSteered(run.id)
-        joined = run.placement.joined
-        late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in joined]
-        self.queue.unsaved += late
+        event, joined = events.InputSteered(run.id), run.placement.joined
         with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
             try:
                 await self.services.store.ask(JoinInputs(run.id, run.input.text, joined))
             except Exception as error:
+                run.carried.entered += joined
                 message = f"that inputs are answered together is not on disk yet: {error}"
                 await self.services.events.warn(run, "transcript", message)
-            else:
-                for end in late:
-                    self.queue.unsaved.remove(end)
+                return
             for one in joined:
                 await self.services.events.emit_to(
                     run.session, run.input.principal.user, event, one
@@ -218,10 +211,11 @@ async def drop(run: Run, services: Services) -> None:
             await services.events.warn(
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
+            services.events.show(run, event)
         else:
             user = run.input.principal.user
             await publish_withdrawn(run.session, user, run.id, withdrawn, services)
-        await services.events.emit(run, event)
+            await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 
 

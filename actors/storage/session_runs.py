@@ -199,6 +199,10 @@ _CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 
 # The event of a run's end, until it stands in the event journal (``storage/events.py``).
 _ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
+_ADD_LATE_END = """
+INSERT INTO steps (run_id, step, body)
+SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status = 'steered'
+ON CONFLICT DO NOTHING"""
 _ENDS = f"""
 SELECT session, user, run_id, body FROM steps JOIN runs USING (run_id)
 WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
@@ -266,6 +270,15 @@ def _steered(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statemen
     )
 
 
+def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
+    """The same for inputs of which that could not be stored before; one that has ended stays."""
+    detail, event = f"it has entered {run_id}", text_of(InputSteered(run_id))
+    return (
+        *(Statement(END_RUN, (one, "steered", _NO_USAGE, detail, now)) for one in inputs),
+        *(Statement(_ADD_LATE_END, (one, END_STEP, event)) for one in inputs),
+    )
+
+
 def finish_statements(
     request: FinishRun, messages: tuple[tuple[SqlValue, ...], ...], session: str, now: float
 ) -> tuple[Statement, ...]:
@@ -278,6 +291,7 @@ def finish_statements(
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
         *((Statement(_ADD_MESSAGE, each=messages),) if messages else ()),
         Statement(_CLEAR_STEPS, (run_id,)),
+        *_steered_late(request.inputs, run_id, now),
         *((_keep_end(run_id, request.event),) if request.event else ()),
         Statement(TOUCH_SESSION, (session, now)),
     )
@@ -358,6 +372,7 @@ class RunTables(TableStore):
             rows = enumerate(request.earlier)
             begun = begin_run(run_id, self._clock())
             again = (begun, *(add_step(run_id, at, row) for at, row in rows))
+        again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
         if not await self._succeeds((*steps, *again, intent, *spent)):
@@ -365,6 +380,8 @@ class RunTables(TableStore):
         self._journal.written(run_id, steps)
         if request.earlier:
             self._journal.torn.discard(run_id)
+        for one in request.inputs:
+            self._unfinished.pop(one, None)
 
     @handles(EnterRun, concurrent=AT_ONCE)
     async def enter_run(self, request: EnterRun) -> None:
@@ -421,7 +438,8 @@ class RunTables(TableStore):
                 return None
             # The cache holds what a reader would decode, not what the run had in hand.
             change.add([decode_message(body) for body in bodies], sum(map(len, bodies)))
-        self._unfinished.pop(run_id, None)
+        for one in (run_id, *request.inputs):
+            self._unfinished.pop(one, None)
         self._journal.discard(run_id)
         found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
         return tuple([str(approval) for (approval,) in found])

@@ -288,6 +288,10 @@ class StorageHealth:
         """Wait until the storage becomes unavailable, or works again."""
         await self._changed.wait()
 
+    async def working(self) -> None:
+        """Wait until a commit succeeds, if the newest has failed."""
+        await self._working.wait()
+
     async def failing(self) -> None:
         """Wait until a commit fails."""
         await self._failing.wait()
@@ -306,7 +310,7 @@ class StorageHealth:
     async def retry(self) -> None:
         """After a failed write: wait until another attempt is sensible."""
         await trio.sleep(RETRY)
-        await self._working.wait()
+        await self.working()
 
 
 class Writer:

@@ -35,12 +35,14 @@ from motet.actors.storage.events import (
     storable,
     without_secrets,
 )
+from motet.actors.storage.writer import StorageHealth
 from motet.protocols.events import AnyEvent, EventRecord, Warned
 from motet.protocols.storage import (
     Commit,
     DatabaseLocked,
     ExpectationFailed,
     Rows,
+    StorageUnavailable,
     Transaction,
 )
 from motet.runtime import Actor
@@ -119,7 +121,7 @@ class Subscribers:
         for listener in (*listeners, *self._listeners.get(_EVERY_STREAM, ())):
             if not listener.attached:  # by a sink called before it
                 continue
-            if listener.skip and record.event.durable:
+            if listener.skip and record.is_durable:
                 listener.skip -= 1
                 continue
             try:
@@ -176,7 +178,7 @@ class RecordQueue:
 
     def put(self, record: EventRecord) -> bool:
         """Take a record, or drop an ephemeral one. False for a durable one when :attr:`full`."""
-        durable = record.event.durable
+        durable = record.is_durable
         if len(self._records) >= self.capacity:
             if not durable:
                 self.dropped += 1
@@ -198,7 +200,7 @@ class RecordQueue:
     def _drop_ephemeral(self) -> None:
         self.dropped += self._ephemeral
         self._ephemeral = 0
-        self._records = deque(r for r in self._records if r.event.durable)
+        self._records = deque(r for r in self._records if r.is_durable)
 
 
 class PublishQueue:
@@ -208,12 +210,15 @@ class PublishQueue:
 
     Attributes:
         closed: the bus has ended, and nothing is accepted.
+        late: records that were delivered without a number, and go into the journal when it works.
         batch: the records that the bus is processing; it removes those it has delivered.
     """
 
     def __init__(self, subscribers: Subscribers, clock: Callable[[], float], capacity: int) -> None:
         self.closed = True
         self.batch: list[EventRecord] = []
+        self.late: list[tuple[EventRecord, str]] = []
+        self._on_time = trio.Event()
         self._subscribers = subscribers
         self._clock = clock
         self._queue = RecordQueue(capacity)
@@ -225,17 +230,23 @@ class PublishQueue:
         return len(self.batch) + len(self._queue)
 
     def put(
-        self, stream: str, event: AnyEvent, run_id: str | None, owner: str | None = None
+        self,
+        stream: str,
+        event: AnyEvent,
+        run_id: str | None,
+        owner: str | None = None,
+        *,
+        live: bool = False,
     ) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
         if self._subscribers.listeners(stream):
             self._pressed.set()
-        elif not event.durable:
+        elif live or not event.durable:
             return True  # nobody will ever see it
         queue, dropped = self._queue, self._queue.dropped
         if isinstance(event, QUOTING):
             event = without_secrets(event)
-        record = EventRecord(stream, event, self._clock(), run_id=run_id, owner=owner)
+        record = EventRecord(stream, event, self._clock(), None, run_id, owner, live)
         if not queue.put(record):
             return False
         self._subscribers.dropped += queue.dropped - dropped
@@ -256,10 +267,16 @@ class PublishQueue:
         while not self.closed and last is not None and self._holds(last):
             await self.room()
 
+    async def journalled(self) -> None:
+        """Wait until no event is late, or the bus has ended; as long as the storage is away."""
+        await self.settle()
+        while self.late and not self.closed:
+            await self._on_time.wait()
+
     def pending(self, stream: str) -> int:
         """The number of undelivered durable records of a stream."""
         return sum(
-            record.stream == stream and record.event.durable
+            record.stream == stream and record.is_durable
             for records in (self.batch, self._queue)
             for record in records
         )
@@ -268,6 +285,17 @@ class PublishQueue:
         return any(one is record for records in (self.batch, self._queue) for one in records)
 
     # For the bus
+
+    def caught_up(self) -> None:
+        """All late records are in the journal."""
+        self.late = []
+        on_time, self._on_time = self._on_time, trio.Event()
+        on_time.set()
+
+    def nudge(self) -> None:
+        """Have the bus look after late records."""
+        self._arrived.set()
+        self._pressed.set()
 
     async def collect(self, seconds: float) -> None:
         """Wait for a first record, then ``seconds`` for more, unless a publisher or sink waits."""
@@ -317,11 +345,18 @@ class Publisher:
         while not self.put(stream, event, run_id, owner):
             await self.subscribers.feed.room()
 
+    def show(self, stream: str, event: AnyEvent, run_id: str, owner: str) -> None:
+        """Publish an event to those who listen now, and to no journal."""
+        if not self.subscribers.feed.closed:
+            self.subscribers.feed.put(stream, event, run_id, owner, live=True)
+
     async def settle(self) -> None:
         """Wait until all that was published is delivered, or the bus has ended."""
         await self.subscribers.feed.settle()
 
 
+LATE = 10_000
+"""Late records that are kept; older ones stay without a number."""
 PATIENCE = 0.02
 """Seconds that events wait for others, to share a commit, while nobody listens."""
 
@@ -341,8 +376,10 @@ class EventBus(Actor[Never]):
         self,
         transact: Commit,
         subscribers: Subscribers,
+        health: StorageHealth | None = None,
     ) -> None:
         self._transact = transact
+        self._health = health or StorageHealth()
         self._subscribers = subscribers
         self._feed = subscribers.feed
         self._warned: set[str] = set()
@@ -350,10 +387,13 @@ class EventBus(Actor[Never]):
     async def on_start(self) -> None:
         self._feed.closed = False
         self.start_soon(self._run, name="event bus")
+        self.start_soon(self._catch_up, name="late events")
 
     async def on_stop(self) -> None:
         """Deliver the rest: the task that usually does has ended."""
         await self._drain()
+        if self._feed.late:
+            await self._process()
         self._feed.moved()
 
     async def _run(self) -> None:
@@ -364,6 +404,13 @@ class EventBus(Actor[Never]):
         finally:
             self._feed.closed = True
             self._feed.moved()
+
+    async def _catch_up(self) -> None:
+        """Store late events when the storage works again, even if nobody publishes another one."""
+        while True:
+            await self._health.failing()
+            await self._health.working()
+            self._feed.nudge()
 
     async def _drain(self) -> None:
         """Process the whole queue. A cancelled batch stays for the next call."""
@@ -380,16 +427,16 @@ class EventBus(Actor[Never]):
     def _deliver_ephemeral(self) -> None:
         """Deliver the ephemeral events ahead of the first durable one: they need no disk."""
         batch = self._feed.batch
-        first = (n for n, record in enumerate(batch) if record.event.durable)
+        first = (n for n, record in enumerate(batch) if record.is_durable)
         self._deliver(batch[: next(first, len(batch))])
 
     async def _process(self) -> None:
         batch = self._feed.batch
-        durable = [storable(record) for record in batch if record.event.durable]
-        if not durable:
+        durable = [storable(record) for record in batch if record.is_durable]
+        if not durable and not self._feed.late:
             return
         journalled = iter(await self._journalled(durable))
-        found = [next(journalled) if record.event.durable else record for record in batch]
+        found = [next(journalled) if record.is_durable else record for record in batch]
         self._deliver(found)
 
     def _deliver(self, records: Sequence[EventRecord | None]) -> None:
@@ -407,27 +454,40 @@ class EventBus(Actor[Never]):
         None for a record of a session that was deleted before it could be stored: the name may be
         another user's now (G16).
         """
-        records = [record for record, _ in durable]
-        late = set[Proof]()
-        while kept := [one for one in durable if proof_of(one[0]) not in late]:
+        records, problem = [record for record, _ in durable], self._health.problem
+        kept, refused = [*self._feed.late, *durable], set[Proof]()
+        if problem is not None:
+            self._postpone(kept, durable, problem)
+            return records
+        while kept := [one for one in kept if proof_of(one[0]) not in refused]:
             try:
                 answer = await self._written(append_events(kept).statements)
                 break
             except Exception as error:
-                refused = _refused(kept, error)
-                if refused is None:
-                    left = [record for record, _ in kept]
-                    self._warn(left, error)
-                    return [record if proof_of(record) not in late else None for record in records]
-                late.add(refused)
+                proof = _refused(kept, error)
+                if proof is None:
+                    self._postpone(kept, durable, error)
+                    return [one if proof_of(one) not in refused else None for one in records]
+                refused.add(proof)
         else:
-            return [None] * len(durable)
+            answer = ()
+        self._feed.caught_up()
         if self._warned:
             self._warned.difference_update(record.stream for record in records)
         if not self._subscribers.has_any:
             return records
-        numbered = iter(numbered_records(kept, answer))
-        return [None if proof_of(record) in late else next(numbered) for record in records]
+        numbers = dict(zip(map(id, kept), numbered_records(kept, answer), strict=True))
+        return [numbers.get(id(one)) for one in durable]
+
+    def _postpone(
+        self,
+        kept: list[tuple[EventRecord, str]],
+        new: list[tuple[EventRecord, str]],
+        error: Exception,
+    ) -> None:
+        """Keep what the storage has not taken; what fails for another reason would fail again."""
+        self._feed.late = kept[-LATE:] if isinstance(error, StorageUnavailable) else []
+        self._warn([record for record, _ in new], error)
 
     async def _written(self, transaction: Transaction) -> Rows:
         try:
@@ -440,7 +500,7 @@ class EventBus(Actor[Never]):
         reason = summarize(error)
         self._subscribers.unjournalled += len(records)
         log.error("events_not_journalled", count=len(records), reason=reason)
-        message = f"events are not being recorded, a later reader will miss them: {reason}"
+        message = f"events are not being recorded now, a later reader may miss them: {reason}"
         for stream in dict.fromkeys(record.stream for record in records):
             if stream not in self._warned:
                 self._warned.add(stream)

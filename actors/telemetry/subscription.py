@@ -238,6 +238,10 @@ class EventJournal:
         """Wait until all events published so far are stored."""
         await self._subscribers.feed.settle()
 
+    async def journalled(self) -> None:
+        """Wait until all events published so far are stored, also while the storage is away."""
+        await self._subscribers.feed.journalled()
+
     async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
         """At most ``limit`` durable events with ``seq > after``, oldest first."""
         await self.settle()

@@ -1,7 +1,8 @@
 """The host that is killed: fifty people, one who approves, and a room.
 
-``python -m tests.crash.victim FOLDER SEED LIFE [quiet]``; the last life is ``quiet``: nobody says
-anything new, and it ends by itself when nothing is left to be done.
+``python -m tests.crash.victim FOLDER SEED LIFE [MODE]``; the last life is ``quiet``: nobody says
+anything new, and it ends by itself when nothing is left to be done. In any other mode its storage
+is taken away for a while, and everybody tries again.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from zlib import crc32
 import trio
 
 import motet
+from motet.actors.storage import location
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import QueueFull, RunStatus
+from motet.protocols.storage import StorageUnavailable
 from tests.crash.workload import Diary, lines, listener, plans, worker
 
 SESSIONS = 50
@@ -80,7 +83,7 @@ class Life:
         while True:
             try:
                 return await host.submit(text, session=f"s{session}", agent="worker", key=key)
-            except QueueFull:
+            except (QueueFull, StorageUnavailable):
                 await trio.sleep(0.05)
 
     async def approve(self, host: motet.Host) -> None:
@@ -110,7 +113,11 @@ class Life:
         room = await host.open_room(motet.Room("hall", members=members, max_turns=3))
         posted = len(lines(self.folder / "posts"))
         while not self.quiet:
-            said = await room.post(f"words {posted}", user="carl", key=f"post-{posted}")
+            try:
+                said = await room.post(f"words {posted}", user="carl", key=f"post-{posted}")
+            except StorageUnavailable:
+                await trio.sleep(0.05)
+                continue
             self.posts.write(f"{posted} {said.seq}")
             posted += 1
             await trio.sleep(self.random.expovariate(1 / 0.4))
@@ -125,9 +132,11 @@ class Life:
                 await trio.sleep(0.05)
 
 
-def main(folder: str, seed: str, life: str, quiet: str = "") -> None:
+def main(folder: str, seed: str, life: str, mode: str = "") -> None:
     logging.disable(logging.CRITICAL)
-    one = Life(Path(folder), int(seed), int(life), quiet=bool(quiet))
+    if mode:  # one that waits long for a lock would see the end of few
+        location.BUSY_TIMEOUT = 0.05
+    one = Life(Path(folder), int(seed), int(life), quiet=mode == "quiet")
     trio.run(one.live)
 
 
