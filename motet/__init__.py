@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         Range,
         Tool,
         ToolDenied,
+        ToolFailure,
+        ToolNegative,
         ToolRetry,
         tool,
     )
@@ -149,7 +151,9 @@ _HOMES = {
     "motet.actors.rooms.selection": "handoff mentions round_robin selector",
     "motet.actors.tools.context": "Context",
     "motet.actors.tools.process_tool": "process_tool",
-    "motet.actors.tools.tool": "Length ModelRetry Pattern Range Tool ToolDenied ToolRetry tool",
+    "motet.actors.tools.tool": (
+        "Length ModelRetry Pattern Range Tool ToolDenied ToolFailure ToolNegative ToolRetry tool"
+    ),
     "motet.agent": "Agent",
     "motet.client": "Client connect",
     "motet.embed.asyncio_host": "AsyncioHost guest",
@@ -312,6 +316,8 @@ __all__ = [
     "ToolCall",
     "ToolDenied",
     "ToolFacts",
+    "ToolFailure",
+    "ToolNegative",
     "ToolResult",
     "ToolRetry",
     "ToolRules",

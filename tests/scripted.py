@@ -76,6 +76,10 @@ class Scripted:
         """Add to the script."""
         self._steps += steps
 
+    def forget(self) -> None:
+        """Drop the rest of the script."""
+        self._steps.clear()
+
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         self.requests.append(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from importlib import import_module
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from motet.actors.errors.classify import compact_error, error_block
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
 from motet.actors.tools.breakers import Breaker, BreakerPolicy
-from motet.protocols.chat import Outcome
+from motet.protocols.chat import FailureClass, Outcome
 from motet.protocols.errors import CompactError
 from tests.vectors.areas_compaction import compaction
 from tests.vectors.areas_host import failing_model
@@ -88,8 +88,9 @@ def tracker(given: Given) -> Facts:
         return failing_model(given)
     if not {"error", "result", "outcome", "exception", "hook"} & given.fields.keys():
         raise NotUnderstood(str(given))
-    outcome = _outcome(given)
-    return {"counted": counts_as(outcome) == "error", "outcome": outcome}
+    outcome, failure = _outcome(given)
+    counted = counts_as(outcome, failure) == "error"
+    return {"counted": counted, "outcome": outcome, "failure": failure}
 
 
 def _answers(state: ErrorTracker, ops: list[str]) -> list[bool | None]:
@@ -142,14 +143,16 @@ def _scope(state: ErrorTracker) -> Facts:
     }
 
 
-def _outcome(given: Given) -> Outcome:
+def _outcome(given: Given) -> tuple[Outcome, FailureClass | Literal[""]]:
     """How a call ended that an input describes by its error, result or outcome."""
     words = str(given).lower()
     if any(word in words for word in ("denied", "permission", "skip")):
-        return "denied"
+        return "denied", "refusal"
     if "cancel" in words:
-        return "cancelled_while_running"
-    return "done" if given.sub("result").get("success") is True else "failed"
+        return "cancelled_while_running", ""
+    if re.search(r"tool '\w+' not found", words):
+        return "failed", "argument"
+    return ("done", "") if given.sub("result").get("success") is True else ("failed", "fault")
 
 
 def _error(tool: str, message: str) -> CompactError:

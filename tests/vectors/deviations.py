@@ -60,6 +60,12 @@ RULES = (
         predicates.does_not_count,
     ),
     Rule(
+        "error tracker escalation",
+        'guide-errors.md, "Classes of failures": an unknown tool is the model\'s mistake; it earns '
+        "advice, and loops are detected, but only faults of tools count",
+        predicates.is_no_fault,
+    ),
+    Rule(
         "extra: circuit breaker",
         'errors.md 4: "30 s doubling to 10 min"',
         predicates.higher_cap,

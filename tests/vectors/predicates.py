@@ -57,6 +57,11 @@ def does_not_count(_case: Case, facts: Facts) -> bool:
     return never_ran and facts.get("counted") is False
 
 
+def is_no_fault(_case: Case, facts: Facts) -> bool:
+    """A call of a tool that does not exist is a mistake of the model."""
+    return facts.get("failure") == "argument" and facts.get("counted") is False
+
+
 def higher_cap(case: Case, facts: Facts) -> bool:
     """As expected but for the highest delay: the cap is another."""
     if "opens" not in case.given:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import error_block, failure_text, parse_failure_text
+from motet.actors.errors.classify import (
+    TAXONOMY,
+    class_of,
+    error_block,
+    failure_text,
+    parse_failure_text,
+)
 from motet.actors.errors.tracker import (
     LINE_LIMIT,
     RESOLVED,
@@ -16,16 +24,19 @@ from motet.actors.errors.tracker import (
     ErrorLimits,
     ErrorTracker,
     Failures,
+    any_failed,
     counts_as,
     failures_before,
     stored_result,
     with_error_blocks,
 )
 from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.history import is_from, with_author
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
     ChatMessage,
+    FailureClass,
     Outcome,
     ToolMessage,
     UserMessage,
@@ -301,3 +312,63 @@ def test_what_is_shown_and_what_is_hidden_are_all_open_errors(
     hidden = int(text.split("\n")[1].split(" ")[0]) if text.startswith("<error_summary>") else 0
     assert blocks + hidden == len(expected)
     assert text == render(state, shown)
+
+
+# Classes of failures, and several people
+
+FAILURES: tuple[FailureClass, ...] = ("fault", "infrastructure", "negative", "argument", "refusal")
+classes = st.sampled_from(["", *FAILURES])
+people = st.lists(
+    st.tuples(
+        st.sampled_from(["ann", "bob"]),
+        st.lists(classes, max_size=4),
+        st.sampled_from(["", "silent", "limited", "stopped", "failed"]),
+    ),
+    max_size=12,
+)
+
+
+@given(people)
+def test_only_faults_of_the_same_person_count_until_an_answer(
+    runs: list[tuple[str, list[str], str]],
+) -> None:
+    """Law: in a group, a person's row is their faults since their last success or answered run."""
+    rows: list[ChatMessage] = []
+    expected = 0
+    for number, (person, ends, note) in enumerate(runs):
+        rows.append(UserMessage(with_author(person, "go")))
+        for index, failure in enumerate(ends):
+            made = Call(f"c{number}_{index}", "t")
+            outcome: Outcome = "failed" if failure else "done"
+            rows.append(AssistantMessage("", (made,)))
+            rows.append(ToolMessage(made.id, "t", "no", outcome, failure))  # type: ignore[arg-type]  # drawn
+            if person == "ann":
+                counted = failure in ("fault", "infrastructure")
+                expected = 0 if not failure else expected + counted
+        rows.append(AssistantMessage("so", (), note))  # type: ignore[arg-type]  # drawn
+        if person == "ann" and note in ("", "silent"):
+            expected = 0
+    found = failures_before(rows, Limits(), said_by=partial(is_from, sender="ann"))
+    assert found.tracker.rows.get("t", 0) == expected
+
+
+def test_the_text_of_an_answer_stays_in_later_requests() -> None:
+    call = Call("c", "t")
+    row = ToolMessage("c", "t", "FAILED test_sum\n" * 50, "failed", "negative")
+    rows = (UserMessage("go"), AssistantMessage("", (call,)), row, AssistantMessage("I see"))
+    assert with_error_blocks(rows) == rows
+    assert not any_failed(rows)
+
+
+def test_a_row_of_an_older_host_counts_as_a_fault() -> None:
+    assert class_of("failed") == "fault"
+    assert counts_as("failed") == "error"
+    assert counts_as("failed", "negative") == "neither"
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_every_class_has_its_row_and_only_faults_count(failure: FailureClass) -> None:
+    row = TAXONOMY[failure]
+    faulty = failure in ("fault", "infrastructure")
+    assert row.counted == (row.verdict in ("failed", "down")) == faulty
+    assert row.watched != row.counted

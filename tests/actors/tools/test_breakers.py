@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from trio.testing import MockClock
 
+from motet.actors.errors.classify import Verdict
 from motet.actors.hooks.registry import HookSet
-from motet.actors.tools.breakers import Breaker, BreakerPolicy
+from motet.actors.tools.breakers import SCOPES, Breaker, BreakerPolicy, Breakers
 from motet.actors.tools.tool import Tool, ToolRetry, tool
 from motet.protocols.events import Warned
 from motet.protocols.hooks import BeforeTool, Deny
@@ -235,3 +236,62 @@ async def test_a_cancelled_probe_frees_its_place(autojump_clock: MockClock) -> N
             await stage.call("flaky")
         log.remove("hang")
         assert (await stage.call("flaky")).kind == "unknown"
+
+
+# Several people
+
+
+USERS = ("ann", "bob", "cyd")
+VERDICTS: tuple[Verdict, ...] = ("succeeded", "failed", "down", "abandoned")
+steps = st.tuples(
+    st.sampled_from(USERS), st.sampled_from(VERDICTS), st.sampled_from([0.0, 1.0, 40.0])
+)
+
+
+async def left_to(user: str, played: list[tuple[str, Verdict, float]]) -> list[bool]:
+    """Whether the tool is left to a user before each step."""
+    breakers, left = Breakers(chance=lambda: 0.0), list[bool]()
+    for who, verdict, seconds in played:
+        await trio.sleep(seconds)
+        left.append(not breakers.taken_out(AGENT, user))
+        breakers.end(breakers.attempt(AGENT, "t", who), verdict)
+    return left
+
+
+@given(st.lists(steps, max_size=40))
+def test_the_faults_of_others_are_as_if_they_had_not_been(
+    played: list[tuple[str, Verdict, float]],
+) -> None:
+    """Law: a fault of another user changes nothing for this one; the infrastructure's does."""
+
+    async def both() -> None:
+        alone: list[tuple[str, Verdict, float]] = [
+            (who, "abandoned" if who != "ann" and verdict == "failed" else verdict, seconds)
+            for who, verdict, seconds in played
+        ]
+        assert await left_to("ann", played) == await left_to("ann", alone)
+
+    trio.run(both, clock=MockClock(autojump_threshold=0))
+
+
+@given(st.lists(steps.filter(lambda step: step[1] != "failed"), max_size=30))
+def test_the_infrastructures_failures_take_a_tool_from_all_or_none(
+    played: list[tuple[str, Verdict, float]],
+) -> None:
+    async def each() -> None:
+        ann, bob, cyd = [await left_to(user, played) for user in USERS]
+        assert ann == bob == cyd
+
+    trio.run(each, clock=MockClock(autojump_threshold=0))
+
+
+async def test_the_breakers_of_the_people_who_were_longest_idle_are_forgotten() -> None:
+    breakers = Breakers()
+    for number in range(SCOPES + 10):
+        breakers.end(breakers.attempt(AGENT, "t", f"user{number}"), "failed")
+    assert len(breakers.scopes) == SCOPES
+    assert (AGENT, f"user{SCOPES + 9}", "") in breakers.scopes
+    assert (AGENT, "user0", "") not in breakers.scopes
+    for number in range(SCOPES + 10):
+        breakers.end(breakers.attempt(AGENT, "t", f"user{number}"), "succeeded")
+    assert not breakers.scopes
