@@ -232,7 +232,7 @@ def breaker(given: Given) -> Facts:
         policy = BreakerPolicy(base=base, cap=cap)
         return {MAIN: [policy.delay(int(str(opens))) for opens in given.items("opens")]}
     if "result" in given:
-        return {"counts": counts_as(_outcome(given)) == "error"}
+        return {"counts": counts_as(*_outcome(given)) == "error"}
     if "half_open" in given and given.items("half_open"):
         return _driven(_opened(), given.texts("half_open"))
     if "ops" in given:
