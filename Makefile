@@ -42,11 +42,13 @@ lint: $(VENV)/.dev  ## check format, style, the import layers and circles
 	$(BIN)/python tests/house_graph.py || failed=1; \
 	exit $$failed
 
-# The wrapper of pyright would otherwise ask the npm registry whether it is the newest.
+# Both at the same time, for neither keeps two cores busy. The wrapper of pyright would otherwise ask
+# the npm registry whether it is the newest.
 typecheck: $(VENV)/.dev  ## run mypy and pyright, both strict
 	@failed=0; \
-	$(BIN)/mypy || failed=1; \
+	$(BIN)/mypy & mypy=$$!; \
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright || failed=1; \
+	wait $$mypy || failed=1; \
 	exit $$failed
 
 bench: $(VENV)/.dev  ## run the benchmarks beside their peers
