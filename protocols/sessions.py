@@ -143,13 +143,15 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
     """Inputs enter a running turn: ``rows`` go to its journal, and the inputs end as steered.
 
-    In one transaction, so that no crash has an input answered twice. ``step``: of the first row.
+    In one transaction, so that no crash has an input answered twice. ``step``: of the first row;
+    ``late``: inputs that have entered before, which perhaps is on disk.
     """
 
     run_id: str
     step: int
     rows: tuple[ChatMessage, ...]
     inputs: tuple[str, ...]
+    late: tuple[str, ...] = ()
 
 
 class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):

@@ -136,10 +136,10 @@ class SteeringInbox:
         step = 0 if late else self._turn.last_answer
         rows, ids = tuple(self._turn.rows[step:]), tuple(one.id for one in taken)
         services, steered = self._services, events.InputSteered(run.id)
+        run.carried.entered += ids  # until it is known to be on disk, also when the time is over
         try:
-            await services.store.ask(EnterRun(run.id, step, rows, (*late, *ids)))
+            await services.store.ask(EnterRun(run.id, step, rows, ids, late))
         except Exception as error:
-            run.carried.entered += ids
             message = f"that an input has entered the run is not on disk yet: {error}"
             await services.events.warn(run, "transcript", message)
             for one in taken:

@@ -416,9 +416,12 @@ class Runner:
         return await self._entered(decision)
 
     async def _entered(self, decision: Decision) -> Decision:
-        """Journal the row of messages that have just entered, and the answer before it."""
-        rows = self.turn.rows
-        last = rows[-1] if isinstance(decision, CallModel) else None
+        """Journal the row of messages that have just entered, and the answer before it.
+
+        Not before it is on disk that they have: until then their texts have another owner there.
+        """
+        rows, late = self.turn.rows, self.run.carried.entered
+        last = rows[-1] if isinstance(decision, CallModel) and not late else None
         if isinstance(last, UserMessage) and last.note == "injected":
             for step in range(len(rows) - 2, len(rows)):
                 await self.services.journal.note(self.run.id, step, rows[step])

@@ -135,7 +135,7 @@ class Suspension:
         run, late = self._run, self._run.carried.entered
         is_torn = bool(late) or run.id in self._services.journal.torn
         rows = tuple(self._turn.rows) if is_torn else ()
-        await self._services.store.ask(EnterRun(run.id, 0, rows, late))
+        await self._services.store.ask(EnterRun(run.id, 0, rows, (), late))
         run.carried.entered = ()
         await publish_entered(run, late, self._services)
 

@@ -107,7 +107,12 @@ class Router(Actor[RouterMessage]):
     async def discard(self, message: Discard) -> None:
         run = self.services.table.runs.get(message.run_id)
         if run is not None:
-            self.start_soon(drop, run, self.services)
+            self.start_soon(self._drop, run)
+
+    async def _drop(self, run: Run) -> None:
+        await drop(run, self.services)
+        if self.services.table.queue(run.session).unsaved:
+            self.actors.wake(run.session)  # it stores that when it can
 
     @handles(Retire)
     async def retire(self, message: Retire) -> None:
@@ -125,7 +130,7 @@ class Router(Actor[RouterMessage]):
             self._opened(queue.session)
             return
         for run in queue.give_up(f"its session did not start: {error!r}"):
-            self.start_soon(drop, run, self.services)
+            self.start_soon(self._drop, run)
 
     def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
         """The session's actor for :class:`SessionActors`; None: it is ending, or the router is."""

@@ -147,13 +147,14 @@ class Session(Actor[SessionMessage]):
         """Store which inputs a run answers together with its own; they have left the queue."""
         event, joined = events.InputSteered(run.id), run.placement.joined
         with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
+            run.carried.entered += joined  # until it is known to be on disk
             try:
                 await self.services.store.ask(JoinInputs(run.id, run.input.text, joined))
             except Exception as error:
-                run.carried.entered += joined
                 message = f"that inputs are answered together is not on disk yet: {error}"
                 await self.services.events.warn(run, "transcript", message)
                 return
+            run.carried.entered = ()
             for one in joined:
                 await self.services.events.emit_to(
                     run.session, run.input.principal.user, event, one

@@ -254,6 +254,7 @@ def enter_statements(request: EnterRun, now: float) -> tuple[Statement, ...]:
     steps = enumerate(request.rows, request.step)
     return (
         *(add_step(request.run_id, step, row, must=True) for step, row in steps),
+        *_steered_late(request.late, request.run_id, now),
         *_steered(request.inputs, request.run_id, now),
     )
 
