@@ -462,8 +462,3 @@ class EventRecord(msgspec.Struct, frozen=True):
     owner: str | None = None
     live: bool = False
     """Delivered and never journalled, since what it tells of is not on disk yet."""
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether it is to be journalled."""
-        return self.event.durable and not self.live

@@ -138,7 +138,8 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         await services.events.warn(run, "transcript", message)
         return False
     await publish_withdrawn(run.session, run.input.principal.user, run.id, withdrawn, services)
-    await publish_entered(run, end.inputs, services)
+    if end.inputs:
+        await publish_entered(run, end.inputs, services)
     return True
 
 

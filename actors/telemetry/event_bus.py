@@ -121,7 +121,7 @@ class Subscribers:
         for listener in (*listeners, *self._listeners.get(_EVERY_STREAM, ())):
             if not listener.attached:  # by a sink called before it
                 continue
-            if listener.skip and record.is_durable:
+            if listener.skip and _is_journalled(record):
                 listener.skip -= 1
                 continue
             try:
@@ -178,7 +178,7 @@ class RecordQueue:
 
     def put(self, record: EventRecord) -> bool:
         """Take a record, or drop an ephemeral one. False for a durable one when :attr:`full`."""
-        durable = record.is_durable
+        durable = _is_journalled(record)
         if len(self._records) >= self.capacity:
             if not durable:
                 self.dropped += 1
@@ -200,7 +200,7 @@ class RecordQueue:
     def _drop_ephemeral(self) -> None:
         self.dropped += self._ephemeral
         self._ephemeral = 0
-        self._records = deque(r for r in self._records if r.is_durable)
+        self._records = deque(r for r in self._records if _is_journalled(r))
 
 
 class PublishQueue:
@@ -276,7 +276,7 @@ class PublishQueue:
     def pending(self, stream: str) -> int:
         """The number of undelivered durable records of a stream."""
         return sum(
-            record.stream == stream and record.is_durable
+            record.stream == stream and _is_journalled(record)
             for records in (self.batch, self._queue)
             for record in records
         )
@@ -427,16 +427,16 @@ class EventBus(Actor[Never]):
     def _deliver_ephemeral(self) -> None:
         """Deliver the ephemeral events ahead of the first durable one: they need no disk."""
         batch = self._feed.batch
-        first = (n for n, record in enumerate(batch) if record.is_durable)
+        first = (n for n, record in enumerate(batch) if _is_journalled(record))
         self._deliver(batch[: next(first, len(batch))])
 
     async def _process(self) -> None:
         batch = self._feed.batch
-        durable = [storable(record) for record in batch if record.is_durable]
+        durable = [storable(record) for record in batch if _is_journalled(record)]
         if not durable and not self._feed.late:
             return
         journalled = iter(await self._journalled(durable))
-        found = [next(journalled) if record.is_durable else record for record in batch]
+        found = [next(journalled) if _is_journalled(record) else record for record in batch]
         self._deliver(found)
 
     def _deliver(self, records: Sequence[EventRecord | None]) -> None:
@@ -506,6 +506,10 @@ class EventBus(Actor[Never]):
                 self._warned.add(stream)
                 warning = Warned("events", message)
                 self._subscribers.deliver(EventRecord(stream, warning, self._subscribers.clock()))
+
+
+def _is_journalled(record: EventRecord) -> bool:
+    return record.event.durable and not record.live
 
 
 def _refused(kept: Sequence[tuple[EventRecord, str]], error: Exception) -> Proof | None:
