@@ -76,6 +76,8 @@ class Records:
         of them has a folder, or an agent is configured to share one.
         """
         current = self._parts.generations.current
+        if not current.workspaces.users.several:
+            return ()
         stored = [(one.name, one.profile) for one in await self.stored_agents()]
         own = [(one.name, one.profile) for one in current.registry.own_agents()]
         notes = partial(current.workspaces.notes, (*own, *stored))
