@@ -129,11 +129,32 @@ def _list(numbers: dict[str, int], names: Iterable[str]) -> str:
 
 @attrs.define
 class _Watched:
-    """The last statistics of an actor."""
+    """The last statistics of an actor, and what they were made of."""
 
     limits: Limits
     seen: Statistics | None = None
+    counted: tuple[object, ...] = ()
     may_finish: int | None = None  # in all, once it is ending
+
+
+def _counted(cell: Cell) -> tuple[object, ...]:
+    """All that statistics are made of. They take longer, and few actors change in a step."""
+    box = cell.mailbox
+    return (
+        cell.state,
+        cell.restarts,
+        box.accepted,
+        box.taken,
+        box.handled,
+        box.lost,
+        box.withdrawn,
+        box.dead_lettered,
+        box.stashed,
+        len(box.queue),
+        len(box.waiting),
+        box.running_concurrently,
+        box.retrying is None,
+    )
 
 
 class Watch:
@@ -170,11 +191,14 @@ class Watch:
                 del self._watched[cell]
 
     def _look_at(self, cell: Cell) -> None:
-        now = statistics_of(cell)
+        counted = _counted(cell)
         watched = self._watched.get(cell)
         if watched is None:
             watched = self._watched[cell] = _Watched(limits_of(cell))
-        before = watched.seen
+        elif watched.counted == counted:
+            return
+        watched.counted = counted
+        before, now = watched.seen, statistics_of(cell)
         if now == before:
             return
         if now.state not in _ENDING:
