@@ -180,7 +180,7 @@ class OpenAIReader(Reader):
     _calls: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
     _at: dict[int, _Call] = attrs.field(factory=dict[int, _Call], init=False)
     _last: _Call | None = attrs.field(default=None, init=False)
-    _refused: bool = attrs.field(default=False, init=False)
+    _refusal: str = attrs.field(default="", init=False)
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         read = msgspec.convert(chunk, Chunk, from_attributes=True)
@@ -193,11 +193,11 @@ class OpenAIReader(Reader):
 
     def _choice(self, choice: Choice) -> Iterator[ModelEvent]:
         delta = choice.delta or Delta()
-        self._refused = self._refused or bool(delta.refusal)
+        self._refusal += delta.refusal or ""
         if choice.finish_reason:
             self.reason = STOP_REASONS.get(choice.finish_reason, "other")
-        if self.reason is not None and self._refused:
-            self.reason = "content_filter"
+        if self.reason is not None and self._refusal:
+            self.reason, self.detail = "content_filter", self._refusal.strip()
         if thinking := delta.reasoning_content or delta.reasoning:
             yield ThinkingPart(thinking)
         if text := delta.content or delta.refusal:

@@ -33,6 +33,7 @@ from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.transcript.guards import LoopDetector
 from motet.actors.transcript.history import is_from
+from motet.actors.transcript.summary import one_line
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -47,7 +48,7 @@ from motet.runtime.outside import wall_time
 
 FINISH_BUDGET = 5.0
 REASON = 300
-"""Code points of a refusal in the model's own words that are told as the reason."""
+"""Code points of the reason of a refusal."""
 WITHHELD = "[Input withheld: its gates have not let it pass]"
 
 
@@ -391,9 +392,10 @@ class Runner:
     def _refuse(self, response: ModelResponse) -> Finish:
         """End the run: the model refused. Text that no gate has seen, or data, is left out."""
         said = "" if self.hooks.guard_answers else self.turn.draft + response.text
-        reason = response.refusal or " ".join(said.split())[:REASON] or "no reason was given"
+        hides = self.hooks.guard_answers and response.refusal in response.text
+        reason = "" if hides else one_line(redact_text(response.refusal), REASON)
         shown = "" if self.model_step.output.withheld else said
-        return self.turn.refuse(redact_text(reason), shown)
+        return self.turn.refuse(reason or "no reason was given", shown)
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Give the turn an answer; one that was cut off is published when it is whole."""

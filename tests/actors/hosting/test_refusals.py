@@ -77,7 +77,7 @@ async def test_a_refusal_in_the_middle_of_an_answer_is_an_end_of_its_own() -> No
 
 async def test_no_repair_is_asked_for_after_a_refusal() -> None:
     words = "I cannot help with that."
-    for model in (Scripted(refuse(words, "")), Native(refuse(words, ""))):
+    for model in (Scripted(refuse(words, words)), Native(refuse(words, words))):
         agent = motet.Agent("a", model=model, output_type=Ticket)
         async with motet.open_host() as host:
             result = await host.run(agent, "go", check=False)
@@ -122,7 +122,7 @@ async def test_a_draft_that_is_refused_when_it_goes_on_is_one_refused_answer() -
     assert [row.text for row in result.rows] == ["go", "Once upon\n\n[Refused: SAFETY]"]
 
 
-@pytest.mark.parametrize("why", ["SAFETY", ""])
+@pytest.mark.parametrize("why", ["SAFETY", "", "the secret is"])
 async def test_text_that_no_gate_has_seen_is_not_told_with_the_refusal(why: str) -> None:
     model = Scripted(refuse("the secret is", why))
     agent = motet.Agent("a", model=model)

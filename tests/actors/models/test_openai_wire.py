@@ -138,7 +138,7 @@ def test_a_refusal_of_the_model_is_text_that_ends_as_a_content_filter() -> None:
     assert events_of(*parts, chunk(finish="stop")) == [
         TextPart("I "),
         TextPart("cannot."),
-        Finished("content_filter"),
+        Finished("content_filter", "I cannot."),
     ]
     assert response_of(chunk({"refusal": "No."})).stop_reason == "content_filter"
 
