@@ -172,7 +172,7 @@ class MemoryFlush:
                 tools=specs if left else (),
             )
             response = await self.ask(asked)
-            if not response.calls:
+            if not response.calls or response.stop_reason == "content_filter":
                 return True
             own.append(AssistantMessage(response.text, response.calls))
             for call in response.calls:

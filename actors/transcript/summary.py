@@ -414,7 +414,7 @@ def flush_request(
     task = _FLUSH_SYSTEM.format(file=flush_file(today), folder=MEMORY_FOLDER, silent=NO_REPLY)
     return ModelRequest(
         model=model,
-        messages=sendable((*shown, *own)),
+        messages=sendable((*without_refused(shown), *own)),
         system="\n\n".join(filter(None, (system, task))),
         tools=tuple(tools),
         max_output_tokens=FLUSH_OUTPUT_TOKENS,
