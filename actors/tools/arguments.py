@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Protocol, Self, cast, runtime_checkable
 
 import attrs
@@ -69,6 +69,23 @@ def dumped(value: object) -> object:
     if model_of(type(value)) is None:
         raise TypeError(f"a {type(value).__name__} has no JSON form")
     return cast(Model, value).model_dump(mode="json", by_alias=True, round_trip=True)
+
+
+def plain(value: object) -> object:
+    """A path as text, a model as its data. Raises ``TypeError`` for anything else."""
+    return str(value) if isinstance(value, PurePath) else dumped(value)
+
+
+def has_form(value: object) -> bool:
+    """Whether a result is text, bytes, or has a JSON form, and so more than its type to show."""
+    if value is None or isinstance(value, str | bytes | int | float):
+        return True
+    try:
+        kinds = (bytes, bytearray, memoryview)
+        msgspec.to_builtins(value, builtin_types=kinds, str_keys=True, enc_hook=plain)
+    except Exception:  # an object may raise anything here
+        return False
+    return True
 
 
 def problems_of(error: BaseException | None) -> Iterator[tuple[str, str]]:

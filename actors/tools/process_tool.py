@@ -31,7 +31,15 @@ from motet.actors.errors.describe import message_of, serialize_error
 from motet.actors.tools.arguments import dumped
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
-from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolNegative, ToolRetry, tool
+from motet.actors.tools.tool import (
+    Tool,
+    ToolDenied,
+    ToolFailure,
+    ToolNegative,
+    ToolRetry,
+    fitting_result,
+    tool,
+)
 from motet.protocols.chat import FailureClass, JsonObject
 from motet.runtime import current_under_way
 from motet.runtime.processes import HeadTail, open_child
@@ -200,8 +208,10 @@ def answer(module: str, name: str, args: JsonObject) -> bytes:
     def called() -> object:
         fn, call = _prepared(module, name, args)
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            return trio.run(cast("Callable[[], Awaitable[object]]", call))
-        return call()
+            value = trio.run(cast("Callable[[], Awaitable[object]]", call))
+        else:
+            value = call()
+        return fitting_result(fn, object, value)
 
     return _reply(outcome.capture(called))
 
@@ -213,8 +223,8 @@ async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
         fn, call = _prepared(module, name, args)
         value = call()
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            return await cast("Awaitable[object]", value)
-        return value
+            value = await cast("Awaitable[object]", value)
+        return fitting_result(fn, object, value)
 
     return _reply(await outcome.acapture(called))
 

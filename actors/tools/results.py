@@ -22,7 +22,6 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import PurePath
 from typing import TypeAlias, cast
 from urllib.parse import unquote
 
@@ -40,6 +39,7 @@ from motet.actors.errors.describe import (
     well_formed,
 )
 from motet.actors.errors.redact import redact_text
+from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolRetry, tool
 from motet.protocols.chat import JsonObject
@@ -217,7 +217,7 @@ def _builtins(value: object) -> object:
         return cast("memoryview[int]", value).tobytes()
     try:
         return msgspec.to_builtins(
-            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=_path
+            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=plain
         )
     except Exception:  # an object may raise anything here; it is shown by its type then
         return value
@@ -226,12 +226,6 @@ def _builtins(value: object) -> object:
 def storable(text: str) -> str:
     """The text with U+FFFD for NUL, which databases and protocols refuse."""
     return text.replace("\x00", "\ufffd")
-
-
-def _path(value: object) -> str:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
 def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str, limit: int) -> str:

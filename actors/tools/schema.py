@@ -91,12 +91,16 @@ def _limits(note: object) -> dict[str, object]:
 
 @attrs.frozen
 class Described:
-    """A function as a model sees it, and the check of a call's arguments."""
+    """A function as a model sees it, and the check of a call's arguments.
+
+    ``returns``: its hint for that; ``object`` without one.
+    """
 
     description: str
     parameters: JsonObject
     accepts: Arguments
     takes_context: bool
+    returns: object
 
 
 KNOWN_LIMIT = 512
@@ -154,7 +158,8 @@ def _described(fn: Function, hints: Mapping[str, object]) -> Described:
     accepts = Arguments(
         {name: Parameter(name, types[name], schemas[name], name in required) for name in types}
     )
-    return Described(text, _object(schemas, required, defs), accepts, takes_context)
+    returns = hints.get("return", object)
+    return Described(text, _object(schemas, required, defs), accepts, takes_context, returns)
 
 
 def schema_of(kind: object) -> JsonObject:

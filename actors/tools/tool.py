@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from copy import deepcopy
 from functools import partial
-from typing import Literal, TypeAlias, Unpack, overload
+from typing import Any, Literal, TypeAlias, Unpack, cast, get_origin, overload
 
 import attrs
 import msgspec
@@ -21,7 +21,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.log import logger
-from motet.actors.tools.arguments import Arguments, ForeignArguments, from_schema
+from motet.actors.tools.arguments import Arguments, ForeignArguments, from_schema, has_form
 from motet.actors.tools.context import Approval, Context, ToolOptions, traits
 from motet.actors.tools.schema import Described, Function, describe, function_of, name_of
 from motet.protocols.approvals import Asking
@@ -260,18 +260,50 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise TypeError(f"tool {name}: a generator has no one result; return a list instead")
     in_thread = not inspect.iscoroutinefunction(inner)
+    fitting = partial(fitting_result, fn, described.returns)
 
     async def run(ctx: Context[object], args: JsonObject) -> object:
         given = (ctx,) if described.takes_context else ()
         typed = described.accepts.typed(args)
         if in_thread:
-            call = partial(fn, *given, **typed)
-            value = await run_in_thread(call, run_id=ctx.run_id, tool=name)
+            call, boxed = partial(fn, *given, **typed), list[object]()
+            # In a box: Trio refuses a thread's function that returns a coroutine.
+            await run_in_thread(lambda: boxed.append(call()), run_id=ctx.run_id, tool=name)
+            (value,) = boxed
+            if inspect.isawaitable(value) and not _is_declared(described.returns):
+                value = await value
         else:
-            value = fn(*given, **typed)
-        return await value if inspect.isawaitable(value) else value
+            value = await cast("Awaitable[object]", fn(*given, **typed))
+        return fitting(value)
 
     return run
+
+
+def fitting_result(fn: Function, returns: object, value: object) -> object:
+    """The value that a function has returned, which is the result of its call.
+
+    Raises ``ToolFailure``, with the function and the remedy, for a value that is still to be
+    awaited, and, where a type was declared, for one without a JSON form.
+    """
+    inner = function_of(fn)
+    where = f"{inner.__module__}.{inner.__qualname__}"
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise ToolFailure(f"{where} returned a {type(value).__name__}: await it, then return")
+    if isinstance(value, str) or not _is_declared(returns) or has_form(value):
+        return value
+    declared = "'-> str'" if returns is str else "a type"
+    raise ToolFailure(
+        f"{where} returned a {type(value).__qualname__} with no JSON form: return text or data\n"
+        f"It declares {declared}. Data are numbers, lists, dicts with text keys, dataclasses, "
+        "structs and models of pydantic."
+    )
+
+
+def _is_declared(returns: object) -> bool:
+    """Whether a hint says more than that anything, or something to await, may be returned."""
+    return returns not in (object, Any) and get_origin(returns) not in (Awaitable, Coroutine)
 
 
 # Worker threads

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
 import msgspec
+import pydantic
 import pytest
 import trio
 
@@ -16,11 +17,19 @@ import motet
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.schema import schema_of
-from motet.actors.tools.tool import Length, Pattern, Range, Tool, run_in_thread, tool
+from motet.actors.tools.tool import (
+    Length,
+    Pattern,
+    Range,
+    Tool,
+    ToolFailure,
+    run_in_thread,
+    tool,
+)
 from motet.protocols.chat import JsonObject
 from motet.protocols.tools import ToolSpec
 from motet.runtime import held_by
-from tests.actors.tools.stage import CONTEXT
+from tests.actors.tools.stage import CONTEXT, on_stage
 from tests.scripted import Scripted, call, say
 
 
@@ -353,3 +362,93 @@ async def test_a_call_that_waits_for_a_thread_is_named_as_such(
         for work in (first, second):
             work.leave.set()
     assert held_by(["r1", "r2"]) == []
+
+
+# Results that no model could read
+
+
+class Row:
+    """An object without a JSON form."""
+
+
+class Order(pydantic.BaseModel):
+    id: int = 7
+
+
+async def fetched() -> str:
+    return "text"
+
+
+async def forgets_to_await() -> str:
+    return fetched()  # type: ignore[return-value]  # the mistake
+
+
+def calls_without_await() -> str:
+    return fetched()  # type: ignore[return-value]  # the mistake
+
+
+def returns_an_object() -> str:
+    return Row()  # type: ignore[return-value]  # the mistake
+
+
+def returns_a_list_of_objects() -> list[Row]:
+    return [Row()]
+
+
+def returns_its_own_cycle() -> list[object]:
+    made: list[object] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fn", "does", "remedy"),
+    [
+        (forgets_to_await, "returned a coroutine", "await it"),
+        (calls_without_await, "returned a coroutine", "await it"),
+        (returns_an_object, "returned a Row with no JSON form", "return text or data"),
+        (returns_a_list_of_objects, "returned a list with no JSON form", "return text or data"),
+        (returns_its_own_cycle, "returned a list with no JSON form", "return text or data"),
+    ],
+)
+async def test_a_result_that_no_model_could_read_is_a_failure_that_says_what_to_do(
+    fn: Callable[[], object], does: str, remedy: str
+) -> None:
+    with pytest.raises(ToolFailure) as raised:
+        await tool(fn).run(CONTEXT, {})
+    assert str(raised.value).startswith(f"{__name__}.{fn.__name__} {does}")
+    assert remedy in str(raised.value).splitlines()[0]
+    async with on_stage(tool(fn)) as stage:
+        result = await stage.call(fn.__name__)
+    assert (result.outcome, result.failure) == ("failed", "fault")
+
+
+async def test_a_result_with_a_form_is_no_failure_and_neither_is_one_without_a_declared_type() -> (
+    None
+):
+    def order() -> Order:
+        return Order()
+
+    def rows() -> dict[str, list[Order]]:
+        return {"rows": [Order()]}
+
+    def anything() -> object:
+        return Row()
+
+    def awaited() -> Awaitable[str]:
+        return fetched()
+
+    def surrogates() -> list[object]:
+        return ["\ud800", 1 << 80, b"x", Path("/x")]
+
+    tools = [tool(fn) for fn in (order, rows, anything, awaited, surrogates)]
+    async with on_stage(*tools) as stage:
+        texts = []
+        for one in tools:
+            result = await stage.call(one.name)
+            assert result.ok
+            texts.append(result.text)
+    assert texts[:2] == ['{"id": 7}', '{"rows": [{"id": 7}]}']
+    assert texts[2].startswith("[unserializable result of type")
+    assert texts[3] == "text"
+    assert "/x" in texts[4]
