@@ -99,15 +99,26 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
     if withdrawn:
         unique = dict.fromkeys(called)
         tools = tuple(ToolSpec(names[name], WITHDRAWN, {"type": "object"}) for name in unique)
-    system = well_formed(request.system) if request.system.strip() else ""
-    messages = tuple(_renamed(rows, names, rules.id))
-    own = {wire: name for name, wire in names.items() if wire != name}
-    return Lawful(replace(request, messages=messages, system=system, tools=tools), own, withdrawn)
+    output = request.output
+    if output is not None:
+        output = replace(output, name=next(_fits(output.name, "answer", rules.name)))
+    made = replace(
+        request,
+        messages=tuple(_renamed(rows, names, rules.id)),
+        system=_plain(request.system),
+        tools=tools,
+        output=output,
+    )
+    return Lawful(made, {wire: name for name, wire in names.items() if wire != name}, withdrawn)
 
 
 def _tool(tool: ToolSpec, name: str) -> ToolSpec:
-    said = well_formed(tool.description) if tool.description.strip() else name
-    return replace(tool, name=name, description=said)
+    return replace(tool, name=name, description=_plain(tool.description) or name)
+
+
+def _plain(text: str) -> str:
+    """The text without what servers cannot store; ``""`` for a blank one."""
+    return well_formed(text).replace("\0", "\ufffd") if text.strip() else ""
 
 
 def _clean(row: ChatMessage) -> ChatMessage | None:
@@ -115,10 +126,10 @@ def _clean(row: ChatMessage) -> ChatMessage | None:
 
     A row of the assistant that says and calls nothing is left out, as if it had not been.
     """
-    text = well_formed(row.text) if row.text.strip() else ""
+    text = _plain(row.text)
     match row:
         case UserMessage(author=author):
-            author = well_formed(author) if author and text else None
+            author = _plain(author) if author and text else None
             return UserMessage(text, author, row.note)
         case AssistantMessage(calls=calls):
             return replace(row, text=text) if text or calls else None

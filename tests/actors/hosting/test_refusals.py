@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,6 +193,28 @@ async def test_a_refusal_in_a_room_leaves_the_room_usable(tmp_path: Path) -> Non
     assert ("ann", "Here I am.") in said(second)
     assert sorted(run.status for run in runs) == ["completed", "refused"]
     assert "bad words" not in str(model.requests[1].messages)
+
+
+async def test_a_text_that_was_to_steer_a_refused_run_is_answered_by_its_own() -> None:
+    """G15: it is acknowledged, so it is answered, and exactly once."""
+    model = Scripted(refuse("half"), say("Yes."))
+    agent = motet.Agent("a", model=model)
+    async with motet.open_host() as host:
+
+        @host.on("after_model")
+        async def late(event: motet.AfterModel) -> None:
+            if len(model.requests) == 1:
+                assert (await host.send("are you there?", session="s")).status == "steered"
+
+        first = await host.run(agent, "go", session="s", check=False)
+        with trio.fail_after(5):
+            while not await host.runs(session="s", status="completed"):
+                await trio.sleep(0.01)
+        rows = [item.row for item in await host.history("s")]
+    assert first.status == "refused"
+    assert [row.text for row in rows].count("are you there?") == 1
+    assert rows[-1].text == "Yes."
+    assert violations(rows) == ()
 
 
 async def test_a_refused_run_is_told_again_after_a_restart(tmp_path: Path) -> None:

@@ -43,7 +43,21 @@ def schema_problems(name: str, schema: Json) -> Iterator[str]:
         yield f"the schema of {name} has {found} at its top"
 
 
+def texts(value: Json) -> Iterator[str]:
+    """All texts in a body."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from texts(one)
+
+
 def unencodable(body: Json) -> Iterator[str]:
+    if any("\0" in text for text in texts(body)):
+        yield "a text with a null character"
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False, default=str).encode()
     except ValueError as error:

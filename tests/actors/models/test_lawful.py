@@ -23,7 +23,7 @@ from motet.actors.models.dialects import (
 )
 from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.models import ModelRequest
+from motet.protocols.models import ModelRequest, OutputSchema
 from motet.protocols.tools import ToolSpec
 from tests.actors.models import strict
 from tests.actors.models.builders import (
@@ -229,6 +229,15 @@ def test_a_hallucinated_name_never_takes_that_of_a_real_tool() -> None:
     row = sent.request.messages[1]
     assert isinstance(row, AssistantMessage)
     assert row.calls[0].name == "get_weather_3"
+
+
+@pytest.mark.parametrize("name", ["Result[int]", "", "x" * 90, "Ticket"])
+def test_the_name_of_an_output_fits_too(name: str) -> None:
+    asked = msgspec.structs.replace(request("x"), output=OutputSchema(name, {"type": "object"}))
+    for provider in PROVIDERS:
+        output = lawful(asked, provider.rules).request.output
+        assert output is not None
+        assert strict.LETTER_FIRST.fullmatch(output.name)
 
 
 def test_a_hint_is_a_part_of_the_users_message() -> None:

@@ -17,7 +17,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import ToolFailure
 from motet.actors.transcript.grammar import violations
 from motet.actors.transcript.summary import BEGINNING
-from motet.protocols.chat import Call, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, UserMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import LOCAL, SessionContext
@@ -27,6 +27,16 @@ from tests.actors.tools.stage import on_stage
 
 TODAY = date(2026, 3, 16)
 NOTE = "memory/2026-03-16.md"
+
+
+async def test_no_call_of_a_refused_answer_is_run(tmp_path: Path) -> None:
+    call = Call("c1", "write_file", '{"path": "x", "content": "y"}')
+    fake = Fake(tmp_path, ModelResponse("no", calls=(call,), stop_reason="content_filter"))
+    refused = (UserMessage("bad"), AssistantMessage("[Refused]", note="refused"))
+    await fake.flush(SessionContext(rows=(*refused, *rows_of("ua"))))
+    assert len(fake.requests) == 1
+    assert "bad" not in str(fake.requests[0].messages)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Fake:

@@ -120,7 +120,7 @@ def test_one_of_many_claims_of_a_task_succeeds(
     trio.run(race)
 
 
-@pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "limited"])
+@pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "limited", "refused"])
 async def test_a_claim_ends_with_its_run(status: RunStatus) -> None:
     async with stage() as on:
         number = await on.create("write")
