@@ -93,6 +93,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
         created, expires, resolved: Unix seconds.
         used: when the tool was begun for it; None until then.
         blocked: why an answered call does not run yet, such as an unknown agent.
+        proposed: the arguments that the model gave, if a hook has changed them.
     """
 
     id: str
@@ -115,6 +116,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
     resolved: float | None = None
     used: float | None = None
     blocked: str = ""
+    proposed: JsonObject | None = None
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -213,7 +215,8 @@ class Permission(msgspec.Struct, frozen=True):
 class NewApproval(msgspec.Struct, frozen=True):
     """A call that has to wait. ``args``: canonical JSON; ``args_hash``: its hash.
 
-    ``step``: the place of its result among the rows of its run.
+    ``step``: the place of its result among the rows of its run. ``proposed``: the arguments that
+    the model gave, if they are others.
     """
 
     id: str
@@ -226,6 +229,7 @@ class NewApproval(msgspec.Struct, frozen=True):
     reason: str
     asked_by: tuple[str, ...]
     life: float
+    proposed: str | None = None
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ from motet.protocols.errors import ConfigError, NotFound, UnknownName, nearest
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import MODES, QueueMode
+from motet.protocols.review import question
 from motet.protocols.rooms import RoomChange
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
@@ -314,7 +315,7 @@ async def _approve(call: Invocation) -> Reply:
     words = call.argument.split(None, 2)
     if words and words[0] in get_args(ApprovalDecision):
         words.insert(0, pending[0].id if len(pending) == 1 else "")
-    waiting = "\n".join(f"{one.id}: {one.tool}, {one.reason}" for one in reversed(pending))
+    waiting = "\n".join("\n".join(question(one)) for one in reversed(pending))
     if len(words) < 2 or not words[0]:
         how = "Say which and how: /approve ID allow-once, allow-always or deny."
         return f"{waiting}\n{how}" if waiting else "Nothing waits for an approval here."

@@ -35,7 +35,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.events import ApprovalRequested, ApprovalResolved
-from motet.protocols.stable_json import stable_json
+from motet.protocols.stable_json import canonical, stable_json
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
@@ -183,7 +183,7 @@ class ApprovalGate:
         self, step: CallApprovals, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> NewApproval:
         call, text = request.call, stable_json(args)
-        digest = hash_of(text)
+        digest, given = hash_of(text), canonical(call.arguments)
         return NewApproval(
             id=approval_id(request.run_id, call.id, digest),
             run_id=request.run_id,
@@ -195,6 +195,7 @@ class ApprovalGate:
             reason=_why(asked),
             asked_by=tuple(one.asker for one in asked),
             life=self._config.expires,
+            proposed=None if given == text else given,
         )
 
     async def _request(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:

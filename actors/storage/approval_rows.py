@@ -124,8 +124,8 @@ SUPERSEDE = f"{transition('withdraw', 'resolved = ?4', _OTHERS)} RETURNING id"
 ADD = """
 INSERT INTO approvals
     (id, session, run_id, call_id, step, agent, user, tool, args, args_hash, reason, asked_by,
-     created, expires)
-SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+     created, expires, proposed)
+SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
 FROM runs WHERE run_id = ?1
 ON CONFLICT (id) DO NOTHING RETURNING 1"""
 
@@ -197,10 +197,10 @@ LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} R
 
 _SELECT = """
 SELECT id, session, run_id, call_id, agent, user, tool, args, args_hash, reason, asked_by, created,
-       expires, state, decision, note, resolved_by, resolved, used
+       expires, state, decision, note, resolved_by, resolved, used, proposed
 FROM approvals"""
 ONE = f"{_SELECT} WHERE id = ?"
-_FIELDS = ApprovalInfo.__struct_fields__[:-1]
+_FIELDS = (*ApprovalInfo.__struct_fields__[:-2], "proposed")
 
 _GRANTS = "SELECT id, agent, tool, user, asker, by, created, approval FROM approval_grants"
 REVOKE = "DELETE FROM approval_grants WHERE id = ?1 AND (?2 IS NULL OR user = ?2) RETURNING 1"
@@ -216,12 +216,13 @@ def request(
     live = (Statement(IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
     asked = to_json(new.asked_by)
+    proposed = None if new.proposed is None else storable(new.proposed)
     return (
         *(live if suspended is None else _store(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
         Statement(NOT_BEGUN, (run_id, new.step)),
         Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
-        Statement(ADD, (*given, storable(new.reason), asked, now, now + new.life)),
+        Statement(ADD, (*given, storable(new.reason), asked, now, now + new.life, proposed)),
         Statement(ONE, (new.id,), expect=1),
     )
 
@@ -322,6 +323,8 @@ def search(request: ListApprovals) -> Query:
 def info(row: Row) -> ApprovalInfo:
     fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
     fields["args"] = _args(str(fields["args"]))
+    if fields["proposed"] is not None:
+        fields["proposed"] = _args(str(fields["proposed"]))
     fields["asked_by"] = msgspec.json.decode(str(fields["asked_by"]))
     return msgspec.convert(fields, ApprovalInfo)
 

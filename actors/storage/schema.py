@@ -362,6 +362,10 @@ UPDATE agents SET body = json_set(body, '$.profile.workspace', 'auto')
 WHERE json_valid(body) AND json_extract(body, '$.profile.workspace') = 'shared';
 """
 
+_PROPOSED = """
+ALTER TABLE approvals ADD COLUMN proposed TEXT;  -- the model's arguments, if a hook changed them
+"""
+
 _GENERATIONS = """
 ALTER TABLE sessions ADD COLUMN generation TEXT NOT NULL DEFAULT '';  -- the run that made it
 """
@@ -386,6 +390,7 @@ MIGRATIONS: tuple[str, ...] = (
     _MODELS,
     _GENERATIONS,
     _WORKSPACES,
+    _PROPOSED,
 )
 VERSION = len(MIGRATIONS)
 

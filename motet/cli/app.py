@@ -134,6 +134,7 @@ class ApprovalLook(StrEnum):
     """The parts of ``motet approvals``."""
 
     LIST = "list"
+    SHOW = "show"
     ALLOW = "allow"
     DENY = "deny"
     GRANTS = "grants"
@@ -143,6 +144,7 @@ class ApprovalLook(StrEnum):
 @app.command(
     epilog=examples(
         "motet approvals",
+        "motet approvals show apr_20c76fc1386b24ac",
         "motet approvals allow apr_20c76fc1386b24ac",
         "motet approvals deny apr_20c76fc1386b24ac --note 'not at noon'",
         "motet approvals grants",
@@ -150,10 +152,11 @@ class ApprovalLook(StrEnum):
 )
 def approvals(
     look: Annotated[
-        ApprovalLook, typer.Argument(help="A table, an answer, or what is always allowed.")
+        ApprovalLook, typer.Argument(help="All, one, an answer, or what is always allowed.")
     ] = ApprovalLook.LIST,
     which: Annotated[
-        str, typer.Argument(metavar="ID", help="The approval to answer, the grant to revoke.")
+        str,
+        typer.Argument(metavar="ID", help="The approval to read or answer, or the grant."),
     ] = "",
     always: Annotated[
         bool, typer.Option("--always", help="With allow: for all calls of this tool from now on.")
@@ -183,6 +186,8 @@ def approvals(
     match look:
         case ApprovalLook.LIST:
             code = act.list_approvals(setup, session, limit, all=all, json=json)
+        case ApprovalLook.SHOW:
+            code = act.show(setup, which, json=json)
         case ApprovalLook.ALLOW:
             code = act.answer(
                 setup, which, "allow-always" if always else "allow-once", note, json=json

@@ -16,8 +16,8 @@ from motet.actors.storage.run_access import RunJournal
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
-from motet.cli.render import Rendering, arguments, one_line
-from motet.cli.screen import Screen, console
+from motet.cli.render import Rendering, one_line
+from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading, writing_together
 from motet.protocols.approvals import (
@@ -31,6 +31,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import RunWaiting, Terminal
+from motet.protocols.review import question
 from motet.protocols.sessions import LOCAL
 
 
@@ -44,9 +45,21 @@ def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, 
     if json:
         print(msgspec.json.encode(found).decode())
     elif found:
-        _print_table(found)
+        page("\n\n".join(map(_described, found)))
     else:
         print(f"nothing waits for an approval in {setup.state}", file=sys.stderr)
+    return OK
+
+
+def show(setup: Setup, approval: str, *, json: bool) -> int:
+    """Print one approval, with all of its arguments."""
+    found = trio.run(_one, setup.state, approval)
+    if found is None:
+        raise NotFound(f"no approval {approval!r}; `motet approvals --all` lists them")
+    if json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        page(_described(found))
     return OK
 
 
@@ -60,6 +73,9 @@ def answer(
     if not approval:
         raise ConfigError("which one? motet approvals allow ID, or deny ID")
     request = AnswerApproval(approval, decision, LOCAL.user, note)
+    known = trio.run(_one, setup.state, approval)
+    if known is not None and not json:
+        print(_described(known), file=sys.stderr)
     if lock_owner(setup.state) is not None:
         info = trio.run(_answered_beside, setup.state, request)
         print("the host that runs on this state goes on with it", file=sys.stderr)
@@ -95,6 +111,12 @@ def revoke(setup: Setup, grant: str) -> int:
 async def _listed(state: Path, request: ListApprovals) -> tuple[ApprovalInfo, ...]:
     async with reading(state) as readers:
         return tuple(rows.info(row) for row in await readers.read(*rows.search(request)))
+
+
+async def _one(state: Path, approval: str) -> ApprovalInfo | None:
+    async with reading(state) as readers:
+        found = await readers.read(rows.ONE, (approval,))
+        return rows.info(found[0]) if found else None
 
 
 async def _grants(state: Path) -> tuple[Grant, ...]:
@@ -148,15 +170,8 @@ async def _watch(host: Host, info: ApprovalInfo, after: int, *, quiet: bool) -> 
     return code_of_status(runs[info.run_id].status)
 
 
-def _print_table(found: tuple[ApprovalInfo, ...]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("time", "session", "call", "reason", "state", "id"):
-        table.add_column(heading, no_wrap=heading in ("time", "id"), overflow="fold")
-    for one in found:
-        call = f"{one.tool}({arguments(one.args)})"
-        cells = [Text(one_line(cell)) for cell in (one.session, call, one.reason)]
-        table.add_row(clock_time(one.created)[5:16], *cells, one.state, one.id)
-    console(sys.stdout).print(table)
+def _described(one: ApprovalInfo) -> str:
+    """The approval, all of its arguments included, for a person to read."""
+    asked, *call = question(one)
+    where = f"{clock_time(one.created)[5:16]}  {one.state}  session {one_line(one.session)}"
+    return "\n".join([asked, f"  {where}", *call])

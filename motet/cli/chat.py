@@ -41,6 +41,8 @@ class Display(Protocol):
 
     async def hear(self, text: str) -> None: ...
 
+    def review(self) -> str: ...
+
     async def stop(self) -> None: ...
 
 
@@ -127,6 +129,7 @@ class ChatThread:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _inbox: trio.MemorySendChannel[str] | None = None
     _stop: Callable[[], None] = _not_begun
+    _review: Callable[[], str] = str
 
     def say(self, text: str) -> None:
         if self._inbox is not None:
@@ -134,6 +137,9 @@ class ChatThread:
 
     def stop(self) -> None:
         self._soon(self._stop)
+
+    def review(self) -> str:
+        return self._review()
 
     def leave(self) -> None:
         self._soon(self._scope.cancel)
@@ -159,6 +165,7 @@ class ChatThread:
                 dialogue = self.begin(opened.chat, self.screen, self.bell.ring)
                 self._inbox, texts = trio.open_memory_channel[str](inf)
                 self._stop = partial(nursery.start_soon, dialogue.stop)
+                self._review = dialogue.review
                 self._token = trio.lowlevel.current_trio_token()
                 self.started.set()
                 nursery.start_soon(dialogue.follow, opened.events)

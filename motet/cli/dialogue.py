@@ -7,15 +7,15 @@ ended and has been shown, or waits for an approval, which the keyboard answers w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
 import attrs
 import trio
 
 from motet.actors.gateway.command_texts import stop_text
 from motet.cli.chat_session import ChatSession
-from motet.cli.render import Rendering, one_line
-from motet.cli.screen import Screen
+from motet.cli.render import Rendering, line_of, one_line
+from motet.cli.screen import Screen, is_long
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import MotetError
 from motet.protocols.events import (
@@ -29,6 +29,7 @@ from motet.protocols.events import (
     Terminal,
 )
 from motet.protocols.gateway import CommandAnswer
+from motet.protocols.review import question
 from motet.protocols.sessions import Ack
 
 REMEMBERED = 50
@@ -65,7 +66,10 @@ class Dialogue:
             self._catch_up()
             if record.run_id in self._over:
                 continue  # once more, with its number, since the storage works again
-            self.screen.show(self._rendering.pieces(record.event))
+            if isinstance(record.event, ApprovalRequested):
+                await self._questions.look_up(record.event, self.chat.pending)
+            else:
+                self.screen.show(self._rendering.pieces(record.event))
             self._note(record.event)
             if record.run_id and isinstance(record.event, Terminal | InputDropped | InputSteered):
                 self._end(record.run_id)
@@ -83,6 +87,10 @@ class Dialogue:
             self.screen.line(str(error), "failed")
         self._heard += 1
         self._report()
+
+    def review(self) -> str:
+        """The pending approval that is asked about, for a pager. For any thread."""
+        return self._questions.text
 
     async def stop(self) -> None:
         """Stop the runs of the session, whose events tell of it; print those that are left."""
@@ -124,6 +132,7 @@ class Dialogue:
             self.screen.line(one_line(info.blocked), "warning")
         else:
             self._expect(info.run_id)
+        self._questions.go_on()
 
     async def _obeyed(self, answer: CommandAnswer) -> None:
         self.screen.line(answer.text)
@@ -178,30 +187,54 @@ ANSWERS: dict[str, ApprovalDecision] = {
 
 @attrs.define(eq=False)
 class Questions:
-    """The pending approvals, oldest first. False when there is none."""
+    """The pending approvals, oldest first. False when there is none.
+
+    Invariant: the oldest one is asked about, once it is shown with all of its arguments; the others
+    are shown when their turn comes.
+    """
 
     screen: Screen
-    _asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    _asked: dict[str, ApprovalInfo] = attrs.field(factory=dict[str, ApprovalInfo])
+    _shown: str = ""
+    """The id of the one that is asked about."""
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
+    @property
+    def text(self) -> str:
+        """The approval that is asked about, for a pager. For any thread."""
+        oldest = next(iter(self._asked.values()), None)
+        return "" if oldest is None else "\n".join(question(oldest))
+
     def remind(self, pending: Iterable[ApprovalInfo]) -> None:
-        """Show the approvals that wait already, oldest first."""
+        """Ask about the approvals that wait already, oldest first."""
         for info in pending:
-            self.screen.line(f"? {info.tool}: {one_line(info.reason)}  [{info.id}]", "warning")
-            self._ask(info.id, info.tool)
+            self._asked[info.id] = info
+        self._ask()
+
+    async def look_up(
+        self,
+        event: ApprovalRequested,
+        pending: Callable[[], Awaitable[tuple[ApprovalInfo, ...]]],
+    ) -> None:
+        """Ask about a new approval. Its event has long arguments cut, so they are fetched."""
+        try:
+            info = next((one for one in await pending() if one.id == event.id), None)
+        except MotetError as error:
+            self.screen.line(str(error), "failed")
+            info = None
+        if info is not None:
+            self._asked[info.id] = info
+            self._ask()
+        elif (piece := line_of(event)) is not None:  # it is settled already, or cannot be read
+            self.screen.line(piece.text, piece.kind)
 
     def note(self, event: AnyEvent) -> bool:
         """Note an event; True if it was about an approval."""
-        match event:
-            case ApprovalRequested(id=approval, tool=tool):
-                self._ask(approval, tool)
-            case ApprovalResolved(id=approval):
-                self._asked.pop(approval, None)
-            case _:
-                return False
-        return True
+        if isinstance(event, ApprovalResolved) and self._asked.pop(event.id, None) is not None:
+            self._ask()
+        return isinstance(event, ApprovalRequested | ApprovalResolved)
 
     def decision(self, text: str) -> ApprovalDecision | None:
         """The decision that a text stands for; None: it is no answer."""
@@ -213,11 +246,22 @@ class Questions:
         del self._asked[approval]
         return approval
 
+    def go_on(self) -> None:
+        """Ask about the next one: an answer has been given."""
+        self._ask()
+
     def are(self, pending: Iterable[ApprovalInfo]) -> None:
         """Replace the pending approvals."""
-        self._asked = {one.id: one.tool for one in pending}
+        self._asked = {one.id: one for one in pending}
+        self._ask()
 
-    def _ask(self, approval: str, tool: str) -> None:
-        self._asked[approval] = tool
-        first = next(iter(self._asked.values()))
-        self.screen.line(f"may {first} do that? y: yes, a: always, n: no", "warning")
+    def _ask(self) -> None:
+        oldest = next(iter(self._asked.values()), None)
+        if oldest is None or oldest.id == self._shown:
+            return
+        self._shown = oldest.id
+        text = self.text
+        self.screen.line(f"? {text}", "warning")
+        more = ", v: read it in a pager" if is_long(text) else ""
+        what = f"may {one_line(oldest.tool)} do that? y: yes, a: always, n: no{more}"
+        self.screen.line(what, "warning")

@@ -27,8 +27,12 @@ from typing import Protocol, Self
 
 import attrs
 
+from motet.cli.screen import page
+
 PROMPT = "> "
 QUIT = frozenset({"/quit", "/exit"})
+READ = "v"
+"""Opens the pending approval in a pager, while there is one."""
 HISTORY_LINES = 1_000
 PATIENCE = 1.0
 """Seconds of clean-up after which a line explains why leaving takes time."""
@@ -40,6 +44,10 @@ class Conversation(Protocol):
     def say(self, text: str) -> None: ...
 
     def stop(self) -> None: ...
+
+    def review(self) -> str:
+        """The call that a person is asked about, to be read in a pager; empty: there is none."""
+        ...
 
     def leave(self) -> None: ...
 
@@ -119,6 +127,8 @@ class Keyboard:
         self._warned = self._stopping = False
         if line.strip().lower() in QUIT:
             self._leave()
+        elif line.strip().lower() == READ and (text := self.conversation.review()):
+            page(text)
         elif line.strip() and not self._leaving:
             self._said += 1
             self.conversation.say(line)

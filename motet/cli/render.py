@@ -42,6 +42,7 @@ from motet.protocols.events import (
     ToolResult,
     Warned,
 )
+from motet.protocols.review import is_whole, review
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
@@ -175,8 +176,10 @@ def storage_line(reason: str) -> Piece:
 
 
 def _asked(event: ApprovalRequested) -> Piece:
-    what = f"{event.tool}({arguments(event.args)})"
-    return Piece("warning", f"? {what}: {one_line(event.reason)}  [{event.id}]")
+    lines = review(event.tool, event.args)
+    if not is_whole(event):
+        lines.append(f"(the arguments are cut: motet approvals show {event.id} has all of them)")
+    return Piece("warning", f"? {one_line(event.reason)}  [{event.id}]\n" + "\n".join(lines))
 
 
 def _decided(event: ApprovalResolved) -> Piece | None:

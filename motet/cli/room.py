@@ -28,7 +28,15 @@ from motet.cli.setup import Setup, opened
 from motet.client import Client, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import MotetError, NotFound
-from motet.protocols.events import AnyEvent, EventRecord, Gap, MessageAdded, RoomIdle, RoomTurn
+from motet.protocols.events import (
+    AnyEvent,
+    ApprovalRequested,
+    EventRecord,
+    Gap,
+    MessageAdded,
+    RoomIdle,
+    RoomTurn,
+)
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.sessions import LOCAL, Ack, StopReport
@@ -206,7 +214,10 @@ class RoomDialogue:
         self._questions.remind(reversed(await self.here.pending()))
         self._reminded.set()
         async for record in events:
-            self._show(record.event)
+            if self.here.answers and isinstance(record.event, ApprovalRequested):
+                await self._questions.look_up(record.event, self.here.pending)
+            else:
+                self._show(record.event)
             asked = self.here.answers and self._questions.note(record.event)
             if asked or isinstance(record.event, RoomIdle | Gap):
                 await self._report()
@@ -229,6 +240,7 @@ class RoomDialogue:
         info = await self.here.approve(self._questions.take(), decision)
         if info.blocked:
             self.screen.line(one_line(info.blocked), "warning")
+        self._questions.go_on()
 
     async def _say(self, text: str) -> None:
         answer = await self.here.say(text)
@@ -237,6 +249,10 @@ class RoomDialogue:
         self.screen.line(answer.text)
         if answer.command == "approve":
             self._questions.are(reversed(await self.here.pending()))
+
+    def review(self) -> str:
+        """The pending approval that is asked about, for a pager. For any thread."""
+        return self._questions.text
 
     async def stop(self) -> None:
         """End the round."""

@@ -6,6 +6,8 @@ all other lines go to standard error.
 
 from __future__ import annotations
 
+import pydoc
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
@@ -69,6 +71,21 @@ class Screen:
         """A line, or several, of their own."""
         self.end()
         self.notes.print(text, style=STYLES[kind], markup=False, highlight=False, soft_wrap=True)
+
+
+def is_long(text: str) -> bool:
+    """Whether a text does not fit on the terminal."""
+    columns, rows = shutil.get_terminal_size()
+    needed = sum(1 + len(line) // columns for line in text.split("\n"))
+    return sys.stdout.isatty() and needed > rows - 3
+
+
+def page(text: str) -> None:
+    """Print a text; a long one goes to the pager (``PAGER``) of a terminal."""
+    if sys.stdin.isatty() and is_long(text):
+        pydoc.pager(text)
+    else:
+        print(text)
 
 
 def console(file: TextIO) -> Console:

@@ -66,6 +66,7 @@ class Town:
     shown: Counter[str] = attrs.field(factory=Counter[str])
     members: dict[str, set[str]] = attrs.field(factory=dict[str, "set[str]"])
     owners: dict[str, str] = attrs.field(factory=dict[str, str])
+    changing: set[str] = attrs.field(factory=set[str])
     ids: list[str] = attrs.field(factory=list[str])
     _readers: dict[str, set[str]] = attrs.field(factory=dict[str, "set[str]"])
     _rooms: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -318,14 +319,13 @@ async def _set_room(it: Device) -> None:
         answer = await it.ask("rooms.set", room=room, people=sorted(people))
         assert not answer.ok, "only its owner changes a room"
         return
-    town.owners[room] = ""  # one change at a time, so that its order is known
-    town.invites(room, people | {it.user})
-    try:
+    if room not in town.changing:  # one change at a time, so that their order is known
+        town.changing.add(room)
+        town.invites(room, people | {it.user})
         answer = await it.ask("rooms.set", room=room, people=sorted(people))
-        if answer.ok:
-            town.members[room] = people | {it.user}
-    finally:
-        town.owners[room] = it.user
+        assert answer.ok
+        town.members[room] = people | {it.user}
+        town.changing.discard(room)
 
 
 async def _post(it: Device) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.motet.command import motet, started
+from tests.motet.command import UNSAFE_SHELL, motet, started, terminal
 from tests.motet.test_cli_look import printed
 
 ASKING = """
@@ -112,3 +112,72 @@ def test_a_chat_asks_for_approvals_that_wait_already(asking: Path) -> None:
     second = motet(*chat, cwd=asking, stdin="y\n/status\n")
     assert "may list_files do that?" in second.err
     assert "✓ list_files" in second.err
+
+
+SHELL = (
+    UNSAFE_SHELL.replace('"."', '"work"')
+    + """
+[agents.helper]
+model = "demo"
+tools = ["group:fs", "shell"]
+[[policy]]
+tool = "*"
+effect = "ask"
+"""
+)
+HIDING = "ls" + " " * 60 + "; echo important \u202eabc \x9b2K"
+SHOWN = "ls" + " " * 60 + "; echo important <U+202E>abc <U+009B>2K"
+
+
+@pytest.fixture
+def shell(here: Path) -> Path:
+    (here / "motet.toml").write_text(SHELL)
+    return here
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_all_of_the_command_that_it_asks_about(shell: Path) -> None:
+    with terminal("chat", "helper", "-s", "one", "--state", "../st", cwd=shell) as chat:
+        chat.expect("> ")
+        chat.type(f"run {HIDING}\n")
+        chat.expect("? apr_")
+        assert f'command = "{SHOWN}"' in chat.expect("may shell do that?")
+        chat.type("n\n")
+        chat.expect("✗ shell")
+
+
+@pytest.mark.slow
+def test_a_terminal_offers_a_pager_for_what_is_long(shell: Path) -> None:
+    (shell / "work").mkdir()
+    chat_at = terminal(
+        "chat", "helper", "-s", "one", "--state", "../st", cwd=shell, env={"PAGER": "cat"}
+    )
+    with chat_at as chat:
+        chat.expect("> ")
+        chat.type("run echo" + " word" * 600 + " last\n")
+        assert chat.expect("v: read it in a pager").count(" word") >= 1_200, "typed, and shown"
+        chat.type("v\n")
+        assert chat.expect('last"').count(" word") == 600
+        chat.type("y\n")
+        chat.expect("✓ shell")
+
+
+def test_an_approval_is_listed_and_shown_whole(
+    shell: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(capsys, "run", "helper", f"run {HIDING}", "--state", "../st")[0] == 5
+    approval = waiting(capsys)
+    _, listed, _ = printed(capsys, "approvals", "--state", "../st")
+    _, shown, _ = printed(capsys, "approvals", "show", approval, "--state", "../st")
+    for text in (listed, shown):
+        assert f'command = "{SHOWN}"' in text
+        assert "60 blanks in a row" in text
+    code, _, told = printed(capsys, "approvals", "show", "apr_none", "--state", "../st")
+    assert (code, "no approval" in told) == (1, True)
+
+
+def test_an_answer_shows_what_it_allows(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "run", "helper", "run echo hi", "--state", "../st")[0] == 5
+    approval = waiting(capsys)
+    code, _, told = printed(capsys, "approvals", "allow", approval, "--state", "../st")
+    assert (code, 'command = "echo hi"' in told) == (0, True)

@@ -20,13 +20,13 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.events import AnyEvent, EventRecord, InputAccepted, is_durable
 from motet.protocols.gateway import SESSION_STREAM
 from motet.protocols.host import Journal
-from motet.protocols.stable_json import shortened, stable_json
+from motet.protocols.review import reveal
+from motet.protocols.stable_json import stable_json
 
 MOST: Final = 1_024
 _PAGE: Final = 200
 QUIET: Final = 0.2
 """Seconds without an event after which a run with pending approvals is taken to wait for them."""
-_ARGUMENT: Final = 500
 
 
 class EventsLost(Exception):
@@ -202,9 +202,11 @@ def approval_question(pending: Sequence[ApprovalInfo]) -> str:
 
 
 def _line(one: ApprovalInfo) -> str:
+    """The call with all of its arguments, as JSON in one line."""
     stable = msgspec.json.decode(stable_json(one.args), type=JsonObject)
-    args = msgspec.json.encode(shortened(stable, _ARGUMENT)).decode()
-    return f"- {one.id}: {one.tool} {args} ({one.reason})"
+    args = reveal(msgspec.json.encode(stable).decode())
+    changed = "; a hook has changed the arguments" if one.proposed is not None else ""
+    return f"- {one.id}: {reveal(one.tool)} {args} ({one.reason}{changed})"
 
 
 def failure_of(end: AnyEvent) -> tuple[str, str] | None:

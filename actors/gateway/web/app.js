@@ -3,7 +3,7 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
-import { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } from "./state.js";
+import { EMPTY, fromHistory, fromRoom, reduce, reveal, review, stopText, withApproval, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
@@ -13,6 +13,7 @@ let waiting = 0; // approvals that the person in front of the page has to answer
 let failures = 0;
 let socket = null;
 let drawing = false;
+let reading = null;
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
@@ -224,7 +225,23 @@ function ended(stream, reason) {
 function deliver(frame) {
   if (frame.stream !== place?.stream) return;
   state = reduce(state, frame);
+  if (frame.event === "approval.requested") readApprovals();
   draw();
+}
+
+/** Read pending approvals with all of their arguments. Until then, nobody is asked to answer. */
+function readApprovals() {
+  if (reading) return;
+  reading = setTimeout(async () => {
+    reading = null;
+    const here = place;
+    if (!here) return;
+    const which = here.kind === "room" ? { room: here.name } : { session: here.name };
+    const { approvals } = await ask("approvals.list", { ...which, state: "pending", limit: 200 }).catch(() => ({ approvals: [] }));
+    if (place !== here) return;
+    state = approvals.reduce(withApproval, state);
+    draw();
+  }, 30);
 }
 
 // -- people's input ---------------------------------------------------------------------------
@@ -354,8 +371,11 @@ function callElement(item, before) {
 }
 
 function approvalParts(item) {
-  const text = `${item.tool ?? "a call"}(${JSON.stringify(item.args ?? {})}): ${item.reason ?? ""}`;
-  if (item.decision !== null) return [`${text} — ${item.decision}${item.by ? ` by ${item.by}` : ""}`];
+  const head = element("div", {}, `${reveal(item.reason ?? "")}`);
+  const call = element("pre", {}, review(item.tool ?? "a call", item.args ?? {}, item.proposed).join("\n"));
+  const cut = item.whole ? "" : "long arguments are cut here";
+  if (item.decision !== null) return [head, call, `${item.decision}${item.by ? ` by ${item.by}` : ""}${cut ? ` (${cut})` : ""}`];
+  if (!item.whole) return [head, call, `${cut}: who may answer this is shown all of them`];
   const choices = [["Allow once", "allow-once"], ["Always", "allow-always"], ["Deny", "deny"]];
   const buttons = choices.map(([label, decision]) => {
     const button = element("button", { type: "button" }, label);
@@ -363,7 +383,7 @@ function approvalParts(item) {
     return button;
   });
   const until = item.expires ? ` (until ${new Date(item.expires * 1000).toLocaleTimeString()})` : "";
-  return [element("div", {}, `${text}${until}`), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
+  return [head, call, element("div", {}, until), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
 }
 
 function element(name, properties, ...children) {

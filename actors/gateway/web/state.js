@@ -55,6 +55,63 @@ export function reduce(state, frame) {
   }
 }
 
+/** The state with an approval as the host has it: events have long arguments cut. */
+export function withApproval(state, { id, tool, args, proposed, reason }) {
+  return put(state, { id: `approval ${id}`, kind: "approval", approval: id, tool, args, proposed, reason, whole: true });
+}
+
+// -- a call as a person reads it before it is approved; motet/protocols/review.py is the same --
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180e\u2800\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
+const PADDED = 40;
+
+/** The text, with a visible name in place of each character that could not be seen as it is. */
+export function reveal(text) {
+  return text.replace(HIDDEN, (char) => " \t\n".includes(char) ? char : `<U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+}
+
+/** A call in lines, with every character of its arguments. */
+export function review(tool, args, proposed = null) {
+  const edit = tool === "edit_file" && typeof args.old === "string" && typeof args.new === "string";
+  const lines = [`${named(tool)}(`];
+  for (const [name, value] of Object.entries(args)) {
+    if (!edit || (name !== "old" && name !== "new")) lines.push(...argument(name, value));
+  }
+  if (edit) lines.push("  old -> new:", ...diff(args.old, args.new));
+  lines.push(")");
+  if (proposed) lines.push("changed by a hook; the model gave:", ...diff(JSON.stringify(proposed, null, 2), JSON.stringify(args, null, 2)));
+  return lines;
+}
+
+function argument(name, value) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const lines = reveal(text).split("\n");
+  const longest = Math.max(0, ...(text.match(/ +/g) ?? []).map((run) => run.length));
+  const warned = longest < PADDED ? [] : [`  (there are ${longest} blanks in a row: read on behind them)`];
+  if (lines.length > 1) return [`  ${named(name)} = ${lines.length} lines:`, ...lines.map((line) => `  | ${line}`), ...warned];
+  return [`  ${named(name)} = ${typeof value === "string" ? `"${lines[0]}"` : lines[0]}`, ...warned];
+}
+
+/** All lines of both texts; those at the beginning and the end that are the same stand once. */
+function diff(old, now) {
+  const [before, after] = [old.split("\n"), now.split("\n")];
+  const most = Math.min(before.length, after.length);
+  let [head, tail] = [0, 0];
+  while (head < most && before[head] === after[head]) head += 1;
+  while (tail < most - head && before[before.length - 1 - tail] === after[after.length - 1 - tail]) tail += 1;
+  const shown = (mark, lines) => lines.map((line) => `  ${mark} ${reveal(line)}`);
+  return [
+    ...shown(" ", before.slice(0, head)),
+    ...shown("-", before.slice(head, before.length - tail)),
+    ...shown("+", after.slice(head, after.length - tail)),
+    ...shown(" ", before.slice(before.length - tail)),
+  ];
+}
+
+function named(name) {
+  return reveal(name).replace(/\n/g, "<U+000A>").replace(/\t/g, "<U+0009>");
+}
+
 /** The state from a page of history, which replaces the one before. */
 export function fromHistory(rows) {
   let state = EMPTY;

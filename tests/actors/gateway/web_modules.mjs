@@ -10,7 +10,7 @@ const load = async (name) => {
 };
 const { Machine, backoff } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } = await load("state.js");
+const { EMPTY, fromHistory, fromRoom, reduce, reveal, review, stopText, withApproval, withdrawn } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -159,6 +159,20 @@ test("a call keeps its arguments when its result comes, an approval its question
   const far = reduce(reduce(EMPTY, events[0]), frame("tool.progress", { id: "c", message: "reading", done: 1, total: 4 }));
   assert.equal(far.items[0].progress, "25 % reading");
   assert.equal(reduce(reduce(far, events[1]), frame("tool.progress", { id: "c", message: "late", done: null, total: null })).items[0].progress, "25 % reading");
+});
+
+test("an approval shows every character of its arguments, and what cannot be seen by its name", () => {
+  const args = { command: `ls ${" ".repeat(50)}; rm\u001b[2K\u202e x`, path: "a\nb\n", limit: 3 };
+  const text = review("shell", args).join("\n");
+  assert.ok(text.includes(`"ls ${" ".repeat(50)}; rm<U+001B>[2K<U+202E> x"`));
+  assert.ok(text.includes("there are 51 blanks in a row"));
+  assert.ok(text.includes("path = 3 lines:\n  | a\n  | b\n  | ") && text.includes("limit = 3"));
+  assert.equal(reveal("a\u200b\u00a0\r"), "a<U+200B><U+00A0><U+000D>");
+  assert.deepEqual(review("edit_file", { path: "p", old: "a\nb\nc", new: "a\nB\nc" }).slice(2, 7), ["  old -> new:", "    a", "  - b", "  + B", "    c"]);
+  assert.ok(review("shell", { command: "rm" }, { command: "ls" }).join("\n").includes('-   "command": "ls"'));
+  const asked = reduce(EMPTY, frame("approval.requested", { id: "a", tool: "shell", args: { command: "ls" }, reason: "why", expires: 9 }));
+  const [whole] = withApproval(asked, { id: "a", tool: "shell", args, proposed: null, reason: "why" }).items;
+  assert.deepEqual([whole.whole, whole.args, whole.decision, whole.expires], [true, args, null, 9]);
 });
 
 test("runs begin and end, and an event of a later version changes nothing", () => {

@@ -22,7 +22,7 @@ from motet.protocols.approvals import (
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import InputValidation, NotFound
-from tests.actors.runs.ops import ALICE, BOB, PATIENT, ops, pending, rows, told
+from tests.actors.runs.ops import ALICE, AT_ONCE, BOB, PATIENT, ops, pending, rows, told
 from tests.scripted import Scripted, call, say
 
 
@@ -428,3 +428,20 @@ async def test_while_a_child_waits_its_caller_s_time_stands_still(mock_clock: Mo
         nursery.start_soon(late, host)
         result = await host.run(lead, "go")
     assert (result.output, own.ran) == ("fine", ["restart a"])
+
+
+async def test_an_approval_tells_what_the_model_gave_if_a_hook_has_changed_it() -> None:
+    it = ops(call(("restart", {"unit": "ssh"})), say("done"), call(("wipe", {"disk": "a"})))
+    async with motet.open_host(config=AT_ONCE, agents=[it.agent]) as host:
+
+        @host.on("before_tool", match="restart")
+        async def louder(event: motet.BeforeTool) -> motet.Allow:
+            return motet.Allow(args={**event.args, "unit": "sshd"})
+
+        await host.submit("go", session="s", agent="ops")
+        (changed,) = await pending(host)
+        await host.approve(changed.id, "allow-once")
+        await host.submit("go on", session="t", agent="ops")
+        (plain,) = await pending(host)
+    assert (changed.args, changed.proposed) == ({"unit": "sshd"}, {"unit": "ssh"})
+    assert (plain.args, plain.proposed) == ({"disk": "a"}, None)
