@@ -137,18 +137,21 @@ Program = subprocess.Popen[bytes] | Fork
 
 def started(
     *arguments: str,
-    cwd: str | os.PathLike[str],
-    env: Mapping[str, str],
+    cwd: str | os.PathLike[str] = ROOT,
+    env: Mapping[str, str] | None = None,
     stdin: int = subprocess.PIPE,
     stdout: int = subprocess.PIPE,
-    stderr: int = subprocess.PIPE,
+    stderr: int = 2,
     session: bool = False,
 ) -> Program:
     """``python *arguments``: a fork, or a new process if it needs another interpreter.
 
-    ``stdin``, ``stdout``, ``stderr``: a descriptor, or ``PIPE`` or ``STDOUT`` of subprocess.
+    Without ``env``, in :func:`environment`.
+
+    ``stdin``, ``stdout``, ``stderr``: a descriptor, or a constant of subprocess.
     ``session``: it leads a session of its own, and ``stdin`` is its terminal.
     """
+    env = environment() if env is None else env
     if not hasattr(os, "pidfd_open") or _at_start(env) != _at_start(environment()):
         return subprocess.Popen(
             [sys.executable, *arguments],
@@ -168,6 +171,9 @@ def started(
             mine, theirs[number] = ends if number else ends[::-1]
             ours[number] = os.fdopen(mine, "rb" if number else "wb", buffering=-1 if number else 0)
             opened.append(theirs[number])
+        elif wanted == subprocess.DEVNULL:
+            theirs[number] = os.open(os.devnull, os.O_RDWR)
+            opened.append(theirs[number])
         elif wanted == subprocess.STDOUT:
             theirs[number] = theirs[1]
     request = Request(list(arguments), os.fspath(cwd), dict(env), session)
@@ -182,14 +188,14 @@ def started(
 
 def ran(
     *arguments: str,
-    cwd: str | os.PathLike[str],
-    env: Mapping[str, str],
-    timeout: float,
+    cwd: str | os.PathLike[str] = ROOT,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 30.0,
     stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """``python *arguments`` on pipes, to its end. It is killed when the seconds are over."""
     with (
-        started(*arguments, cwd=cwd, env=env) as program,
+        started(*arguments, cwd=cwd, env=env, stderr=subprocess.PIPE) as program,
         ThreadPoolExecutor(3) as pool,
     ):
         assert program.stdin

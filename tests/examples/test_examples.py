@@ -6,10 +6,9 @@ import os
 import re
 import runpy
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError
@@ -19,6 +18,7 @@ import pytest
 import trio
 
 from motet.actors.models.demo import DemoModel
+from tests import forks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -130,14 +130,14 @@ def test_an_approval_that_is_refused_is_no_restart(
 
 
 @contextmanager
-def daemon(name: str) -> Generator[tuple[subprocess.Popen[str], int, IO[str]]]:
+def daemon(name: str) -> Generator[tuple[forks.Program, int, IO[str]]]:
     """A daemon that has said where it listens."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
     # stderr goes to the test's: pytest shows it when the test fails.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with forks.started("-W", "error", str(EXAMPLES / f"{name}.py")) as process:
         try:
             assert process.stdout is not None
-            yield process, int(process.stdout.readline().split()[-1]), process.stdout
+            output = TextIOWrapper(process.stdout)
+            yield process, int(output.readline().split()[-1]), output
         finally:
             process.kill()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import trio
+
+from tests import forks
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernel"
 LOG = """\
@@ -26,9 +26,9 @@ def test_the_pipeline_loses_only_the_lines_that_crash_its_parser(tmp_path: Path)
     log = tmp_path / "app.log"
     log.write_text(LOG)
 
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "pipeline.py"), str(log)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    ran = forks.ran("-W", "error", str(EXAMPLES / "pipeline.py"), str(log))
 
+    assert ran.returncode == 0
     counts, lost = ran.stdout.splitlines()[:2], ran.stdout.splitlines()[2:]
     assert [line.split() for line in counts] == [["error", "1"], ["info", "3"]]
     assert [line.partition(":")[0] for line in lost] == ["lost"] * 2
@@ -45,8 +45,8 @@ async def conversation(port: int, text: bytes) -> bytes:
 
 @pytest.mark.slow
 async def test_an_actor_lives_and_ends_in_the_nursery_of_another_program() -> None:
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "in_a_nursery.py")]
-    with trio.fail_after(30), subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    program = forks.started("-W", "error", str(EXAMPLES / "in_a_nursery.py"))
+    with trio.fail_after(30), program as process:
         try:
             assert process.stdout is not None
             port = int((await trio.to_thread.run_sync(process.stdout.readline)).split()[1])

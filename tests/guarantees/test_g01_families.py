@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunInfo
+from tests import forks
 from tests.guarantees.worlds.families import LIMITS, Node, Planned, agent_of, flat, nodes
 
 RUN = re.compile(r"(?<!subagent:)run_[0-9a-f]{12}")  # a session outlives its runs for a while
@@ -156,8 +155,7 @@ trio.run(main)
 
 
 async def test_after_a_kill_the_transcript_tells_what_came_of_each_child(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOST, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with forks.started("-c", HOST, str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"now\n"
         process.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import trio
 
 import motet
 from motet.protocols import events
+from tests import forks
 from tests.actors.sessions.crashes import crashed, ended, opened
 from tests.scripted import Scripted, say
 
@@ -120,16 +120,10 @@ async def test_the_doctor_names_it_and_a_release_beside_the_host_is_enough(tmp_p
     async with opened(state, poison(), quarantine_after=TRIES):
         await trio.sleep(0)
     ran = [
-        await trio.run_process(
-            [sys.executable, "-m", "motet.cli", *command, "--state", str(state)],
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            cwd=tmp_path,
-        )
+        forks.ran("-m", "motet.cli", *command, "--state", str(state), cwd=tmp_path)
         for command in (("doctor",), ("sessions", "release", "bad"), ("doctor",))
     ]
-    said = [one.stdout.decode() for one in ran]
+    said = [one.stdout for one in ran]
     assert "bad is quarantined: 2 hosts in a row died while they took it up" in said[0]
     assert ran[1].returncode == 0, ran[1].stderr
     assert "quarantined" not in said[2]

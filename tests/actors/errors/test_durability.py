@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import motet
 from motet.actors.errors.describe import find_id
 from motet.protocols.storage import Statement, StorageError, Transact
 from motet.runtime import StartFailed
+from tests import forks
 from tests.scripted import Scripted, call, say
 
 # A host whose model calls failing tools for ever, and prints the ids in what it is given.
@@ -52,18 +51,12 @@ trio.run(main)
 async def test_an_id_that_was_shown_is_there_after_a_kill(tmp_path: Path) -> None:
     shown: set[str] = set()
     for lines in (1, 40, 150):
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=Path(__file__).parents[3],
-        )
-        assert child.stdout is not None
-        for _ in range(lines):
-            shown.add(str(find_id(child.stdout.readline())))
-        child.send_signal(signal.SIGKILL)
-        rest, _ = child.communicate()
+        with forks.started("-c", CHILD, str(tmp_path), stderr=subprocess.DEVNULL) as child:
+            assert child.stdout is not None
+            for _ in range(lines):
+                shown.add(str(find_id(child.stdout.readline().decode())))
+            child.kill()
+            rest = child.stdout.read().decode()
         # What was on its way through the pipe had been shown, too; the last line may be cut.
         shown |= {str(find_id(line)) for line in rest.splitlines(keepends=True) if line[-1] == "\n"}
     shown.discard("None")

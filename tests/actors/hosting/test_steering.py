@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, Use
 from motet.protocols.hooks import BeforeInput, BeforeOutput
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import StorageError
+from tests import forks
 from tests.scripted import Scripted, call, say
 
 ALICE, BOB = Principal("alice"), Principal("bob")
@@ -325,8 +325,7 @@ trio.run(main)
 @pytest.mark.parametrize("moment", ["waiting", "entered"])
 async def test_a_kill_loses_no_text_and_answers_none_twice(tmp_path: Path, moment: str) -> None:
     """G15: a text that waited is listed as interrupted; one that had entered is in the run."""
-    words = [sys.executable, "-c", KILLED, str(tmp_path), moment]
-    done = await trio.run_process(words, check=False)
+    done = forks.ran("-c", KILLED, str(tmp_path), moment)
     assert done.returncode == -signal.SIGKILL
     async with motet.open_host(tmp_path) as host:
         cut = sorted(run.text for run in host.interrupted)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import StopReport
+from tests import forks
 from tests.scripted import Scripted, call, say
 
 ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
@@ -50,8 +49,7 @@ def agent() -> motet.Agent[None]:
 async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-c", HOST, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with forks.started("-c", HOST, str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"now\n"
         process.kill()

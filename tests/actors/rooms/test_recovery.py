@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,17 +11,13 @@ import trio
 import motet
 from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
 from motet.protocols.rooms import INTERRUPTED, NOBODY
+from tests import forks
 from tests.actors.rooms.talk import behind_the_host, said, turns, warnings
 from tests.actors.rooms.victim import room
 
-ROOT = Path(__file__).parents[3]
-
 
 def killed(state: Path, moment: str) -> None:
-    victim = [sys.executable, "-m", "tests.actors.rooms.victim", str(state), moment]
-    ran = subprocess.run(
-        victim, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False, env=os.environ
-    )
+    ran = forks.ran("-m", "tests.actors.rooms.victim", str(state), moment)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,18 +10,14 @@ import pytest
 import motet
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
+from tests import forks
 from tests.actors.runs.ops import PATIENT, ended, pending, rows
 from tests.scripted import Scripted, say
-
-ROOT = Path(__file__).parents[3]
 
 
 def killed(state: Path, marks: Path, moment: str) -> str:
     """A host that has ended by SIGKILL at this moment; the id of its run."""
-    victim = [sys.executable, "-m", "tests.actors.runs.victim", str(state), str(marks), moment]
-    ran = subprocess.run(
-        victim, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False, env=os.environ
-    )
+    ran = forks.ran("-m", "tests.actors.runs.victim", str(state), str(marks), moment)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     return ran.stdout.strip()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import trio
@@ -12,6 +10,7 @@ import motet
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import EventRecord
+from tests import forks
 from tests.scripted import Scripted, call, say
 
 SPAWN = call(
@@ -50,8 +49,7 @@ def agents(*, fresh: bool) -> list[motet.Agent]:
 
 
 async def test_it_gets_the_result_of_each_child_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOST, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with forks.started("-c", HOST, str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"now\n"
         process.kill()

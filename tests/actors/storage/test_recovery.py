@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -35,6 +33,7 @@ from motet.protocols.sessions import (
 )
 from motet.protocols.storage import Rows, Statement, Transaction
 from motet.runtime import open_system
+from tests import forks
 from tests.actors.sessions.store_builders import ANSWER, ASKS, CALL, RESULT, ROWS, open_store
 
 CLOSING = AssistantMessage(INTERRUPTED, note="interrupted")
@@ -62,8 +61,7 @@ trio.run(main)
 
 
 async def test_inputs_of_a_killed_host_are_answered_or_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOST, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as host:
+    with forks.started("-c", HOST, str(tmp_path)) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == b"acknowledged\n"
         host.kill()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from motet.protocols.models import ModelFailure, Usage
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Statement, StorageError, Transact
 from motet.protocols.traces import Span, Trace
+from tests import forks
 from tests.actors.telemetry.stage import named
 from tests.scripted import Scripted, call, say
 
@@ -239,8 +238,7 @@ trio.run(main)
 
 @pytest.mark.slow
 async def test_spans_of_a_killed_host_are_interrupted_at_the_next_start(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOST, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with forks.started("-c", HOST, str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"at work\n"
         process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import trio
 
 import motet
+from tests import forks
 from tests.motet.embed.stage import Waiting, talker
 from tests.scripted import Scripted, call
 
@@ -302,14 +302,7 @@ def test_a_host_cannot_wait_for_its_own_end(host: motet.HostThread) -> None:
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     """Run a program with this checkout, all warnings errors."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forks.ran("-W", "error", "-c", textwrap.dedent(code), timeout=60)
 
 
 @pytest.mark.slow
