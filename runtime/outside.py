@@ -108,7 +108,9 @@ class UnderWay:
         owner: an id, such as that of a run.
         what: in words, such as ``tool 'grind'``.
         thread: the thread that it runs in, or 0.
-        waits_for: what it waits for before it begins, such as a thread; empty: it has begun.
+        start: called in the step in which it begins; False: it must not begin any more.
+        waits_for: what it waits for before it begins, such as a thread.
+        begun: whether it has begun.
         began: on Trio's clock; ``since``: in seconds since the start of the machine.
     """
 
@@ -116,7 +118,9 @@ class UnderWay:
     what: str
     task: trio.lowlevel.Task = attrs.field(factory=trio.lowlevel.current_task, repr=False)
     thread: int = 0
+    start: Callable[[], bool] = attrs.field(default=lambda: True, repr=False)
     waits_for: str = ""
+    begun: bool = False
     began: float = attrs.field(factory=trio.current_time)
     since: float = attrs.field(factory=lambda: boot_time())
 
@@ -127,9 +131,14 @@ class UnderWay:
     def __exit__(self, *_: object) -> None:
         del all_under_way()[self]
 
+    def begin(self) -> bool:
+        """It begins in this step, if it has not yet; False: it must not."""
+        self.begun = self.begun or self.start()
+        return self.begun
+
     def describe(self) -> str:
         """Its owner, and the line at which it is now."""
-        if self.waits_for:
+        if not self.begun and self.waits_for:
             return f"{self.owner}: {self.what} has not begun: it waits for {self.waits_for}"
         if self.thread:
             frame = sys._current_frames().get(self.thread)  # pyright: ignore[reportPrivateUsage]  # it is documented

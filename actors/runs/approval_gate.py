@@ -138,12 +138,6 @@ class ApprovalGate:
         step.move(request.call.id, "begin")
         return True
 
-    def refuse(self, request: ExecuteCall) -> None:
-        """The tool was to begin and has not, since it never got a thread or a process."""
-        step = self.pending.steps.get(request.run_id)
-        if step is not None:
-            step.move(request.call.id, "refuse")
-
     # Asking
 
     async def _answer(

@@ -130,7 +130,7 @@ def phase_of(state: RunState) -> str:
 # new        nothing of it is published
 # announced  its tool.call is published; its gates decide, or it waits for its turn
 # waiting    its approval is stored, and waits for a person
-# cleared    nothing keeps it from beginning; that is being stored, and its tool has not begun
+# cleared    nobody keeps it from beginning; that is being stored, or it waits for a thread
 # begun      its tool runs, and may have had its effect
 # suspended  it is left for the time when its run is resumed
 # done       it has its result, and its tool.result is published
@@ -144,7 +144,7 @@ CallEvent: TypeAlias = Literal[
     "answer",  # the person has decided, or the time for it is over
     "clear",  # everybody has allowed it, and it is its turn
     "begin",  # the tool begins, in this very step
-    "refuse",  # it cannot begin: its approval could not be used, its run ends, or it got no thread
+    "refuse",  # something keeps it from beginning, or its approval could not be used
     "suspend",  # the run has waited long enough
     "report",  # its tool.result was published
 ]

@@ -11,6 +11,7 @@ verdict was given on; every text for a model obeys the one rule for results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 import attrs
@@ -31,6 +32,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.actors.tools.tool import (
+    NotBegun,
     Tool,
     ToolDenied,
     ToolFailure,
@@ -95,10 +97,6 @@ class Approver(Protocol):
 
     def begin(self, request: ExecuteCall, /) -> bool:
         """The tool begins in this step; False: it must not, since its run was stopped."""
-        ...
-
-    def refuse(self, request: ExecuteCall, /) -> None:
-        """The tool has not begun after all."""
         ...
 
 
@@ -409,10 +407,12 @@ class ToolExecutor(Actor[ExecuteCall]):
         have swallowed its ``Cancelled``. No tool begins after that.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._approvals is not None and not self._approvals.begin(work.request):
-            return NOT_BEGUN
         call, late = (work.request.run_id, work.request.call.id), False
         under_way = UnderWay(call[0], f"tool {tool.name!r}")
+        if self._approvals is not None:
+            under_way.start = partial(self._approvals.begin, work.request)
+        if not tool.begins_itself and not under_way.begin():
+            return NOT_BEGUN
         try:
             with trio.CancelScope(relative_deadline=tool.timeout) as scope, under_way:
                 # Time a child run spends waiting for approval does not count against this time-out:
@@ -427,14 +427,14 @@ class ToolExecutor(Actor[ExecuteCall]):
                     programs.ended = True
                     if programs.children:
                         await programs.end()
-                    if under_way.waits_for and self._approvals is not None:
-                        self._approvals.refuse(work.request)
                 # A tool that goes on after its time-out: a function in a thread cannot be ended.
                 late = trio.current_time() > scope.deadline
                 if not late:
                     return _End(value, "done")
         except (Exception, SystemExit) as raised:
             error = only_error(raised)
+            if isinstance(error, NotBegun):
+                return NOT_BEGUN
             if isinstance(error, ToolRetry):
                 return _End(str(error), "failed", "retry", failure="argument")
             if isinstance(error, ToolDenied):
@@ -461,7 +461,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             took = trio.current_time() - under_way.began
             became = f"it could not be stopped and went on to its end, which took {took:.3g} s"
             became += " in all: its effect has happened, and its result is lost"
-        elif under_way.waits_for:
+        elif not under_way.begun:
             became = f"it waited for {under_way.waits_for} and never began: nothing was done"
         else:
             became = "it was stopped"

@@ -13,8 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +37,7 @@ from motet.actors.tools.tool import (
     ToolNegative,
     ToolRetry,
     fitting_result,
+    has_place,
     tool,
 )
 from motet.protocols.chat import FailureClass, JsonObject
@@ -102,7 +102,7 @@ def process_tool(
         async def run(_ctx: Context[object], args: JsonObject) -> object:
             return await _run(module, name, args)
 
-        return attrs.evolve(tool(fn, **options), run=run)
+        return attrs.evolve(tool(fn, **options), run=run, begins_itself=True)
 
     return build if fn is None else build(fn)
 
@@ -130,7 +130,10 @@ async def _run(module: str, name: str, args: JsonObject) -> object:
     """The function's result. Cancelling kills the process and all its descendants."""
     request = {"path": sys.path, "module": module, "name": name, "args": args}
     output = HeadTail(MAX_OUTPUT)
-    async with _place(), open_child([sys.executable, "-P", MAIN]) as child:
+    async with (
+        has_place(current_under_way(), "a process", _limit()),
+        open_child([sys.executable, "-P", MAIN]) as child,
+    ):
         question = json.dumps(request).encode()
         reply = await child.answer(question, room=MAX_REPLY, words=output)
         if reply is None:
@@ -177,18 +180,6 @@ def _died(code: int, output: HeadTail) -> NoReturn:
 
 def _printed(output: HeadTail) -> JsonObject:
     return {"output": output.text()} if output.total else {}
-
-
-@asynccontextmanager
-async def _place() -> AsyncGenerator[None]:
-    """A place among the processes. A call that waits for one has not begun."""
-    call = current_under_way()
-    if call is not None:
-        call.waits_for = "a process"
-    async with _limit():
-        if call is not None:
-            call.waits_for = ""
-        yield
 
 
 def _limit() -> trio.CapacityLimiter:

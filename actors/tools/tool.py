@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias, Unpack, cast, get_origin, overload
@@ -50,6 +51,10 @@ class ToolRetry(MotetError):
 
 ModelRetry = ToolRetry
 """Its name in other frameworks."""
+
+
+class NotBegun(Exception):
+    """Its run was stopped while the call waited for a place: it has done nothing."""
 
 
 class ToolDenied(MotetError):
@@ -155,6 +160,7 @@ class Tool:
         run: gets arguments that ``accepts`` has checked, and returns the result.
         idempotent: a call that was interrupted by the end of the host may be run again; else its
             outcome stays unknown.
+        begins_itself: it waits for a place first, such as a thread, and says when it begins.
         agent: the agent that does its work, if one does.
         groups: its names in policies besides its own, such as ``group:fs`` or ``mcp:git``; none is
             ``group:own``, a tool of the program.
@@ -174,6 +180,7 @@ class Tool:
     idempotent: bool = False
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
+    begins_itself: bool = attrs.field(default=False, repr=False)
     agent: object = attrs.field(default=None, repr=False)
     groups: tuple[str, ...] = ()
     accepts: Arguments | ForeignArguments = attrs.field(
@@ -249,17 +256,22 @@ def tool(
             parameters=described.parameters,
             accepts=described.accepts,
             run=_runner(called, fn, described),
+            begins_itself=_is_blocking(fn),
             **how,
         )
 
     return build if fn is None else build(fn)
 
 
+def _is_blocking(fn: Function) -> bool:
+    return not inspect.iscoroutinefunction(inspect.unwrap(function_of(fn)))
+
+
 def _runner(name: str, fn: Function, described: Described) -> Runner:
     inner = inspect.unwrap(function_of(fn))
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise TypeError(f"tool {name}: a generator has no one result; return a list instead")
-    in_thread = not inspect.iscoroutinefunction(inner)
+    in_thread = _is_blocking(fn)
     fitting = partial(fitting_result, fn, described.returns)
 
     async def run(ctx: Context[object], args: JsonObject) -> object:
@@ -315,7 +327,8 @@ _limiter: RunVar[trio.CapacityLimiter] = RunVar("motet tool threads")
 async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: str) -> object:
     """Call a function in a thread. A cancellation takes effect when the function has returned.
 
-    Cancelled while it waits for a thread, it is never called.
+    Cancelled while it waits for a thread, it is never called. Raises ``NotBegun`` if it must not be
+    called any more when it has one.
     """
     call = current_under_way()
     if call is not None:
@@ -325,15 +338,45 @@ async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: st
 
 
 async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
-    def begin() -> object:
-        call.thread, call.waits_for = threading.get_ident(), ""
+    def called() -> object:
+        call.thread = threading.get_ident()
         return function()
 
-    call.waits_for = "a thread"
-    # With a limiter of its own: slow tools must not starve other users of Trio's threads.
-    value = await trio.to_thread.run_sync(begin, abandon_on_cancel=False, limiter=_threads())
+    async with has_place(call, "a thread", _threads()):
+        value = await trio.to_thread.run_sync(called, abandon_on_cancel=False, limiter=_UNLIMITED)
     call.thread = 0
     return value
+
+
+@asynccontextmanager
+async def has_place(
+    call: UnderWay | None, what: str, limiter: trio.CapacityLimiter
+) -> AsyncGenerator[None]:
+    """A block with a place for a call, which begins then. Raises :class:`NotBegun`.
+
+    There is no checkpoint between the begin and the block.
+    """
+    if call is not None:
+        call.waits_for = what
+    async with limiter:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if call is not None and not call.begin():
+            raise NotBegun
+        yield
+
+
+class _Unlimited:
+    """As a ``trio.CapacityLimiter``, for a thread that has its place already."""
+
+    async def acquire_on_behalf_of(self, _: object) -> None:
+        pass  # no checkpoint: the call would begin, and its function some steps later
+
+    def release_on_behalf_of(self, _: object) -> None:
+        pass
+
+
+# Trio asks for no more than these two methods, and declares the class.
+_UNLIMITED = cast("trio.CapacityLimiter", _Unlimited())
 
 
 def _threads() -> trio.CapacityLimiter:
