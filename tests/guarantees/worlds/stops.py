@@ -113,7 +113,7 @@ class Stops:
     # ------------------------------------------------------------------ the agents
 
     def agent(self, name: str = "main", **options: Any) -> motet.Agent[None]:
-        tools = [
+        tools: list[motet.Tool | str | Callable[..., object]] = [
             motet.tool(effects="read")(self.nap),
             self.stubborn,
             self.shielded,
@@ -121,10 +121,12 @@ class Stops:
             self.thread,
             self.make,
         ]
+        if name == "main":
+            tools.append("group:agents")
         agent: motet.Agent[None] = motet.Agent(
             name,
             model=Chunky(f"model of {name}"),
-            tools=[*tools, "group:agents"] if name == "main" else tools,
+            tools=tools,
             **options,
         )
         agent.tool(approval=True)(self.wipe)
