@@ -138,6 +138,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """All rows of the run before ``step``, if the journal may lack some; empty: it has them."""
     inputs: tuple[str, ...] = ()
     """Inputs that have entered these rows, and end as steered with them."""
+    agent: str = ""
+    """The agent that has taken over, if that is not on disk yet: see ``HandOver``."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
@@ -172,6 +174,8 @@ class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):
     """Whether the run may have pending approvals, which become withdrawn."""
     inputs: tuple[str, ...] = ()
     """Inputs that have entered its rows, and end as steered with it if they have not yet."""
+    agent: str = ""
+    """The agent that has taken over, if that is not on disk yet: see ``HandOver``."""
     event: InputEnd | None = None
     """Kept with the run until the event journal has it: see :class:`ListUnpublishedEnds`."""
 

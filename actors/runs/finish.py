@@ -123,6 +123,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         escalation=finish.escalation,
         withdraw=run.carried.has_approval,
         inputs=run.carried.entered,
+        agent=run.carried.handed_to,
         event=outcome.terminal(),
     )
     try:

@@ -440,7 +440,9 @@ class Runner:
         run.agent, run.next_agent, run.workspace = agent, None, None
         try:
             await self.services.store.ask(HandOver(run.id, agent.name))
+            run.carried.handed_to = ""
         except Exception as error:
+            run.carried.handed_to = agent.name
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.events.warn(run, "transcript", message)
         self.turn.loops.kinds = self.services.toolkits.of(run).catalog.kinds(agent.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -25,7 +26,7 @@ from motet.actors.runs.services import Services, publish_entered
 from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Decision, Turn
-from motet.actors.storage.writer import StorageHealth
+from motet.actors.storage.writer import RETRY, StorageHealth
 from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -44,6 +45,7 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from motet.protocols.errors import MotetError
 from motet.protocols.events import ApprovalResolved
 from motet.protocols.sessions import EnterRun, Principal
+from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult
 from motet.runtime import ActorRef
 
@@ -106,20 +108,31 @@ class Suspension:
     async def suspend(self, step: ToolStep | None) -> bool:
         """Store all of the run and publish that it waits; False: it has to end.
 
-        Shielded, with a budget. A stop that comes meanwhile still ends it.
+        Each attempt is shielded, with a budget. A run whose state the storage does not take now
+        tries again. A stop that comes meanwhile still ends it.
         """
         assert step is not None
         self.state = "failed"
+        while await self._tries(step) and trio.current_effective_deadline() > -inf:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(RETRY)
+        if not self.done:
+            self._run.cancel("it could not be suspended")
+        return self.done
+
+    async def _tries(self, step: ToolStep) -> bool:
+        """Try to store the run; whether to try again."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SUSPEND_BUDGET):
             try:
                 if await self._store(step) and self._may_go_on:
                     self.state = "suspended"
+            except StorageUnavailable as error:
+                self._services.events.log.warning("not suspended", run=self._run.id, why=str(error))
+                return not self._run.stop_reason
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.events.warn(self._run, "approvals", message)
-        if not self.done:
-            self._run.cancel("it could not be suspended")
-        return self.done
+        return False
 
     async def keep_for_next_host(self) -> None:
         """Leave the run to the next host, with its whole journal on disk. Shield it."""

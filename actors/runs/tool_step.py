@@ -265,9 +265,10 @@ class ToolStep:
                 budget.usage if budget is not None else None,
                 tuple(earlier) if is_torn else (),
                 late,
+                run.carried.handed_to,
             )
         )
-        self._is_journalled = True
+        self._is_journalled, run.carried.handed_to = True, ""
         if late:
             run.carried.entered = ()
             await publish_entered(run, late, self.services)

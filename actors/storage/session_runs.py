@@ -271,6 +271,13 @@ def _steered(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statemen
     )
 
 
+def _handed_over(run_id: str, agent: str) -> tuple[Statement, ...]:
+    """``agent`` empty: none has taken over."""
+    given = (run_id, agent)
+    both = (Statement(_HAND_RUN_OVER, given), Statement(_HAND_SESSION_OVER, given))
+    return both if agent else ()
+
+
 def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
     """The same for inputs of which that could not be stored before; one that has ended stays."""
     detail, event = f"it has entered {run_id}", text_of(InputSteered(run_id))
@@ -283,10 +290,11 @@ def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Sta
 def finish_statements(
     request: FinishRun, messages: tuple[tuple[SqlValue, ...], ...], session: str, now: float
 ) -> tuple[Statement, ...]:
-    """End a run with these rows of ``messages``; the first fails when it has ended before."""
+    """End a run with these rows of ``messages``; one fails when it has ended before."""
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
     escalation = request.escalation
     return (
+        *_handed_over(run_id, request.agent),
         Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
@@ -373,6 +381,7 @@ class RunTables(TableStore):
             rows = enumerate(request.earlier)
             begun = begin_run(run_id, self._clock())
             again = (begun, *(add_step(run_id, at, row) for at, row in rows))
+        again += _handed_over(run_id, request.agent)
         again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
@@ -396,10 +405,7 @@ class RunTables(TableStore):
 
     @handles(HandOver, concurrent=AT_ONCE)
     async def hand_over(self, request: HandOver) -> None:
-        params = (request.run_id, request.agent)
-        await self._write(
-            (Statement(_HAND_RUN_OVER, params), Statement(_HAND_SESSION_OVER, params))
-        )
+        await self._write(_handed_over(request.run_id, request.agent))
 
     # Ends of runs
 

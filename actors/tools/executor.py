@@ -397,7 +397,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
         if permission.kind == NOT_STORED:
-            return _End(permission.refusal, "failed", NOT_STORED, failure="infrastructure")
+            return _End(permission.refusal, "failed", NOT_STORED, failure="refusal")
         return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool) -> _End:

@@ -124,17 +124,18 @@ class StorageKills(Kills):
 
 
 @contextmanager
-def small_disk(folder: Path) -> Generator[bool]:
-    """A small file system for the state of the host; False: it cannot be mounted here."""
+def small_disk(folder: Path, *, wanted: bool = True) -> Generator[bool]:
+    """A small file system for the state of the host; False: there is none, or not for this user.
+
+    A block that is left by an error leaves it mounted, to be looked at.
+    """
     state = folder / "state"
     state.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", str(state)]
-    mounted = not os.geteuid() and not subprocess.run(command, check=False).returncode
-    try:
-        yield mounted
-    finally:
-        if mounted:
-            subprocess.run(["umount", "-l", str(state)], check=True)
+    mounted = wanted and not os.geteuid() and not subprocess.run(command, check=False).returncode
+    yield mounted
+    if mounted:
+        subprocess.run(["umount", "-l", str(state)], check=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -144,15 +145,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("troubles", nargs="*", default=[], help="lock, full, disk; default: all")
     chosen = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="motet-crash-"))
-    with small_disk(folder) as mounted:
+    asked: list[str] = chosen.troubles or ["lock", "full", "disk"]
+    with small_disk(folder, wanted="disk" in asked) as mounted:
         known: list[Trouble] = ["lock", "full", *(["disk"] if mounted else [])]  # type: ignore[list-item]
-        troubles = [one for one in known if one in chosen.troubles or not chosen.troubles]
+        troubles = [one for one in known if one in asked]
         print(f"seed {chosen.seed}: {chosen.kills} kills with {', '.join(troubles)} in {folder}")
         outcome = StorageKills(folder, chosen.seed, troubles).run(chosen.kills)
         print(outcome.summary())
         if outcome.problems:
             print("\n".join(outcome.problems[:20]), file=sys.stderr)
-            return 1
+            raise SystemExit(1)
     shutil.rmtree(folder)
     return 0
 
