@@ -280,9 +280,8 @@ class ApprovalGate:
         with trio.move_on_after(seconds):
             return await wait()
         problem = self._health.problem
-        raise StorageUnavailable(
-            f"the call could not be stored within {seconds:g} s: {problem or 'it takes too long'}"
-        )
+        why = "it took too long" if problem is None else f"the host cannot, since {problem.reason}"
+        raise StorageUnavailable(f"the call could not be stored within {seconds:g} s: {why}")
 
 
 def _suspend(step: CallApprovals, call_id: str) -> Permission:

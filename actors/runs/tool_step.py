@@ -250,7 +250,7 @@ class ToolStep:
             catalog = services.toolkits.of(run).catalog
             if not catalog.only_read(run.agent.name, self.calls):
                 message = f"{NOT_STORED}: calls with effects wait until they can be stored: "
-                await services.events.warn(run, "storage", f"{message}{problem}")
+                await services.events.warn(run, "storage", f"{message}{problem.reason}")
 
     async def _journal(self) -> None:
         """Store the intent, with all rows before it if the journal has lost some."""
