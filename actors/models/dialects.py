@@ -113,7 +113,16 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
 
 
 def _tool(tool: ToolSpec, name: str) -> ToolSpec:
-    return replace(tool, name=name, description=_plain(tool.description) or name)
+    """Properties whose names a provider refuses move into the description."""
+    said = _plain(tool.description) or name
+    properties = json_object(tool.parameters.get("properties"))
+    odd = {key: part for key, part in properties.items() if not _PROPERTY.fullmatch(key)}
+    if not odd:
+        return replace(tool, name=name, description=said)
+    open_to_all = {key: part for key, part in tool.parameters.items() if key not in _CLOSING}
+    kept: JsonObject = {key: part for key, part in properties.items() if key not in odd}
+    told = msgspec.json.encode(odd).decode()
+    return ToolSpec(name, f"{said}\nIt also takes {told}", {**open_to_all, "properties": kept})
 
 
 def _plain(text: str) -> str:
@@ -203,6 +212,8 @@ def object_schema(tool: ToolSpec) -> JsonObject:
     return {**kept, "type": "object"}
 
 
+_PROPERTY = re.compile("[A-Za-z0-9_.-]{1,64}")
+_CLOSING = frozenset({"required", "additionalProperties"})
 _REFUSED = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const"})
 """Keywords that providers refuse at the top of a tool's schema."""
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 Json: TypeAlias = Any  # a decoded request body, whose shape is what is checked
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 LETTER_FIRST = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 REFUSED_IN_SCHEMAS = ("anyOf", "oneOf", "allOf", "not", "enum")
 
@@ -39,29 +40,19 @@ def alternation(roles: list[str], user: tuple[str, ...]) -> Iterator[str]:
 def schema_problems(name: str, schema: Json) -> Iterator[str]:
     if schema.get("type") != "object":
         yield f"the schema of {name} is no object"
+    if odd := [key for key in schema.get("properties", {}) if not PROPERTY.fullmatch(key)]:
+        yield f"the schema of {name} has the properties {odd}"
     if found := [word for word in REFUSED_IN_SCHEMAS if word in schema]:
         yield f"the schema of {name} has {found} at its top"
 
 
-def texts(value: Json) -> Iterator[str]:
-    """All texts in a body."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from texts(one)
-
-
 def unencodable(body: Json) -> Iterator[str]:
-    if any("\0" in text for text in texts(body)):
-        yield "a text with a null character"
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False, default=str).encode()
     except ValueError as error:
         yield f"the body is no JSON in UTF-8: {error}"
+    if re.search(r"(?<!\\)\\u0000", json.dumps(body, default=str)):
+        yield "a text with a null character"
 
 
 def openai_problems(body: Json) -> list[str]:

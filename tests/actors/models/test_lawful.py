@@ -124,6 +124,7 @@ SCHEMAS: list[dict[str, object]] = [
     {"anyOf": [{"type": "object"}, {"type": "null"}]},
     {"type": ["object", "null"], "oneOf": [], "enum": [{}]},
     {"type": "string"},
+    {"properties": {"$filter": {"type": "string"}, "top": {}}, "required": ["$filter", "top"]},
 ]
 
 
@@ -238,6 +239,19 @@ def test_the_name_of_an_output_fits_too(name: str) -> None:
         output = lawful(asked, provider.rules).request.output
         assert output is not None
         assert strict.LETTER_FIRST.fullmatch(output.name)
+
+
+def test_a_property_with_a_name_that_is_refused_is_described() -> None:
+    schema: strict.Json = {
+        "properties": {"$filter": {"type": "string"}, "top": {"type": "integer"}},
+        "required": ["$filter"],
+        "additionalProperties": False,
+    }
+    (tool,) = lawful(
+        request("x", tools=[ToolSpec("find", "Finds.", schema)]), Rules()
+    ).request.tools
+    assert tool.parameters == {"properties": {"top": {"type": "integer"}}}
+    assert tool.description == 'Finds.\nIt also takes {"$filter":{"type":"string"}}'
 
 
 def test_a_hint_is_a_part_of_the_users_message() -> None:
