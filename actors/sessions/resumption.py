@@ -152,6 +152,8 @@ class Resumer(Actor[PendingCount]):
         agent = await runs.agent_for(suspended)
         if runs.find(run_id) is not suspended:
             return  # a stop, or another answer, has resumed it meanwhile
+        if runs.table.draining.is_set():
+            return  # the next host resumes it: here it would be cut off
         if agent is not None:
             runs.resume(suspended, agent)
         elif suspended.blocked != suspended.warned:

@@ -19,8 +19,9 @@ import attrs
 from motet.actors.storage.location import DATABASE_FILE
 from motet.actors.storage.tables import decode_message
 from motet.actors.transcript.grammar import violations
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from tests.crash.workload import INPUT, ONCE, lines
+from tests.guarantees.worlds.texts import WANTED, Image, names_in
 
 FINAL = (
     "completed",
@@ -50,6 +51,25 @@ FROM events WHERE stream LIKE 'session:%' AND event IN (
     'approval.resolved')"""
 
 
+NEW, ALL = 500, 1_000_000
+"""Runs whose texts are looked at after a kill, and in the end."""
+OWNERS = """
+SELECT * FROM (SELECT 'run', run_id, status, text FROM runs
+               WHERE session GLOB 'm[0-9]*' ORDER BY rowid DESC LIMIT ?1)
+UNION ALL SELECT 'step', run_id, '', body FROM steps JOIN runs USING (run_id)
+          WHERE session GLOB 'm[0-9]*'
+UNION ALL SELECT * FROM (SELECT 'row', run_id, '', body FROM messages
+                         WHERE session GLOB 'm[0-9]*' AND role = 'user'
+                         ORDER BY rowid DESC LIMIT ?2)"""
+GIVEN_UP = """
+SELECT run_id, event, json_extract(data, '$.reason') FROM events
+WHERE event IN ('input.dropped', 'run.cancelled') AND stream GLOB 'session:[ms][0-9]*'"""
+STARTS = """
+SELECT run_id, (SELECT count(*) FROM events WHERE stream = 'session:' || runs.session
+                AND events.run_id = runs.run_id AND event = 'run.started')
+FROM runs WHERE status = 'completed' AND session GLOB '[ms][0-9]*'"""
+
+
 @attrs.define
 class Checker:
     """Reads on where it has stopped before; only while no host has the directory open.
@@ -75,8 +95,10 @@ class Checker:
                 *self._effects(),
                 *self._transcripts(db),
                 *self._told(db),
-                *self._posts(db),
-                *((*self._left(db), *self._retold(db)) if quiet else ()),
+                *self._posts(db, "posts", "carl", "cat"),
+                *self._posts(db, "said", "dora", "dot"),
+                *self._owners(db, NEW if not quiet else ALL),
+                *((*self._left(db), *self._retold(db), *self._wanted(db)) if quiet else ()),
             ]
 
     def _lost(self, db: sqlite3.Connection) -> Iterator[str]:
@@ -88,7 +110,7 @@ class Checker:
             row = found.fetchone()
             if row is None:
                 yield f"input {key} was acknowledged as {run_id} and is lost"
-            elif not str(row[1]).startswith(f"{key} "):
+            elif not str(row[1]).startswith((f"{key} ", f"<{key}>")):
                 yield f"input {key} was acknowledged as {run_id}, which is {row[1]!r}"
         self._acks = len(acks)
         for text, times in db.execute(
@@ -119,7 +141,9 @@ class Checker:
         for session, new in rows.items():
             for problem in violations([row for _, row in new]):
                 yield f"session {session}: {problem}"
-            yield from self._answers(session, new)
+            # A turn that texts enter may answer several times.
+            if not session.startswith("m") and "dot" not in session:
+                yield from self._answers(session, new)
 
     def _answers(self, session: str, new: list[tuple[str, ChatMessage]]) -> Iterator[str]:
         for run_id, row in new:
@@ -156,23 +180,41 @@ class Checker:
             yield from [str(run_id) for (run_id,) in found]
             self._events[stream] = head
 
-    def _posts(self, db: sqlite3.Connection) -> Iterator[str]:
+    def _posts(self, db: sqlite3.Connection, diary: str, person: str, member: str) -> Iterator[str]:
         """What was said in the room is there, once."""
-        said = Counter(
-            str(text)
-            for (text,) in db.execute("SELECT text FROM room_messages WHERE author = 'carl'")
-        )
-        for line in lines(self.folder / "posts"):
+        by_author = "SELECT text FROM room_messages WHERE author = ?"
+        said = Counter(str(text) for (text,) in db.execute(by_author, (person,)))
+        for line in lines(self.folder / diary):
             text = f"words {line.split(' ')[0]}"
             if said[text] != 1:
                 yield f"{text!r} was acknowledged and is in the room {said[text]} times"
-        answers = [
-            text for (text,) in db.execute("SELECT text FROM room_messages WHERE author = 'cat'")
-        ]
+        answers = [text for (text,) in db.execute(by_author, (member,))]
         heard = Counter(number for text in answers for number in re.findall(r"\d+", text))
         for number, times in heard.items():
             if times > 1:
-                yield f"'words {number}' is answered by the same member {times} times"
+                yield f"'words {number}' of {person} is answered by {member} {times} times"
+
+    def _owners(self, db: sqlite3.Connection, most: int) -> Iterator[str]:
+        """Where texts meet, each is an input that has not begun, in one run, or dropped."""
+        image = Image.of(db.execute(OWNERS, (most, most * 10)).fetchall())
+        for text in image.texts.values():
+            for name in names_in(text)[:1]:
+                yield from image.problems(name)
+
+    def _wanted(self, db: sqlite3.Connection) -> Iterator[str]:
+        """No input was given up that nobody wanted to be; one that was had no effect."""
+        for run_id, event, reason in db.execute(GIVEN_UP):
+            if not WANTED.search(str(reason)):
+                yield f"{event} of {run_id}, which nobody wanted: {reason}"
+        done = {line.split(" ", 1)[1] for line in lines(self.folder / "effects")}
+        begun = {effect.rsplit(".", 1)[0] for effect in done}
+        for (text,) in db.execute("SELECT text FROM runs WHERE status = 'dropped'"):
+            for name in names_in(str(text)):
+                if name.strip("<>") in begun:
+                    yield f"{text!r} was dropped, and has effects"
+        for run_id, times in db.execute(STARTS):
+            if times != 1:
+                yield f"the start of run {run_id} is told {times} times"
 
     def _left(self, db: sqlite3.Connection) -> Iterator[str]:
         """In the end nothing is left undone, and all of it is told."""
@@ -192,14 +234,17 @@ class Checker:
         heard = Counter(
             (str(run_id), str(event), str(what)) for run_id, event, what in db.execute(TOLD)
         )
-        expected: set[tuple[str, str, str]] = set()
+        expected, silent = set[tuple[str, str, str]](), set[tuple[str, str, str]]()
         for run_id, body in db.execute("SELECT run_id, body FROM messages"):
             row = decode_message(body)
             if isinstance(row, AssistantMessage):
                 expected |= {(run_id, "message", row.text)} if row.text else set()
                 expected |= {(run_id, "tool.call", call.id) for call in row.calls}
                 expected |= {(run_id, "tool.result", call.id) for call in row.calls}
-        for what in expected:
+            elif isinstance(row, ToolMessage) and row.outcome == "cancelled_before_start":
+                # A stop came first: then a call need not be announced.
+                silent |= {(run_id, kind, row.call_id) for kind in ("tool.call", "tool.result")}
+        for what in expected - silent:
             if not heard[what]:
                 yield f"{what} is told by no stream"
         once = [

@@ -21,6 +21,8 @@ from tests.crash.workload import lines
 ROOT = Path(__file__).parents[2]
 EARLY = 0.15
 """Share of the kills that come while the host starts."""
+GENTLE = 0.1
+"""Share of the others that are told to end, and do it in order."""
 START = 0.3
 BUSY = 0.4
 """Seconds within which a kill comes: from the start of the process; from when it serves."""
@@ -99,15 +101,16 @@ class Kills:
     def _one(self, life: int) -> None:
         random = self._random
         early, at = random.random() < EARLY, random.random()
+        end = signal.SIGTERM if not early and random.random() < GENTLE else signal.SIGKILL
         began = time.monotonic()
         pid = self._start(f"{life}")
         serves = early or self._hears("serving") > 0
         if serves:
             time.sleep(at * (START if early else BUSY))
             with suppress(ProcessLookupError):  # it has ended by itself
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, end)
             self._hears("ended")
-        if not serves or self._status != signal.SIGKILL:
+        if not serves or self._status != (end if end == signal.SIGKILL else 0):
             self.outcome.problems.append(f"life {life} has ended by itself: {self._why()}")
         self.outcome.kills.append(time.monotonic() - began)
         self._look()

@@ -1,4 +1,4 @@
-"""The host that is killed: fifty people, one who approves, and a room.
+"""The host that is killed: fifty people, ten who interrupt their agents, approvals, and two rooms.
 
 ``python -m tests.crash.victim FOLDER SEED LIFE [MODE]``; the last life is ``quiet``: nobody says
 anything new, and it ends by itself when nothing is left to be done. In any other mode its storage
@@ -8,11 +8,15 @@ is taken away for a while, and everybody tries again.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 from zlib import crc32
 
 import trio
@@ -22,11 +26,12 @@ from motet.actors.storage import location
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
-from motet.protocols.sessions import QueueFull, RunStatus
+from motet.protocols.sessions import QueueFull, RunStatus, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
-from tests.crash.workload import Diary, lines, listener, plans, worker
+from tests.crash.workload import Diary, lines, listener, mixed_plans, plans, worker
 
 SESSIONS = 50
+MIXED = 10
 BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
 
 
@@ -38,17 +43,21 @@ class Life:
         self.random = Random(f"{seed}:{life}")
         self.acks = Diary(folder / "acks")
         self.posts = Diary(folder / "posts")
+        self.said = Diary(folder / "said")
         self.starts = Diary(folder / "starts")
         self.began, self.cpu = time.monotonic(), time.process_time()
         self.served = False
 
     async def live(self) -> None:
-        agent = worker(self.random, Diary(self.folder / "effects"))
+        effects = Diary(self.folder / "effects")
+        agent = worker(self.random, effects)
+        mixed = worker(self.random, effects, "mixed", mixed=True)
         config = motet.HostConfig(
             approvals=motet.ApprovalsConfig(hold=0.05),
             recovery=RecoveryConfig(quarantine_after=10),
         )
-        async with motet.open_host(self.folder / "state", config=config, agents=[agent]) as host:
+        agents = [agent, mixed]
+        async with motet.open_host(self.folder / "state", config=config, agents=agents) as host:
             for one in await host.quarantined():
                 self.starts.write(f"released {one.session}")
                 await host.release(one.session)
@@ -56,21 +65,25 @@ class Life:
             self.starts.write(f"interrupted {len(host.interrupted)}")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.approve, host)
-                nursery.start_soon(self.gather, host, agent)
+                nursery.start_soon(told_to_end, self.gather, host, agent)
+                nursery.start_soon(told_to_end, self.talk_over, host)
+                nursery.start_soon(self.drain, host, nursery.cancel_scope)
                 if self.quiet:
                     await self.wait_quiet(host)
                     nursery.cancel_scope.cancel()
                 else:
                     acked = lines(self.folder / "acks")
                     for session in range(SESSIONS):
-                        nursery.start_soon(self.talk, host, session, acked)
+                        nursery.start_soon(told_to_end, self.talk, host, session, acked)
+                    for session in range(MIXED):
+                        nursery.start_soon(told_to_end, self.mix, host, session, acked)
 
     async def talk(self, host: motet.Host, session: int, acked: list[str]) -> None:
         """Say one thing after the other; what was not acknowledged is said again."""
         done = sum(1 for line in acked if line.startswith(f"{session}/"))
         for text in islice(plans(self.seed, session), done, None):
             key = text.split(" ")[0]
-            ack = await self.insist(host, text, session, key)
+            ack = await self.insist(host, text, f"s{session}", key)
             self.acks.write(f"{key} {ack.run_id}")
             if not self.served:
                 self.served = True
@@ -79,12 +92,36 @@ class Life:
                 print("serving", flush=True)
             await trio.sleep(self.random.expovariate(1 / 0.5))
 
-    async def insist(self, host: motet.Host, text: str, session: int, key: str) -> motet.Ack:
+    async def insist(
+        self, host: motet.Host, text: str, session: str, key: str, agent: str = "worker"
+    ) -> motet.Ack:
         while True:
             try:
-                return await host.submit(text, session=f"s{session}", agent="worker", key=key)
+                return await host.submit(text, session=session, agent=agent, key=key)
             except (QueueFull, StorageUnavailable):
                 await trio.sleep(0.05)
+
+    async def mix(self, host: motet.Host, session: int, acked: list[str]) -> None:
+        """Send texts in all modes while runs think, work, and wait for a person; stop some."""
+        done, name = sum(1 for line in acked if line.startswith(f"m{session}/")), f"m{session}"
+        for key, text, mode, pause in islice(mixed_plans(self.seed, session), done, None):
+            try:
+                ack = await host.submit(text, session=name, agent="mixed", key=key, mode=mode)
+            except QueueFull:
+                await trio.sleep(0.05)
+                ack = await self.insist(host, text, name, key, "mixed")
+            self.acks.write(f"{key} {ack.run_id}")
+            await trio.sleep(pause)
+            if self.random.random() < 0.05:
+                with suppress(MotetError):
+                    await host.stop(session=name, newest=True)
+
+    async def drain(self, host: motet.Host, scope: trio.CancelScope) -> None:
+        """End in order when the process is told to."""
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            async for _ in signals:
+                await host.drain(0.05)
+                scope.cancel()
 
     async def approve(self, host: motet.Host) -> None:
         """Two of three calls are allowed, always the same ones."""
@@ -122,6 +159,17 @@ class Life:
             posted += 1
             await trio.sleep(self.random.expovariate(1 / 0.4))
 
+    async def talk_over(self, host: motet.Host) -> None:
+        """A room in which a person goes on talking, into turns that wait for an approval."""
+        member = listener(self.random, Diary(self.folder / "effects"), "dot")
+        settings = motet.Room("den", members=[member], max_turns=2, mode="steer")
+        room, posted = await host.open_room(settings), len(lines(self.folder / "said"))
+        while not self.quiet:
+            said = await room.post(f"words {posted}", user="dora", key=f"said-{posted}")
+            self.said.write(f"{posted} {said.seq}")
+            posted += 1
+            await trio.sleep(self.random.expovariate(1 / 0.1))
+
     async def wait_quiet(self, host: motet.Host) -> None:
         with trio.fail_after(120):
             while True:
@@ -130,6 +178,12 @@ class Life:
                 if rooms and all(room.idle for room in rooms) and not any(found):
                     return
                 await trio.sleep(0.05)
+
+
+async def told_to_end(person: Callable[..., Awaitable[None]], *given: Any) -> None:
+    """A person who says nothing more when the host shuts down."""
+    with suppress(ShuttingDown):
+        await person(*given)
 
 
 def main(folder: str, seed: str, life: str, mode: str = "") -> None:

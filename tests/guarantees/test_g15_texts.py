@@ -67,6 +67,10 @@ async def approve(host: Host) -> None:
         await host.approve(info.id, "allow-once")
 
 
+async def drain(host: Host) -> None:
+    await host.drain(0)
+
+
 async def statuses(host: Host) -> dict[str, RunStatus]:
     return {run.text: run.status for run in await host.runs(session="main")}
 
@@ -126,3 +130,19 @@ def test_a_text_that_was_sent_to_a_run_which_its_host_leaves_is_kept_for_the_nex
 
         assert host.call(statuses) == {"first": "completed", "second": "steered"}
         assert host.call(texts)["second"] == 1
+
+
+def test_a_run_that_is_answered_while_its_host_shuts_down_goes_on_in_the_next() -> None:
+    ran = list[str]()
+    with mt.simulated_host(1, agents=[worker(ran)], config=CONFIG) as host:
+        host.start(None, "first", key="1")
+        host.advance(3)
+        host.call(drain)
+        host.call(approve)
+        host.advance(1)
+        assert ran == []
+        host.restart(0)
+        host.advance(10)
+
+        assert host.call(statuses) == {"first": "completed"}
+        assert ran == ["act"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -61,7 +61,7 @@ TOOLS = {"a": "act", "r": "read", "w": "write"}
 PAUSES = (0.0, 0.05, 0.2, 0.5, 2.0)
 PLACES = ("s", "agent:ops:tcp:group:den")
 SENDERS = ("ann", "bob")
-NAME = re.compile(r"<(\d+)>([arw]*)")
+NAME = re.compile(r"<([\w/]+)>([arwi]*)")
 HOLD = 0.3
 
 LIVE: tuple[RunStatus, ...] = ("queued", "running", "waiting")
@@ -104,6 +104,19 @@ class Image:
     texts: dict[str, str] = attrs.field(factory=dict[str, str])
     journalled: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
     stored: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+
+    @classmethod
+    def of(cls, found: Iterable[Sequence[object]]) -> Image:
+        """Made of the rows of a query like :data:`IMAGE`."""
+        image = cls()
+        for kind, run_id, state, text in found:
+            if kind == "run":
+                image.status[str(run_id)], image.texts[str(run_id)] = str(state), str(text)
+            else:
+                held = image.journalled if kind == "step" else image.stored
+                for name in names_in(str(text)):
+                    held.setdefault(name, []).append(str(run_id))
+        return image
 
     def problems(self, name: str) -> Iterator[str]:
         """A text is an input that has not begun, or in one run, or dropped."""
@@ -220,6 +233,8 @@ class Story:
                     self.host.advance(0.3)
             case "restart":
                 self.host.disk.room = None
+                if number % 2:  # an answer comes while the host shuts down
+                    self.host.begin(_answer, number, True)
                 self.host.restart(PAUSES[number % 3])
             case "stop session" | "stop run" | "stop text":
                 self._quietly(self.host.begin(_stop, act.what, number, self._latest(number)))
@@ -372,15 +387,7 @@ async def _stop(host: Host, what: What, number: int, run_id: str) -> None:
 
 
 async def _image_of(host: Host) -> Image:
-    image = Image()
-    for kind, run_id, state, text in await host._parts.readers.read(IMAGE):
-        if kind == "run":
-            image.status[str(run_id)], image.texts[str(run_id)] = str(state), str(text)
-        else:
-            held = image.journalled if kind == "step" else image.stored
-            for name in names_in(str(text)):
-                held.setdefault(name, []).append(str(run_id))
-    return image
+    return Image.of(await host._parts.readers.read(IMAGE))
 
 
 async def _events(host: Host, place: str) -> list[tuple[str, str, str]]:
