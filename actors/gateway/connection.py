@@ -95,7 +95,11 @@ class Writer:
                 # not even a close frame can follow.
                 with trio.fail_after(self._timeout):
                     self.sending = True
-                    await socket.send(b"".join([entry.bytes() for entry in entries]))
+                    try:
+                        await socket.send(b"".join([entry.bytes() for entry in entries]))
+                    except ConnectionClosed:  # before anything of it was written
+                        self.sending = False
+                        raise
                     self.sending = False
                 for entry in entries:
                     if entry.written is not None:

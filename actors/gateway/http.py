@@ -135,6 +135,20 @@ def _is_nonce(key: str) -> bool:
         return False
 
 
+def _refuse_unsure_framing(version: str, headers: Mapping[str, str]) -> None:
+    """Raise :class:`BadRequest` where two readers could see two requests (RFC 9112 section 6.3).
+
+    A proxy in front of this server may have seen another end of the body, and so another next
+    request: it is answered, and the connection ends.
+    """
+    if version.partition(".")[0] != "1":
+        raise BadRequest(505, f"HTTP/1.1 is spoken here, not HTTP/{version}.")
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise BadRequest(400, "Content-Length and Transfer-Encoding exclude each other.")
+    if "transfer-encoding" in headers and version == "1.0":
+        raise BadRequest(400, "HTTP/1.0 has no Transfer-Encoding.")
+
+
 class HttpConnection:
     """One TCP stream as a sequence of requests."""
 
@@ -164,9 +178,12 @@ class HttpConnection:
                 return self._head(event)
             if event is not h11.NEED_DATA:
                 return None
-            data = await self._stream.receive_some(HEAD_BYTES)
-            self._begun = self._begun or bool(data)
-            self._h11.receive_data(bytes(data))
+            received = bytes(await self._stream.receive_some(HEAD_BYTES))
+            # Some clients send an empty line after a body (RFC 9112 section 2.2).
+            data = received if self._begun else received.lstrip(b"\r\n")
+            if data or not received:
+                self._begun = self._begun or bool(data)
+                self._h11.receive_data(data)
 
     def _head(self, request: h11.Request) -> Head:
         method = request.method.decode("ascii")
@@ -176,15 +193,17 @@ class HttpConnection:
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         try:
-            path = urlsplit(request.target.decode("ascii")).path
+            target = urlsplit(request.target.decode("ascii"))
+            if target.scheme and target.netloc:
+                headers["host"] = target.netloc  # it counts instead (RFC 9112 section 3.2.2)
             headers.get("host", "").encode("ascii")
         except ValueError:
             raise BadRequest(400, "Not a target or host that can be read.") from None
+        _refuse_unsure_framing(version := request.http_version.decode("ascii"), headers)
         self._after_head = self._h11.next_event()
         ended = isinstance(self._after_head, h11.EndOfMessage)
-        version = request.http_version.decode("ascii")
         early = bool(self._h11.trailing_data[0])
-        return Head(method, path, version, headers, has_body=not ended, early=early)
+        return Head(method, target.path, version, headers, has_body=not ended, early=early)
 
     async def read_body(self, limit: int) -> bytes:
         """The body of the request whose head came last. Raises :class:`BadRequest`."""
@@ -249,7 +268,8 @@ class HttpConnection:
             *(one for one in _COMMON_HEADERS if one[0] not in dict(response.headers)),
             *response.headers,
         ]
-        if self._h11.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
+        open_ended = self._h11.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+        if open_ended and ("connection", "close") not in response.headers:
             headers.append(("connection", "close"))
         reason = HTTPStatus(response.status).phrase
         event = h11.Response(status_code=response.status, headers=headers, reason=reason)
@@ -264,7 +284,9 @@ class HttpConnection:
     async def refuse(self, response: Response) -> None:
         """Answer bytes that are no request; nothing follows."""
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.respond(response)
+            await self.respond(
+                attrs.evolve(response, headers=(*response.headers, ("connection", "close")))
+            )
 
     def _start_next(self) -> bool:
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:

@@ -27,6 +27,7 @@ from motet.runtime.scopes import shielded_close
 
 Sent: TypeAlias = Literal["nothing", "a part", "all"]
 _TEXT: Final = b"\x81"  # the last frame of a text message (RFC 6455 section 5.2)
+_CLOSE: Final = b"\x88"
 
 
 def text_frame(payload: bytes) -> bytes:
@@ -37,6 +38,12 @@ def text_frame(payload: bytes) -> bytes:
     if size < 65_536:
         return _TEXT + b"\x7e" + size.to_bytes(2, "big") + payload
     return _TEXT + b"\x7f" + size.to_bytes(8, "big") + payload
+
+
+def close_frame(code: int, reason: str) -> bytes:
+    """A Close frame of a server; ``reason`` is cut to what it can hold."""
+    payload = code.to_bytes(2, "big") + _cut(reason).encode()
+    return _CLOSE + bytes((len(payload),)) + payload
 
 
 class ReplayingStream(trio.abc.HalfCloseableStream):
@@ -94,6 +101,22 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         await self._stream.aclose()
 
 
+class _ClientStream(ReplayingStream):
+    """The stream that trio-websocket uses. It closes a client that breaks the protocol without a
+    word: then it stays open, for :func:`serve_websocket` to tell the client.
+    """
+
+    sent_close = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent_close = self.sent_close or data[:1] == _CLOSE
+        await super().send_all(data)
+
+    async def aclose(self) -> None:
+        if self.sent_close:
+            await super().aclose()
+
+
 class FrameSocket:
     """A WebSocket that takes frames as bytes.
 
@@ -132,6 +155,7 @@ class FrameSocket:
 
 CLOSE_SECONDS: Final = 1.0
 _UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5
+_FAILURES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1011})
 
 
 @attrs.frozen
@@ -166,7 +190,7 @@ async def serve_websocket(
 
     Raises the errors of the session. Cancelled, it closes first, within :data:`CLOSE_SECONDS`.
     """
-    replaying = ReplayingStream(stream, handshake)
+    replaying = _ClientStream(stream, handshake)
     async with shielded_close() as scope:
         closing = None
         try:
@@ -180,15 +204,15 @@ async def serve_websocket(
                 if socket is not None and not ending.broken:
                     closing = trio.current_time() + CLOSE_SECONDS
                     with trio.move_on_at(closing):
-                        await _close(socket, ending)
+                        await _close(socket, replaying, ending)
                 pump.cancel_scope.cancel()
         except* (ConnectionClosed, LocalProtocolError):
             # The client went before the handshake ended; or trio-websocket answers a ping of a
             # client that has closed already.
             pass
         if closing is not None:
-            # Closed by trio-websocket itself (frame too large), the stream is still open. No other
-            # task uses it any more.
+            # Closed by trio-websocket itself (frame too large), or after an error of the client,
+            # the stream is still open. No other task uses it any more.
             with trio.move_on_at(closing):
                 await linger(stream)
 
@@ -204,11 +228,19 @@ async def _accepted(
     return None
 
 
-async def _close(socket: WebSocketConnection, ending: Ending) -> None:
+async def _close(socket: WebSocketConnection, stream: _ClientStream, ending: Ending) -> None:
+    failed = socket.closed
+    if failed is not None and failed.code in _FAILURES and not stream.sent_close:
+        # trio-websocket ends without a word when the client breaks the protocol.
+        await stream.send_all(close_frame(failed.code, failed.reason or ""))
+        return
     try:
         if ending.last_frame is not None:
             await socket.send_message(ending.last_frame)
     except ConnectionClosed:
         pass
-    reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
-    await socket.aclose(ending.code, reason)
+    await socket.aclose(ending.code, _cut(ending.reason))
+
+
+def _cut(reason: str) -> str:
+    return reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")

@@ -401,11 +401,14 @@ class Exchange:
         """An answer that is being streamed has no place for it; a new request is refused."""
 
 
+_EXPOSED = "x-session, x-request-id, x-should-retry, retry-after"
+
+
 def cors(origin: str) -> tuple[tuple[str, str], ...]:
     """The headers with which a browser lets a page of another host read the answer."""
     return (
         ("access-control-allow-origin", origin),
-        ("access-control-expose-headers", "x-session, x-request-id"),
+        ("access-control-expose-headers", _EXPOSED),
         ("vary", "origin"),
     )
 

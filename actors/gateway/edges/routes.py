@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import unquote
@@ -11,6 +12,7 @@ import h11
 import msgspec
 import trio
 
+from motet.actors.gateway.auth import origin_allowed
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.edges.agui import run_agent
 from motet.actors.gateway.edges.exchange import (
@@ -43,6 +45,8 @@ ROUTES: Final = (
     Route("/v1/ag-ui", "POST", "operator", run_agent, open=True),
 )
 _ALLOWED: Final = "authorization, content-type, idempotency-key, x-session, x-as-user"
+_NAMES: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(\s*,\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
+_MOST_NAMES: Final = 4_096
 
 
 def route_of(head: Head) -> tuple[Route, str] | None:
@@ -64,13 +68,14 @@ async def serve_edge(
     """
     route, tail = found
     origin = head.headers.get("origin")
-    allowed = origin is not None and origin in context.settings.allowed_origins
+    host, origins = head.headers.get("host", ""), context.settings.allowed_origins
+    allowed = origin is not None and origin_allowed(origin, host, origins)
     shared = cors(origin) if origin is not None and allowed else ()
     if head.method == "OPTIONS" and allowed:
-        return await http.respond(_preflight(route, shared))
+        return await http.respond(_preflight(head, route, shared))
     exchange: Exchange | None = None
     try:
-        if head.method != route.method:
+        if head.method != route.method and (head.method, route.method) != ("HEAD", "GET"):
             raise Fault(405, "invalid_params", f"{route.path} takes {route.method} only.")
         exchange = Exchange(context, http, head, identify(context, head, peer, route.role), tail)
         alive = await _counted(exchange, route)
@@ -84,7 +89,8 @@ async def serve_edge(
         fault = fault_of(error)
     context.counts.requests[route.path, fault.code] += 1
     if exchange is None or not exchange.begun:
-        return await http.respond(fault.response(*shared))
+        allow = (("allow", f"{route.method}, OPTIONS"),) if fault.status == 405 else ()
+        return await http.respond(fault.response(*shared, *allow))
     with trio.fail_after(context.settings.limits.send_timeout_ms / 1000):
         await http.send(h11.Data(data=b"data: " + msgspec.json.encode(fault.answer) + b"\n\n"))
         return await http.finish()
@@ -105,13 +111,16 @@ async def _counted(exchange: Exchange, route: Route) -> bool:
         context.remove_connection(user)
 
 
-def _preflight(route: Route, shared: tuple[tuple[str, str], ...]) -> Response:
+def _preflight(head: Head, route: Route, shared: tuple[tuple[str, str], ...]) -> Response:
+    """Let a page of an allowed origin send its headers: SDKs add a dozen of their own."""
+    wanted = head.headers.get("access-control-request-headers", "")
+    more = f", {wanted}" if len(wanted) <= _MOST_NAMES and _NAMES.fullmatch(wanted) else ""
     return Response(
         200,
         headers=(
             *shared,
             ("access-control-allow-methods", route.method),
-            ("access-control-allow-headers", _ALLOWED),
+            ("access-control-allow-headers", _ALLOWED + more),
             ("access-control-max-age", "600"),
         ),
     )

@@ -219,3 +219,116 @@ def mutated(data: bytes, edits: list[tuple[int, bytes]]) -> bytes:
     for place, piece in edits:
         changed[place : place + len(piece)] = piece
     return bytes(changed)
+
+
+CHUNKED = {"Transfer-Encoding": "chunked"}
+CHAT = "/v1/chat/completions"
+END = b"0\r\n\r\n"
+
+
+def framed(*lines: str, body: bytes = b"", method: str = "POST", path: str = "/nowhere") -> bytes:
+    """A request with these header lines exactly, and a second one behind its body."""
+    return (
+        "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost:1", *lines, "", ""]).encode()
+        + body
+        + head("GET", "/healthz")
+    )
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/healthz", CHAT, "/v1/models", "/ws", "/"])
+@pytest.mark.parametrize(
+    ("lines", "body"),
+    [
+        (("Content-Length: 5", "Transfer-Encoding: chunked"), END),
+        (("Transfer-Encoding: chunked", "Content-Length: 5"), END),
+        (("Content-Length: 0", "Transfer-Encoding: chunked"), END),
+        (("Content-Length: 5", "Content-Length: 6"), b"hello"),
+        (("Content-Length: 5, 6",), b"hello"),
+        (("Content-Length: +5",), b"hello"),
+        (("Content-Length: -5",), b"hello"),
+        (("Content-Length: 0x5",), b"hello"),
+        (("Content-Length: 5 5",), b"hello"),
+        (("Content-Length : 5",), b"hello"),
+        (("Transfer-Encoding : chunked",), END),
+        (("Transfer-Encoding: gzip, chunked",), END),
+        (("Transfer-Encoding: chunked, chunked",), END),
+        (("Transfer-Encoding: xchunked",), END),
+        (("Transfer-Encoding: identity",), b""),
+        (("Host: other",), b""),
+        (("X: a\0b",), b""),
+        (("no colon",), b""),
+    ],
+)
+async def test_a_request_whose_end_is_not_sure_is_answered_and_nothing_behind_it_is_read(
+    lines: tuple[str, ...], body: bytes, path: str, method: str
+) -> None:
+    """A proxy may have seen another end, and so another next request."""
+    answer = await exchange(framed(*lines, body=body, method=method, path=path))
+    assert status_of(answer) in (400, 501)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer.lower()
+    assert b"boot_1" not in answer
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + END, 400),
+        (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /\r\n", 400),
+        (b"GET / HTTP/1.1\r\n X: folded first\r\nHost: a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\rHost: a\r\r", 400),
+    ],
+)
+async def test_other_versions_and_broken_heads_are_refused(sent: bytes, status: int) -> None:
+    answer = await exchange(sent)
+    assert status_of(answer) == status
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [b"zz\r\n", b"-1\r\nx\r\n", b"f" * 30 + b"\r\n", b"5\r\nhelloXX", b"5 5\r\nhello\r\n", b"\r\n"],
+)
+async def test_a_body_with_broken_chunks_is_refused(chunks: bytes) -> None:
+    json_body = {"Content-Type": "application/json", **CHUNKED}
+    answer = await exchange(
+        head("POST", CHAT, **json_body) + chunks + END + head("GET", "/healthz")
+    )
+    assert status_of(answer) == 400
+    assert b"connection: close" in answer.lower()
+    assert b"boot_1" not in answer
+
+
+async def test_the_host_of_an_absolute_target_counts() -> None:
+    rebound = upgrade().replace(b"GET /ws", b"GET http://rebound.example/ws")
+    assert status_of(await exchange(rebound)) == 403
+    right = upgrade().replace(b"GET /ws", b"GET http://localhost:1/ws")
+    assert status_of(await exchange(right)) == 101
+
+
+async def test_an_empty_line_before_a_request_is_skipped() -> None:
+    assert status_of(await exchange(b"\r\n", b"\r\n\r\n" + head("GET", "/healthz"))) == 200
+    assert status_of(await exchange(b"\n" * 100 + head("GET", "/healthz"))) == 200
+
+
+async def test_head_of_an_edge_has_no_body_and_an_unknown_method_names_the_known_ones() -> None:
+    answer = await exchange(
+        head("HEAD", "/v1/models") + head("PUT", CHAT) + head("GET", "/healthz")
+    )
+    first, _, rest = answer.partition(b"\r\n\r\n")
+    assert status_of(first) == 200
+    assert rest.startswith(b"HTTP/1.1 405")
+    assert b"allow: post, options" in rest.lower()
+    assert b"boot_1" in rest
+
+
+async def test_a_body_is_asked_for_before_it_is_read() -> None:
+    body = b'{"model": "helper", "messages": []}'
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    sent = head("POST", CHAT, Expect="100-continue", **headers)
+    answer = await exchange(sent, body)
+    assert answer.startswith(b"HTTP/1.1 100")
+    assert answer.count(b"HTTP/1.1 ") == 2

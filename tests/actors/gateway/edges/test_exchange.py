@@ -190,6 +190,49 @@ async def test_a_page_of_an_allowed_origin_may_ask() -> None:
         assert (status, headers["access-control-allow-origin"]) == (200, page)
 
 
+OPENAI_NODE = (
+    "authorization,content-type,idempotency-key,openai-organization,openai-project,"
+    "x-stainless-arch,x-stainless-custom-poll-interval,x-stainless-helper-method,x-stainless-lang,"
+    "x-stainless-os,x-stainless-package-version,x-stainless-poll-helper,x-stainless-retry-count,"
+    "x-stainless-runtime,x-stainless-runtime-version,x-stainless-timeout"
+)
+"""The headers that a browser asks for when the official SDK for JavaScript makes a request."""
+
+
+async def preflight(origin: str, wanted: str, path: str = CHAT) -> tuple[int, dict[str, str]]:
+    async with place(Settings(allowed_origins=("https://chat.example",))) as at:
+        talk = at.talk()
+        asked = {
+            "Origin": origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": wanted,
+        }
+        await talk.stream.send_all(request("OPTIONS", path, b"", asked))
+        status, headers, _ = await talk.answer()
+        return status, headers
+
+
+async def test_the_headers_of_the_official_javascript_sdk_are_let_through() -> None:
+    status, headers = await preflight("https://chat.example", OPENAI_NODE)
+    allowed = {name.strip() for name in headers["access-control-allow-headers"].split(",")}
+    assert status == 200
+    assert allowed >= set(OPENAI_NODE.split(","))
+    assert "x-session" in allowed
+
+
+@pytest.mark.parametrize("wanted", ["", "a b", "x, ,y", "x\u00e9", "x" * 5_000, "*,\\"])
+async def test_a_preflight_for_names_that_are_none_has_our_own_names_only(wanted: str) -> None:
+    _, headers = await preflight("https://chat.example", wanted)
+    assert headers["access-control-allow-headers"].endswith("x-as-user")
+
+
+async def test_a_page_that_is_not_allowed_gets_no_preflight() -> None:
+    for origin in ("https://evil.example", "null", "https://chat.example.evil"):
+        status, headers = await preflight(origin, OPENAI_NODE)
+        assert status == 405
+        assert not any(name.startswith("access-control") for name in headers)
+
+
 async def test_only_a_bridge_asks_on_behalf_of_others() -> None:
     async with place(Settings(tokens=StaticTokens(ENTRIES))) as at:
         talk = at.talk()
