@@ -55,6 +55,7 @@ from motet.protocols.sessions import (
 )
 from motet.protocols.traces import FlushTraces
 from motet.runtime import System
+from motet.runtime.loops import refuse_in_asyncio
 
 D = TypeVar("D")
 Out = TypeVar("Out")
@@ -545,9 +546,13 @@ async def open_host(
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
     used, ``ConfigError`` for a wrong agent, a rule on an unknown tool or agent (of ``agents``),
-    or a workspace that holds the state. Cancellation ends everything in order: runs first, the
-    database last.
+    or a workspace that holds the state, and ``RuntimeError`` inside asyncio. Cancellation ends
+    everything in order: runs first, the database last.
     """
+    refuse_in_asyncio(
+        "open_host()",
+        "use a motet.HostThread and its `host.asyncio`, or `async with motet.guest(...) as host`",
+    )
     source, config = ConfigSource.of(config or HostConfig(), mcp or {}, policy)
     async with hosted(
         source,

@@ -18,12 +18,16 @@ from motet.actors.hosting.inputs import RunStream
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.run import Bounds, RunResult
-from motet.runtime.loops import refuse_in_loop
+from motet.runtime.loops import refuse_in_asyncio, refuse_in_loop
 
 Out = TypeVar("Out")
 
 ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
 """For a host that lives for one run: there is no person to ask."""
+_IN_ASYNCIO = (
+    "use a motet.HostThread and its `host.asyncio.{0}(agent, ...)`, or "
+    "`async with motet.guest() as host` and `host.{0}(agent, ...)`"
+)
 
 
 class Agent(AgentSpec[D_contra, O_co]):
@@ -81,6 +85,7 @@ class Agent(AgentSpec[D_contra, O_co]):
         Calls that need an approval are denied: there is no person to ask. Raises and is cancelled
         as :meth:`motet.Host.run`.
         """
+        refuse_in_asyncio("agent.run()", _IN_ASYNCIO.format("run"))
         async with open_host(config=ALONE) as host:
             return await host.run(self._any, text, deps=deps, check=check, **bounds)
 
@@ -125,6 +130,7 @@ class Agent(AgentSpec[D_contra, O_co]):
         self, text: str, *, deps: object = None, **bounds: Unpack[Bounds]
     ) -> AsyncGenerator[RunStream[Any]]:
         """The events of one answer, from a host in memory that lives for this block only."""
+        refuse_in_asyncio("agent.stream()", _IN_ASYNCIO.format("stream"))
         async with (
             open_host(config=ALONE) as host,
             host.stream(self._any, text, deps=deps, **bounds) as run,

@@ -21,6 +21,12 @@ def loop_here() -> Literal["trio", "asyncio"] | None:
     return None
 
 
+def refuse_in_asyncio(what: str, instead: str) -> None:
+    """Raise ``RuntimeError`` inside of asyncio, with what to write there instead."""
+    if loop_here() == "asyncio":
+        raise RuntimeError(f"{what} runs on Trio and was called inside asyncio: {instead}")
+
+
 def refuse_in_loop(what: str, *, trio: str, asyncio: str) -> None:
     """Raise ``RuntimeError`` inside of a loop, with what to write there instead."""
     here = loop_here()

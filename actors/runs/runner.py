@@ -37,7 +37,7 @@ from motet.actors.transcript.summary import one_line
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
-from motet.protocols.errors import AgentError, Internal
+from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.run import RunResult
@@ -110,6 +110,12 @@ class Runner:
             finish = await self._bounded()
         except AgentError as error:
             finish = self._failed(error)
+        except MissingExtra as error:
+            # No bug: the message has the command that installs what is missing.
+            self.services.events.log.warning(str(error), run=self.run.id)
+            failure = Llm(str(error), kind="bad_request")
+            failure.__cause__ = error
+            finish = self._failed(failure)
         except Exception as error:
             finish = await self._broken(error)
         finally:

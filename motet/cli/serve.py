@@ -135,6 +135,8 @@ def _announce(
     setup: Setup, host: Host, url: str, notes: tuple[str, ...], *, token_needed: bool
 ) -> None:
     """Print the address: a script may wait for this line before it connects."""
+    from motet.cli.checks import providers
+
     print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
@@ -144,6 +146,9 @@ def _announce(
     print(f"  token    {needed}")
     for note in notes:
         print(f"  files    {note}")
+    for finding in providers(setup):
+        if finding.verdict == "broken":
+            print(f"  problem  {finding.topic}: {finding.text}")
     if host.resumed:
         print(f"  resumed  {len(host.resumed)} runs that the last host left unfinished")
     for run in host.interrupted:

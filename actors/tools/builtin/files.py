@@ -22,6 +22,7 @@ import trio
 from motet.actors.tools.builtin.file_write import edit_text, write_text
 from motet.actors.tools.builtin.paths import (
     Parts,
+    entries_of,
     explained,
     locate,
     missing,
@@ -284,7 +285,7 @@ def matches(name: str, pattern: str) -> bool:
 
 def _entries(folder: int, prefix: str, recursive: bool, depth: int) -> Iterator[tuple[str, str]]:
     trio.from_thread.check_cancelled()
-    for entry in sorted(os.listdir(folder)):
+    for entry in entries_of(folder):
         try:
             found = os.stat(entry, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:

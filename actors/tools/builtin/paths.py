@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -51,6 +52,15 @@ def owner_of(workspace: Path) -> Owner | None:
         return None
     os.chown(workspace, NOBODY, NOBODY)
     return Owner(NOBODY, NOBODY)
+
+
+# A file that is being written, until it takes its name; one that a killed host has left.
+_TEMPORARY = re.compile(r"\.motet-[0-9a-f]{16}\.tmp")
+
+
+def entries_of(folder: int) -> list[str]:
+    """The names in an open folder, sorted, without the temporary files of a host."""
+    return sorted(name for name in os.listdir(folder) if not _TEMPORARY.fullmatch(name))
 
 
 def give(fd: int, owner: Owner | None) -> None:
@@ -243,7 +253,7 @@ def missing(root: Path, path: str, parts: Parts) -> ToolNegative:
 def _names(root: Path, parts: Parts) -> list[str] | None:
     try:
         with open_folder(root, parts) as folder:
-            return sorted(os.listdir(folder))
+            return entries_of(folder)
     except OSError:
         return None
 

@@ -187,6 +187,20 @@ def test_a_blocking_call_inside_asyncio_names_the_awaitable_one() -> None:
     asyncio.run(main())
 
 
+def test_calls_of_trio_inside_asyncio_name_the_right_ones() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"inside asyncio: .*HostThread.*motet\.guest"):
+            async with motet.open_host():
+                pass
+        with pytest.raises(RuntimeError, match=r"host\.asyncio\.run\(agent"):
+            await talker("hello").run("hi")
+        with pytest.raises(RuntimeError, match=r"host\.asyncio\.stream\(agent"):
+            async with talker("hello").stream("hi"):
+                pass
+
+    asyncio.run(main())
+
+
 def test_run_sync_inside_trio_names_the_right_call() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match=r"await agent\.run"):

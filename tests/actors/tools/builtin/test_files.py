@@ -315,6 +315,17 @@ class TestListing:
             pass
         assert await call(LIST) == "a\ufffd\\n\\x1b  0 bytes"
 
+    async def test_the_temporary_files_of_a_host_are_not_listed(
+        self, call: Call, workspace: Path
+    ) -> None:
+        (workspace / ".motet-0123456789abcdef.tmp").write_text("half of it")
+        (workspace / "a").mkdir()
+        (workspace / "a" / ".motet-0123456789abcdef.tmp").write_text("half of it")
+        (workspace / ".motet-mine.tmp").write_text("a user's own")
+        listed = await call(LIST, recursive=True)
+        assert ".motet-mine.tmp" in listed
+        assert "0123456789abcdef" not in listed
+
     async def test_an_empty_listing_says_so(self, call: Call, workspace: Path) -> None:
         assert await call(LIST) == "[the folder is empty]"
         (workspace / "a").write_text("")
