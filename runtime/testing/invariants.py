@@ -170,8 +170,9 @@ class Watch:
         """After a step: check every actor that has changed."""
         present = 0
         for system in self.systems:
-            for cell in cells(system):
-                present += 1
+            here = cells(system)
+            present += len(here)
+            for cell in here:
                 self._look_at(cell)
         if present != len(self._watched):
             self._look_at_the_gone()

@@ -6,7 +6,7 @@ methods are awaited, or search for a path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -25,9 +25,19 @@ class Limits(msgspec.Struct, frozen=True):
     handlers: int
 
 
-def cells(system: System) -> Iterable[Cell]:
-    """Every actor that exists now."""
-    return system._root.tree()  # pyright: ignore[reportPrivateUsage]  # see the module
+def cells(system: System) -> list[Cell]:
+    """Every actor that exists now: parents first, siblings in start order."""
+    found: list[Cell] = []
+    _collect(system._root.cells, found)  # pyright: ignore[reportPrivateUsage]  # see the module
+    return found
+
+
+def _collect(children: Mapping[str, Cell], into: list[Cell]) -> None:
+    # At every step, where the generator of the tree takes thrice as long.
+    for cell in children.values():
+        into.append(cell)
+        if cell.supervisor is not None:
+            _collect(cell.supervisor.cells, into)
 
 
 def cell_at(systems: Iterable[System], path: str) -> Cell | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 
 import attrs
 import msgspec
@@ -20,6 +21,7 @@ __all__ = ["CHANCE", "Case", "Model", "difference", "random_case", "random_cases
 RESTARTS: tuple[Restart, ...] = ("permanent", "permanent", "transient", "temporary")
 STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
 KINDS: tuple[ExitKind, ...] = ("crashed", "crashed", "normal")
+NAMES = ("c0", "c1", "c2", "c3", "c4")
 GAPS = (0.0, 0.5, 1.0, 3.0)
 PERIOD = 2.0
 CHANCE = 0.5  # what the jitter of every back-off gets
@@ -38,18 +40,23 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        return [f"c{index}" for index in range(len(self.restarts))]
+        return [*NAMES[: len(self.restarts)]]
 
     @property
     def supervision(self) -> Supervision:
-        return Supervision(
-            strategy=self.strategy,
-            intensity=self.intensity,
-            period=PERIOD,
-            backoff=BACKOFF if self.backoff else 0.0,
-            backoff_max=BACKOFF_MAX,
-            jitter=JITTER,
-        )
+        return _supervision(self.strategy, self.intensity, self.backoff)
+
+
+@cache
+def _supervision(strategy: Strategy, intensity: int, backoff: bool) -> Supervision:
+    return Supervision(
+        strategy=strategy,
+        intensity=intensity,
+        period=PERIOD,
+        backoff=BACKOFF if backoff else 0.0,
+        backoff_max=BACKOFF_MAX,
+        jitter=JITTER,
+    )
 
 
 def random_case(chance: random.Random) -> Case:
@@ -89,8 +96,7 @@ class Model:
 
     def advance(self, now: float) -> None:
         """Start what is due by ``now``."""
-        while self.due and min(self.due.values()) <= now:
-            moment = min(self.due.values())
+        while self.due and (moment := min(self.due.values())) <= now:
             for name in self.order:
                 if name in self.due and self.due[name] <= moment:
                     del self.due[name]
@@ -173,6 +179,8 @@ class Shell:
         self.log.append(f"+{name}")
 
     def advance(self, now: float) -> None:
+        if not self.due:
+            return
         for moment in sorted({when for when in self.due.values() if when <= now}):
             for name in self.names:
                 if self.due.get(name, now + 1) <= moment:
