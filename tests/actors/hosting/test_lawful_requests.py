@@ -176,14 +176,13 @@ def test_no_provider_refuses_a_request_of_a_host_whose_models_answer_garbage() -
 
 
 @pytest.mark.sweep
-def test_no_provider_refuses_any_of_10000_requests() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_no_provider_refuses_any_of_10000_requests(seed: int) -> None:
     """Law: whatever models answer, and whatever happens to runs meanwhile, a strict mock of each
-    provider refuses no request."""
-    requests, seed, kinds = 0, 0, Counter[str]()
-    while requests < 10_000:
-        world = played(seed := seed + 1, 200)
-        assert (seed, world.refused) == (seed, [])
-        requests += world.requests
-        kinds += world.kinds + world.ends
+    provider refuses no request. 500 requests at least in each of 20 worlds."""
+    world = played(seed, 150)
+    assert world.refused == []
+    assert world.requests >= 500
+    kinds = world.kinds + world.ends
     seen = ("calls", "tools", "hints", "steers", "summaries", "refused", "limited", "cancelled")
     assert all(kinds[kind] for kind in seen), kinds
