@@ -80,6 +80,7 @@ _TASKS_TITLE, _NAMES_TITLE = "Open tasks:", "Named:"
 _TASK_CHARS = 2_500
 _NAME_CHARS = 1_100
 _MOST_TASKS = 60
+_TOOL_TEXT = 12_000
 _LINE = 400
 """Code points of a line in which the signs of a task are searched."""
 _MOST_NAMES = 30
@@ -90,8 +91,8 @@ _BOX = re.compile(_BULLET + r"(?:\[ ?\]|☐)\s*\S")
 _TICKED = re.compile(_BULLET + r"(?:\[[xX✓✔]\]|☑|✅|✔)\s*\S")
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+\S")
 _TITLE = re.compile(
-    r"[^.]{0,120}\b(?:tasks?|to[- ]?dos?|open|pending|remaining|left|next|steps?|backlog|checklist"
-    r"|needs?|still|plan)\b[^.]{0,60}",
+    r"[^.]{0,120}\b(?:tasks?|to[- ]?dos?|open|pending|remaining|left|next(?: steps?)?|backlog"
+    r"|checklist|needs?|still|plan)\b[^.]{0,60}",
     re.I,
 )
 _ENDED = r"(?:done|finished|completed|closed|resolved|cancelled|fixed)"
@@ -211,8 +212,9 @@ def open_tasks(rows: Iterable[ChatMessage], previous: str = "") -> list[str]:
     earlier = "\n\n".join(one for one in sections if not one.startswith(_NAMES_TITLE))
     for row in (UserMessage(earlier), *rows):
         listed: Literal["", "open", "ended"] = ""
-        inline = _STATE if isinstance(row, ToolMessage) else _OPEN  # a file may be full of TODOs
-        text = _ends(row.text, 2 * _FALLBACK_LIMIT).replace("},{", "},\n{")
+        inline, text = _OPEN, row.text
+        if isinstance(row, ToolMessage):  # a file may be long and full of TODOs
+            inline, text = _STATE, _ends(text, _TOOL_TEXT).replace("},{", "},\n{")
         for whole in text.splitlines():
             line = whole[:_LINE]
             if _is_title(line):

@@ -148,6 +148,12 @@ def test_27_open_tasks_outlive_a_bad_summary(response: ModelResponse | None) -> 
     assert text.startswith("(Put together")
 
 
+def test_tasks_in_the_middle_of_a_long_message_are_kept() -> None:
+    said = "\n".join(f"- [ ] T-{n} {'and so on ' * 60}" for n in range(1, 28))
+    text = summary_of(ModelResponse(SORRY), [UserMessage(said)])
+    assert all(f"T-{n} and so on" in text for n in range(1, 28))
+
+
 def test_only_what_a_good_summary_leaves_out_is_added() -> None:
     rows: list[ChatMessage] = [
         UserMessage("- [ ] write docs/guide.md\n- [ ] mend src/a.py\n- [ ] ask Ada"),
