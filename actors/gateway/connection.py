@@ -41,7 +41,7 @@ _ANSWERS_HELD: Final = 64
 
 
 class Writer:
-    """``sending``: a frame is partly written, so that no other may follow if it is cancelled."""
+    """``sending``: frames are being written."""
 
     def __init__(self, limits: wire.Limits) -> None:
         self.outbox = Outbox(limits)
@@ -50,6 +50,11 @@ class Writer:
         self._socket: FrameSocket | None = None
         self._wake = trio.Event()
         self._written = trio.Event()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a frame was cut off in its middle: not even a close frame can follow."""
+        return self._socket is not None and self._socket.is_cut_off
 
     def answer(self, text: str, written: Callable[[], None] | None = None) -> None:
         """Queue an answer; ``written`` is called when it is on its way to the client."""
@@ -91,15 +96,9 @@ class Writer:
         while True:
             entries = self.outbox.take()
             if entries or socket.owes:
-                # Cancelled, `sending` stays true: the frame may be cut off in its middle, and then
-                # not even a close frame can follow.
                 with trio.fail_after(self._timeout):
                     self.sending = True
-                    try:
-                        await socket.send(b"".join([entry.bytes() for entry in entries]))
-                    except ConnectionClosed:  # before anything of it was written
-                        self.sending = False
-                        raise
+                    await socket.send(b"".join([entry.bytes() for entry in entries]))
                     self.sending = False
                 for entry in entries:
                     if entry.written is not None:
@@ -252,7 +251,7 @@ class Connection:
             self._context.counts.total["failed"] += 1
             logger.error("a connection from %s failed", self._peer, exc_info=errors)
             self._ending = Ending(
-                wire.CLOSE_INTERNAL, "internal error", broken=self._writer.sending
+                wire.CLOSE_INTERNAL, "internal error", broken=self._writer.is_cut_off
             )
 
     async def _run(self, socket: FrameSocket) -> None:
@@ -345,7 +344,9 @@ class Connection:
             return self._ending
         shutdown = wire.encode(self._event(Shutdown()))
         last_frame = None if self._shutdown_announced else shutdown
-        return Ending(wire.CLOSE_GOING_AWAY, "server going away", last_frame, self._writer.sending)
+        return Ending(
+            wire.CLOSE_GOING_AWAY, "server going away", last_frame, self._writer.is_cut_off
+        )
 
     def close(self, code: int, reason: str) -> None:
         """Write the answers that are queued, then close."""

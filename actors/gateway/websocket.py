@@ -58,6 +58,8 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream) and sys.platform != "win32":
             self._fileno = stream.socket.fileno
+        self.is_cut_off = False
+        """A send was cancelled after it had begun, or has failed."""
         self._free = True  # no task sends, and nothing is owed; false for ever when a send failed
 
     def send_now(self, data: bytes) -> Sent:
@@ -79,8 +81,14 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self._free = False
         async with self._sending:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            # From here on it writes at once, as much as the kernel takes.
             rest, self.owed = self.owed, b""
-            await self._stream.send_all(rest + bytes(data) if rest else data)
+            try:
+                await self._stream.send_all(rest + bytes(data) if rest else data)
+            except BaseException:
+                self.is_cut_off = True
+                raise
         self._free = not self._sending.locked()
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -138,6 +146,11 @@ class FrameSocket:
     def owes(self) -> bool:
         """Whether a rest of :meth:`send_now` is still to be sent."""
         return bool(self._stream.owed)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a frame was cut off in its middle, so that nothing can follow."""
+        return self._stream.is_cut_off
 
     def send_now(self, frames: bytes) -> Sent:
         """Send without waiting, as much as the kernel takes."""
