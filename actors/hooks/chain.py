@@ -24,7 +24,7 @@ from motet.actors.hooks.registry import Hook, HookSet
 from motet.protocols import hooks
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point, Verdict, point_of
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, ActorRef, MailboxFull, handles
+from motet.runtime import Actor, ActorRef, MailboxFull, UnderWay, handles
 
 log = logger(__name__)
 
@@ -130,7 +130,10 @@ async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
 async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
     """The return value of the hook, and whether it came too late."""
     value: object = None
-    with trio.move_on_after(hook.timeout) as scope:
+    with (
+        trio.move_on_after(hook.timeout) as scope,
+        UnderWay(event.run_id, f"hook {hook.name!r}"),
+    ):
         value = await hook.fn(own_copy(event))
     return value, trio.current_time() >= scope.deadline
 

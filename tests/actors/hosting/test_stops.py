@@ -85,6 +85,29 @@ async def test_a_second_stop_reports_the_clean_up_of_the_first(
             await host.stop(run_id=ack.run_id)
 
 
+async def test_a_stop_names_the_gate_that_it_waits_for(autojump_clock: MockClock) -> None:
+    async with motet.open_host(agents=[hanging()]) as host:
+
+        @host.on("before_tool", timeout=60)
+        async def think(_: motet.BeforeTool) -> motet.Allow:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(30)
+            return motet.Allow()
+
+        ack = await host.submit("go", session="s")
+        await wait_all_tasks_blocked()
+        report = await host.stop(session="s", grace=1)
+        (line,) = report.held_by
+        assert line.startswith(f"{ack.run_id}: hook ")
+        assert "think' has not ended yet: it is in think, test_stops.py line " in line
+        await host.stop(session="s", grace=60)
+        rows = await rows_of(host)
+    assert (rows[2].text, rows[3].text) == (
+        "Cancelled before it started: nothing was done.",
+        "[Stopped by user]",
+    )
+
+
 MOMENTS = (events.InputAccepted, events.Activity, events.TextDelta)
 
 

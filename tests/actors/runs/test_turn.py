@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +80,27 @@ def test_a_model_that_calls_on_when_tools_are_gone_is_ended() -> None:
 
     assert turn.answered(answer("", call(2))) == Finish("limited", "", "turns")
     assert violations(turn.rows) == ()
+    row = turn.rows[-2]
+    assert isinstance(row, ToolMessage)
+    assert row.outcome == "cancelled_before_start"
+    assert row.text == "[Not run: the limit of this run is reached (turns)]"
+
+
+def test_a_call_that_was_not_run_says_what_has_ended_its_turn() -> None:
+    """Law: only a stop is called a stop."""
+    ends: dict[str, Callable[[Turn], Finish]] = {
+        "was stopped": lambda turn: turn.stop(),
+        "limit of this run is reached (wall)": lambda turn: turn.limit("wall"),
+        "the run failed": lambda turn: turn.fail("no such model"),
+    }
+    for words, end in ends.items():
+        turn = Turn(Limits())
+        turn.begin("go")
+        turn.answered(answer("", call(1)))
+        end(turn)
+        texts = [row.text for row in turn.rows if isinstance(row, ToolMessage)]
+        assert len(texts) == 1
+        assert words in texts[0]
 
 
 def test_of_a_batch_over_the_call_limit_the_first_are_run_and_the_model_may_close() -> None:

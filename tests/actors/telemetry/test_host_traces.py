@@ -254,3 +254,24 @@ async def test_spans_of_a_killed_host_are_interrupted_at_the_next_start(tmp_path
     assert all(span.ended is not None for span in slow.spans)
     # It was killed before a second had passed: what is known is that it had begun.
     assert fresh.spans[0].status == "interrupted"
+
+
+@pytest.mark.slow
+async def test_a_run_that_waits_for_its_agent_after_a_kill_is_not_said_to_be_running(
+    tmp_path: Path,
+) -> None:
+    kept = HOST.replace(
+        'host.run, agents[0], "go"', "partial(host.submit, 'go', session='s', agent='slow')"
+    )
+    assert kept != HOST
+    with forks.started("-c", f"from functools import partial\n{kept}", str(tmp_path)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"at work\n"
+        process.kill()
+    async with motet.open_host(tmp_path) as host:
+        (run,) = [run for run in await host.runs() if run.agent == "slow"]
+        assert run.status == "running"  # as soon as there is its agent
+        trace = (await host.trace(run.run_id)).info
+        assert (trace.status, trace.ended is not None) == ("interrupted", True)
+        await host.stop(run_id=run.run_id)
+        assert (await host.trace(run.run_id)).info.status != "running"

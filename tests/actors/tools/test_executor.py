@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.hooks.registry import HookSet
+from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry, tool
 from motet.protocols.chat import JsonObject
@@ -125,6 +126,53 @@ async def test_the_deadline_of_a_tool_ends_it(autojump_clock: MockClock) -> None
         assert "no result within 2 s" in result.text
         assert result.ms == pytest.approx(2000)
     del autojump_clock
+
+
+async def shielded_sleep() -> str:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(3)
+    return "late"
+
+
+@tool(timeout=1)
+def in_a_thread() -> str:
+    return trio.from_thread.run(shielded_sleep)
+
+
+@tool(timeout=1)
+async def in_the_loop() -> str:
+    return await shielded_sleep()
+
+
+@pytest.mark.parametrize("late", [in_a_thread, in_the_loop])
+async def test_a_result_after_the_deadline_is_a_failure_that_says_that_the_work_went_on(
+    autojump_clock: MockClock, late: Tool
+) -> None:
+    async with on_stage(late) as stage:
+        result = await stage.call(late.name)
+        assert trio.current_time() >= 3
+        assert (result.outcome, result.kind) == ("failed", "timeout")
+        assert "no result within 1 s" in result.text
+        assert "could not be stopped and went on to its end, which took" in result.text
+    del autojump_clock
+
+
+async def test_a_call_that_got_no_thread_in_time_has_done_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "THREADS", 1)
+    async with on_stage(tool(timeout=9, name="first")(in_a_thread_long), in_a_thread) as stage:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.call, "first")
+            await trio.sleep(0.5)
+            result = await stage.call("in_a_thread")
+        assert (result.outcome, result.kind) == ("failed", "timeout")
+        assert "it waited for a thread and never began: nothing was done" in result.text
+    del autojump_clock
+
+
+def in_a_thread_long() -> str:
+    return trio.from_thread.run(shielded_sleep)
 
 
 async def test_a_broken_error_store_costs_the_id_and_nothing_else() -> None:
