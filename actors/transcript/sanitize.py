@@ -12,6 +12,7 @@ linear time, since undecided text is bounded. Source: agent loop specification, 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -65,13 +66,18 @@ def is_decoration(letter: str) -> bool:
 #
 # Code is a fence (to the end of the text if it is not closed) or a span in one line. A tag in code
 # is no tag. There is no code in reasoning, which ends with the first closing tag of its own name,
-# or with the text. A construct beyond its bound below is prose.
+# or with the text. Calls between DeepSeek's tokens are like reasoning, and so is any other token of
+# its kind. A construct beyond its bound below is prose.
 
 
 Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
 
 THINKING: Final = ("think", "thinking", "thought", "antThinking", "redacted_thinking")
 FINAL_TAG: Final = r"<\s{0,8}/?\s{0,8}final\s{0,8}>"
+
+_BLOCKS: Final = "calls|call|outputs|output"
+_TOKEN: Final = rf"<｜tool▁(?P<block>{_BLOCKS})▁begin｜>|<｜[\w▁ -]{{1,40}}｜>"
+_PART_OF_TOKEN: Final = r"<｜[\w▁ -]{0,40}｜?\Z"
 
 _SPAN = 1_000
 _RUN = 64
@@ -96,6 +102,7 @@ _NAMES = "|".join(THINKING)
 _TAG_SIGN = (
     rf"(?P<final>{FINAL_TAG})"
     rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
+    rf"|(?P<token>{_TOKEN})|{_PART_OF_TOKEN}"
     rf"|<(?:(?:{_NAMES})(?:\s[^<>]{{0,256}})?/?|{'|'.join(map(_beginnings, THINKING))})\Z"
     rf"|<\s{{0,8}}/?\s{{0,8}}(?:{_beginnings('final')}|final\s{{0,8}})\Z"
 )
@@ -109,6 +116,11 @@ _MAYBE_CLOSING = re.compile(r"[ \t]{0,200}[`~]{0,200}[ \t\r]{0,200}\Z")
 @cache
 def _closing_tag(name: str) -> re.Pattern[str]:
     return re.compile(rf"<\s{{0,8}}/\s{{0,8}}{name}\s{{0,8}}>", re.IGNORECASE | re.ASCII)
+
+
+@cache
+def _closing_token(block: str) -> re.Pattern[str]:
+    return re.compile(f"<｜tool▁{block}▁end｜>")
 
 
 @cache
@@ -175,6 +187,10 @@ class Segmenter(msgspec.Struct, eq=False):
     def _tag(self, found: re.Match[str]) -> Segment | None:
         if found["final"]:
             return self._take("final", found.end())
+        if found["token"]:
+            if found["block"]:
+                self._thinking = _closing_token(found["block"].lower())
+            return self._take("thinking", found.end())
         if found["name"]:
             if not found[0].endswith("/>"):
                 self._thinking = _closing_tag(found["name"].lower())
@@ -356,9 +372,12 @@ _TOOL_TAG = re.compile(
     r"|minimax:tool_call)"
 )
 _TAG_END = re.compile(f"[>{NUL}]")
-_OBJECTS = re.compile(r"(?:\[\s*)?\{.*\}(?:\s*\])?", re.DOTALL)
+_OBJECT = re.compile(r"\s*(?:\{|\[(?=\s*\{))")
+_JSON = json.JSONDecoder(strict=False)
+_ARGUMENTS = re.compile(r"\s*(?:Arguments:\s*)?(?=\{|\[\s*\{)")
+_REST = re.compile(r"[ \t]*\]?[ \t\r]*(?=\n|\Z)")
 _DOWNGRADED = ("[Tool Call:", "[Tool Result", "[Historical context:")
-_PAYLOAD = ("Arguments:", "{", "}")
+_PAYLOAD = re.compile(r'Arguments:|[{}]|\][ \t]*,?$|\[[ \t]*$|"[^"\n]*"[ \t]*:')
 _FINAL = re.compile(FINAL_TAG, re.IGNORECASE | re.ASCII)
 _ECHO = "[System Message]"
 _MEDIA = re.compile(r"MEDIA:\S")
@@ -367,18 +386,49 @@ _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)+")
 
 
 def garbled_tool_xml(text: str) -> str:
-    """Without tags of tool calls that came as text; empty when there are only calls."""
+    """Without tags of tool calls that came as text, and without what they call.
+
+    A ``<parameter>`` is one only where a call is; elsewhere it is prose.
+    """
     lowered = text.lower()
     if not any(indicator in lowered for indicator in _INDICATORS):
         return text
-    at, opened, calls_only = 0, "", True
+    places = list(_tool_tags(text))
+    tags = [text[start:end] for start, end in places]
+    if not any(_is_call(tag) for tag in tags) and any(tag.startswith("<p") for tag in tags):
+        return text
+    at = depth = 0
     kept: list[str] = []
-    for start, end in [*_tool_tags(text), (len(text), len(text))]:
-        between = text[at:start]
-        calls_only = calls_only and _is_payload(between.strip(), opened)
-        kept.append(between)
-        at, opened = end, text[start:end]
-    return "" if calls_only else "".join(kept).strip()
+    for number, ((start, end), tag) in enumerate(zip(places, tags, strict=True)):
+        if start < at:
+            continue
+        kept.append(text[at:start])
+        at = end
+        if tag.startswith("</"):
+            depth = max(0, depth - _is_call(tag))
+        elif _is_call(tag):
+            depth += 1
+            at = _end_of_json(text, end)
+        elif depth and tags[number + 1 : number + 2] == ["</parameter>"]:
+            value = places[number + 1][0]
+            at = end if FENCE in text[end:value] else value
+    return "".join([*kept, text[at:]]).strip()
+
+
+def _is_call(tag: str) -> bool:
+    return "parameter" not in tag[:11]
+
+
+def _end_of_json(text: str, at: int) -> int:
+    """The end of the JSON objects at a place; the place itself if there are none, or a fence."""
+    end = at
+    while found := _OBJECT.match(text, end):
+        try:
+            _, behind = _JSON.raw_decode(text, found.end() - 1)
+        except (ValueError, RecursionError):
+            break
+        end = behind
+    return at if FENCE in text[at:end] else end
 
 
 def _tool_tags(text: str) -> Iterator[tuple[int, int]]:
@@ -396,24 +446,38 @@ def _tool_tags(text: str) -> Iterator[tuple[int, int]]:
             yield found.start(), stop
 
 
-def _is_payload(text: str, tag: str) -> bool:
-    """Whether the text behind a tag belongs to a call: objects, a parameter's value, nothing."""
-    if not text or FENCE in text:
-        return not text
-    return tag.startswith("<parameter") or _OBJECTS.fullmatch(text) is not None
-
-
 def downgraded_tool_text(text: str) -> str:
     """Without calls and results that were written as text, and the JSON that follows them."""
+    if "[" not in text:
+        return text
     kept: list[str] = []
-    skipping = False
-    for line in text.split("\n"):
-        bare = line.strip()
+    skipping, at = False, 0
+    while at <= len(text):
+        newline = text.find("\n", at)
+        end = len(text) if newline < 0 else newline
+        bare = text[at:end].strip()
         starts = bare.startswith(_DOWNGRADED)
-        skipping = starts or (skipping and (not bare or bare.startswith(_PAYLOAD)))
-        if not skipping:
-            kept.append(line)
+        skipping = starts or (skipping and (not bare or _PAYLOAD.match(bare) is not None))
+        if starts:
+            end = _end_of_payload(text, at, end)
+        elif not skipping:
+            kept.append(text[at:end])
+        at = end + 1
     return "\n".join(kept)
+
+
+def _end_of_payload(text: str, line: int, end: int) -> int:
+    """The end of the last line of a call: of its own line, or of the JSON that begins there or in
+    the next line, however it is laid out.
+    """
+    inside = text.find("{", line, end)
+    head = _ARGUMENTS.match(text, end)
+    for begin in (inside, head.end() if head else -1):
+        stop = _end_of_json(text, begin) if begin >= 0 else begin
+        if stop > max(begin, end):
+            rest = _REST.match(text, stop)
+            return rest.end() if rest else stop - 1
+    return end
 
 
 def thinking_tags(text: str) -> str:

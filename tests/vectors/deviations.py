@@ -115,6 +115,10 @@ RULES = (
         for area in ("sanitize", "sanitize_steps")
     ),
     *(
+        Rule(area, predicates.WHOLE_CALLS, predicates.takes_all_of_a_call)
+        for area in ("sanitize", "sanitize_steps")
+    ),
+    *(
         Rule(area, predicates.CODE_STAYS, predicates.keeps_code)
         for area in ("sanitize", "sanitize_steps")
     ),

@@ -167,6 +167,13 @@ def only_calls(case: Case, facts: Facts) -> bool:
     return facts[MAIN] == "" and ONE_ELEMENT.fullmatch(text(case)) is not None
 
 
+def takes_all_of_a_call(case: Case, facts: Facts) -> bool:
+    """The expectation keeps the inner lines of a call's JSON; they are all gone."""
+    said = text(case)
+    leaked = str(case.expect).removesuffix(str(facts[MAIN]))
+    return said.startswith("[Tool Call:") and leaked != "" and leaked in said
+
+
 def keeps_code(case: Case, facts: Facts) -> bool:
     code = CODE.findall(text(case))
     lost = any(block not in str(case.expect) for block in code)
@@ -220,6 +227,7 @@ REASONING_GOES = (
 )
 
 
+WHOLE_CALLS = 'agent-loop.md 3: "downgraded tool text" goes whole, JSON of several lines included'
 GARBLED = 'agent-loop.md 3: "If a response was nothing but garbled XML, the result is empty"'
 
 

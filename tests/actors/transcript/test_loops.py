@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import Literal
 
 import pytest
 from hypothesis import example, given
@@ -19,7 +20,7 @@ from motet.actors.transcript.guards import (
     before_request,
     kind_of,
 )
-from motet.protocols.chat import Call, Outcome
+from motet.protocols.chat import Call, FailureClass, Outcome
 from motet.protocols.tools import CallResult
 
 KINDS: dict[str, Kind] = {"save": "write", "poll": "polling"}
@@ -31,9 +32,13 @@ Played = tuple[str, str, str]
 
 
 def pair(
-    tool: str, arguments: str = "{}", text: str = "same", outcome: Outcome = "done"
+    tool: str,
+    arguments: str = "{}",
+    text: str = "same",
+    outcome: Outcome = "done",
+    failure: FailureClass | Literal[""] = "",
 ) -> tuple[Call, CallResult]:
-    return Call("c", tool, arguments), CallResult("c", tool, text, outcome)
+    return Call("c", tool, arguments), CallResult("c", tool, text, outcome, failure=failure)
 
 
 def levels(loops: LoopDetector, played: Sequence[tuple[Call, CallResult]]) -> list[Level | None]:
@@ -74,6 +79,16 @@ def test_writes_that_are_confirmed_in_the_same_words_are_no_loop_but_failing_one
     refused = [pair("save", f'{{"n":{n}}}', "no", "denied") for n in range(6)]
     assert levels(LoopDetector(KINDS), confirmed) == [None] * 9
     assert levels(LoopDetector(KINDS), refused)[-1] == "critical"
+
+
+def test_a_negative_result_is_no_loop_when_another_tool_has_written_in_between() -> None:
+    tested = pair("run_tests", text="1 failed", outcome="failed", failure="negative")
+    edits = [pair("save", f'{{"n":{n}}}', "ok") for n in range(9)]
+    assert levels(LoopDetector(KINDS), [tested] * 5)[-1] == "critical"
+    loop = [one for edit in edits for one in (edit, tested)]
+    assert levels(LoopDetector(KINDS), loop) == [None] * 18
+    done = [one for edit in edits for one in (edit, pair("run_tests", text="1 failed"))]
+    assert levels(LoopDetector(KINDS), done)[-1] == "critical"
 
 
 def test_a_row_of_reads_of_few_things_is_a_loop_and_a_write_ends_it() -> None:

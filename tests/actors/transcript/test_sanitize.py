@@ -10,7 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.actors.transcript.sanitize import STEPS, Segmenter, masked, runs, sanitize, unmasked
-from tests.actors.runs.texts import CODE, FENCE, LINE, PLACES, REASONING, SOUP, cut_at
+from tests.actors.runs.texts import (
+    CODE,
+    FENCE,
+    LINE,
+    PLACES,
+    REASONING,
+    SOUP,
+    TOLD_CALLS,
+    cut_at,
+)
 
 # The steps
 
@@ -41,6 +50,15 @@ def test_there_are_eight_steps_in_the_order_of_the_specification() -> None:
         ("<thinker>a</thinker>", "<thinker>a</thinker>"),
         ("Sure. <redacted_thinking>and then", "Sure."),
         ("[Tool Call: x]\nArguments:\n{}\n\nDone", "Done"),
+        ('Hi.\n<tool_call>\n{"name": "x"}\n</tool_call>', "Hi."),
+        ('Hi.\n<tool_call>{"name": "x", "a": "</tool_call>"}', "Hi."),
+        ('Hi.\n[Tool Call: x]\nArguments:\n{\n  "a": {\n    "b": 1\n  }\n}\nDone', "Hi.\nDone"),
+        ('Hi.\n[Tool Call: x]\nArguments: {\n  "a": "cut o', "Hi."),
+        ('Say <parameter name="x">y</parameter> so', 'Say <parameter name="x">y</parameter> so'),
+        (
+            "Hi<｜tool▁calls▁begin｜>x<｜tool▁sep｜>{}<｜tool▁calls▁end｜>!<｜end▁of▁sentence｜>",
+            "Hi!",
+        ),
         ("A.\n[System Message] s\nt\n\nB.", "A.\nB."),
         ("A.\n[System Message] s\nt", "A."),
         ("See [System Message] here", "See [System Message] here"),
@@ -174,11 +192,47 @@ def test_unmasking_restores_the_masked_text(text: str) -> None:
     assert unmasked(*masked(text)) == text
 
 
+@given(st.lists(st.one_of(st.just(""), TOLD_CALLS), max_size=6), st.sampled_from(["\n", "\n\n"]))
+def test_a_call_that_came_as_text_goes_whole_and_the_words_around_it_stay(
+    parts: list[str], between: str
+) -> None:
+    """Law: of a call neither a marker nor a part of its JSON is left; every word is."""
+    said = [part or f"word{number}" for number, part in enumerate(parts)]
+    clean = sanitize(between.join(said))
+    assert clean.split() == [part for part in said if part.startswith("word")]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            LINE,
+            st.sampled_from(
+                [
+                    '<parameter name="timeout">',
+                    "</parameter>",
+                    "`<tool_call>`",
+                    "<b>",
+                    "a | b",
+                    "<|",
+                ]
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_prose_about_parameters_is_no_call(parts: list[str]) -> None:
+    """Law: without a call, a ``<parameter>`` and what stands behind it are unchanged."""
+    text = 'Use <parameter name="x"> here: ' + " ".join(parts)
+    assert sanitize(text) == text.strip()
+
+
 # Time
 
 HOSTILE = [
     "<", "< ", "`", "<think", "<think ", "<think>", "<tool_call", "` `` ``` ", "```\n", "~~~",
     "[Tool Call:\n", "{\n", "\n", " \n", "<final", "MEDIA:x\n", "[System Message]\n", "A\n\n",
+    "<｜", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜", '<tool_call>{"a":"', "<tool_call>[{",
+    "[Tool Call: {\n", '[Tool Call: x]\nArguments: {"a":[', '<tool_call>{"a": 1}', '"a":\n',
     "\0", "<th<think></think>ink>", "`<think>", "`a <tool_call", "</think>", " ",
 ]  # fmt: skip
 

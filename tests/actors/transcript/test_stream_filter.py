@@ -14,7 +14,7 @@ from motet.actors.transcript.sanitize import (
     runs,
     sanitize,
 )
-from tests.actors.runs.texts import LINE, PLACES, REASONING, SOUP, cut_at
+from tests.actors.runs.texts import DEEPSEEK, LINE, PLACES, REASONING, SOUP, cut_at
 
 
 def streamed(chunks: list[str]) -> list[str]:
@@ -84,6 +84,15 @@ def test_reasoning_is_never_shown(parts: list[str], unterminated: bool, places: 
     """Law: nothing inside of a thinking tag is shown at any time, also when nothing closes it."""
     text = "".join(parts) + ("<think>SECRET" if unterminated else "")
     assert "SECRET" not in "".join(streamed(cut_at(text, places)))
+
+
+@given(st.lists(st.one_of(LINE, DEEPSEEK), max_size=6), PLACES)
+def test_deepseeks_tokens_and_calls_are_never_shown(parts: list[str], places: list[int]) -> None:
+    """Law: wherever the borders of chunks fall, also within a token."""
+    seen = "".join(streamed(cut_at("".join(parts), places)))
+    assert "SECRET" not in seen
+    assert "｜" not in seen
+    assert seen == "".join(streamed([part for part in parts if "SECRET" not in part]))
 
 
 @given(
