@@ -549,10 +549,7 @@ async def open_host(
     or a workspace that holds the state, and ``RuntimeError`` inside asyncio. Cancellation ends
     everything in order: runs first, the database last.
     """
-    refuse_in_asyncio(
-        "open_host()",
-        "use a motet.HostThread and its `host.asyncio`, or `async with motet.guest(...) as host`",
-    )
+    refuse_in_asyncio("open_host()", "use a motet.HostThread, or `async with motet.guest()`")
     source, config = ConfigSource.of(config or HostConfig(), mcp or {}, policy)
     async with hosted(
         source,
