@@ -45,7 +45,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         role: of its principal.
         limits: its own; None: those of its agent.
         deps: it has dependencies. These cannot be stored: only its program can send it again.
-        steers: the run that it should enter.
+        steers: the run that it should enter; ``only_enters``: it never becomes a run of its own.
         sender, mode: as it arrived.
     """
 
@@ -55,6 +55,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     steers: str | None = None
     sender: str = ""
     mode: QueueMode = "followup"
+    only_enters: bool = False
 
 
 class Quarantined(msgspec.Struct, frozen=True):

@@ -352,12 +352,14 @@ class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
     """Unfinished runs of an earlier host become ``interrupted``, with valid transcripts.
 
-    ``keep``: runs that are resumed instead; ``only``: no others than these; ``reasons``: by run.
+    ``keep``: runs that are resumed instead; ``only``: no others than these; ``reasons``: by run;
+    ``drop``: inputs that become ``dropped``, and leave no rows.
     """
 
     keep: tuple[str, ...] = ()
     reasons: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     only: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
 
 
 class UnpublishedEnd(msgspec.Struct, frozen=True):

@@ -297,15 +297,17 @@ def _input(run: Run) -> NewInput:
 
 def _given(run: Run) -> str:
     """The data that the next host needs to answer the input; empty: it cannot."""
-    if not run.carried.durable and run.input.key is None:
+    place = run.placement
+    if not run.carried.durable and run.input.key is None and not place.only_enters:
         return ""
     limits = None if run.limits is run.agent.limits else run.limits
     given = InputOptions(
         role=run.input.principal.role,
         limits=limits,
         deps=run.input.deps is not None,
-        steers=run.placement.steers,
+        steers=place.steers,
         sender=run.input.sender,
-        mode=run.placement.mode,
+        mode=place.mode,
+        only_enters=place.only_enters,
     )
     return msgspec.json.encode(given).decode()

@@ -108,7 +108,8 @@ class Recovery:
             self.table.hold(one.run)
             self._resumable.setdefault(one.run.session, []).append(one)
         self.resumed = tuple(one.left.info for one in kept)
-        return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons)
+        drop = [one.info.run_id for one in found if one.given and one.given.only_enters]
+        return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons, drop=tuple(drop))
 
     @property
     def resumable(self) -> list[UnfinishedRun]:

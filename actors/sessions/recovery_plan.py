@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from motet.actors.agents.spec import PREFIX as HANDOFF
 from motet.actors.agents.spec import handoff_name
+from motet.actors.runs.queue import TOO_LATE
 from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.actors.transcript.guards import truncate_message
@@ -41,6 +42,8 @@ def refusal(left: UnfinishedRun, config: RecoveryConfig, now: float) -> str:
         return "its session is quarantined"
     if left.given is None:
         return "the host ended during this run"  # and the caller that waited for it ended too
+    if left.given.only_enters:
+        return TOO_LATE  # its text is where it came from: in the room
     if left.given.deps:
         return "the host ended during this run, which had deps that are not stored"
     if now - left.seen >= config.resume_within:

@@ -43,7 +43,7 @@ from motet.protocols.escalations import (
     NewEscalation,
     escalation_id,
 )
-from motet.protocols.events import InputEnd, InputSteered, RunInterrupted
+from motet.protocols.events import InputDropped, InputEnd, InputSteered, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, QueueModes, SetQueueMode
 from motet.protocols.sessions import (
@@ -459,6 +459,11 @@ class RunTables(TableStore):
             if run.run_id in request.keep or run.run_id not in (request.only or (run.run_id,)):
                 continue
             why = request.reasons.get(run.run_id, "")
+            if run.run_id in request.drop:
+                event = InputDropped(why)
+                given_up = FinishRun(run.run_id, "dropped", (), detail=why, event=event)
+                await self._end(given_up, run.session, ())
+                continue
             steps = await self._readers.read(recovery.STEPS, (run.run_id,))
             children = await self._read(
                 recovery.child_ended, recovery.BACKGROUND_CHILDREN, (run.run_id,)

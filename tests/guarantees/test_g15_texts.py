@@ -13,7 +13,8 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.approvals import ApprovalsConfig
-from motet.protocols.sessions import RunStatus
+from motet.protocols.chat import UserMessage
+from motet.protocols.sessions import RunInfo, RunStatus, SessionInfo
 from tests.guarantees.worlds.texts import ACTS, Act, told
 
 Worlds = st.tuples(
@@ -73,6 +74,19 @@ async def drain(host: Host) -> None:
 
 async def statuses(host: Host) -> dict[str, RunStatus]:
     return {run.text: run.status for run in await host.runs(session="main")}
+
+
+async def sessions(host: Host) -> tuple[SessionInfo, ...]:
+    return await host.sessions(limit=10)
+
+
+async def runs_of(host: Host, session: str) -> tuple[RunInfo, ...]:
+    return await host.runs(session=session)
+
+
+async def users(host: Host, session: str) -> list[str]:
+    rows = [item.row for item in await host.history(session, limit=100)]
+    return [row.text for row in rows if isinstance(row, UserMessage)]
 
 
 async def texts(host: Host) -> Counter[str]:
@@ -146,3 +160,27 @@ def test_a_run_that_is_answered_while_its_host_shuts_down_goes_on_in_the_next() 
 
         assert host.call(statuses) == {"first": "completed"}
         assert ran == ["act"]
+
+
+@pytest.mark.parametrize("end", ["crash", "restart"])
+def test_a_message_of_a_room_that_has_entered_no_turn_is_in_the_room_only(end: str) -> None:
+    """It is on disk as an input of a member's session, whose turn waits for a person."""
+    with mt.simulated_host(1, config=CONFIG) as host:
+        host.room(motet.Room("hall", members=[worker([])], mode="steer", max_turns=2))
+        host.post("hall", "first", user="ann", key="1")
+        host.advance(1.2)
+        host.post("hall", "second", user="ann", key="2")
+        host.advance(0.1)
+        if end == "crash":
+            host.crash()
+        else:
+            host.restart(0)
+        host.call(approve)
+        host.advance(10)
+
+        (session,) = [info.session for info in host.call(sessions)]
+        status = {run.text: run.status for run in host.call(runs_of, session)}
+        asked = host.call(users, session)
+        assert status["[ann] second"] == "dropped"
+        assert asked[0] == "[ann] first"
+        assert sum("second" in text for text in asked) <= 1
