@@ -348,9 +348,12 @@ class Records:
             found = await self._stores.errors.ask(GetError(error_id))
             if found is not None:
                 trace.about(found.session_id, found.tool_name)
-        if found is None or not await self._access.sees_session(found.session_id, principal):
-            raise NotFound(f"no stored error {error_id!r}")
-        return found
+        if found is not None and await self._access.sees_session(found.session_id, principal):
+            # Again: it goes with its session, whose name may be the principal's only since then.
+            found = await self._stores.errors.ask(GetError(error_id))
+            if found is not None:
+                return found
+        raise NotFound(f"no stored error {error_id!r}")
 
     # The host itself
 
