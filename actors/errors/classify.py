@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Mapping
 from subprocess import CalledProcessError
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
 import trio
@@ -264,23 +264,16 @@ _EXCEPTIONS: tuple[tuple[type[BaseException], FailureClass], ...] = (
     (CalledProcessError, "negative"),
     (PermissionError, "refusal"),
 )
-_ERRNOS: Mapping[int, FailureClass] = {
-    **dict.fromkeys(
-        (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.EISDIR,
-            errno.EEXIST,
-            errno.ENOTEMPTY,
-            errno.ELOOP,
-            errno.ENAMETOOLONG,
-        ),
-        "negative",
-    ),
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM), "infrastructure"
-    ),
-}
+_SAYS_NO = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
+_IS_OUT = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _KINDS: Mapping[ErrorType, FailureClass] = {"not_found": "negative", "validation": "argument"}
 
 
@@ -291,16 +284,17 @@ def failure_class(error: BaseException) -> FailureClass:
     """
     error = sole(error)
     if several := members(error):
-        classes = {failure_class(member) for member in several}
+        classes: set[FailureClass] = {failure_class(member) for member in several}
         return classes.pop() if len(classes) == 1 else "fault"
     declared = _attribute(error, "failure")
-    if known := next((one for one in TAXONOMY if one == declared), None):
-        return known
+    for class_ in get_args(FailureClass):
+        if class_ == declared:
+            return cast("FailureClass", class_)  # the arguments of a Literal are its values
     for type_, class_ in _EXCEPTIONS:
         if isinstance(error, type_):
             return class_
-    if isinstance(error, OSError) and (by_errno := _ERRNOS.get(error.errno or 0)):
-        return by_errno
+    if isinstance(error, OSError) and error.errno in (*_SAYS_NO, *_IS_OUT):
+        return "negative" if error.errno in _SAYS_NO else "infrastructure"
     if kind := _declared_kind(error):
         return _KINDS.get(kind, "fault")
     kind = _STATUS.get(_status_of(error)) or _of_class(error)

@@ -19,7 +19,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import failure_class, fallback_text
+from motet.actors.errors.classify import Verdict, failure_class, fallback_text
 from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
@@ -281,7 +281,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         tool = self._find(work)
         if isinstance(tool, _End):
             return tool
-        end: _End | None = None
+        verdict: Verdict = "abandoned"
         try:
             end = (
                 self._ask_policy(work, tool)
@@ -292,12 +292,12 @@ class ToolExecutor(Actor[ExecuteCall]):
                 or await self._authorize(work, tool)
                 or await self._run(work, tool)
             )
+            verdict = verdict_of(end.outcome, end.failure)
         finally:
             # The one place that ends an attempt, in every case, or its breakers would be stuck.
-            if work.attempt is not None:
-                verdict = "abandoned" if end is None else verdict_of(end.outcome, end.failure)
-                if opened := self._breakers.end(work.attempt, verdict):
-                    self._degraded(work, "tools", opened)
+            opened = "" if work.attempt is None else self._breakers.end(work.attempt, verdict)
+        if opened:
+            self._degraded(work, "tools", opened)
         return end
 
     # The stages

@@ -315,7 +315,9 @@ def fitting_result(fn: Function, returns: object, value: object) -> object:
 
 def _is_declared(returns: object) -> bool:
     """Whether a hint says more than that anything, or something to await, may be returned."""
-    return returns not in (object, Any) and get_origin(returns) not in (Awaitable, Coroutine)
+    if returns is object or returns is Any:
+        return False
+    return get_origin(returns) not in (Awaitable, Coroutine)
 
 
 # Worker threads

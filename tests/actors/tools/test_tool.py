@@ -443,7 +443,7 @@ async def test_a_result_with_a_form_is_no_failure_and_neither_is_one_without_a_d
 
     tools = [tool(fn) for fn in (order, rows, anything, awaited, surrogates)]
     async with on_stage(*tools) as stage:
-        texts = []
+        texts: list[str] = []
         for one in tools:
             result = await stage.call(one.name)
             assert result.ok
