@@ -310,10 +310,9 @@ class Host(Records):
 
         Give one of ``run_id``, ``session``, ``room`` and ``everything``: all sessions and rooms of
         the principal, of all users for an admin. ``session`` with ``newest``: only the principal's
-        newest active run there, and all inputs of its author that wait; with ``sender``: of a
-        group, only the inputs of this sender. Waiting inputs are dropped wherever they are, also
-        when the run table does not know of them yet; sub-agents end with their caller, and a task
-        of a team that a run had claimed is open again.
+        newest active run and its author's waiting inputs; with ``sender``: only the inputs of this
+        sender. Waiting inputs are dropped wherever they are, sub-agents end with their caller, and
+        a task of a team that a run had claimed is open again.
 
         Needs neither the session's actor nor the database, so it works while both are stuck.
         Of many stops of one run the first reports it as stopped, the others as already stopping.
