@@ -33,6 +33,7 @@ guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for plan
 
 crash: $(VENV)/.dev  ## kill a busy host 1,000 times, and check what is left each time
 	@PYTHONPATH=. $(BIN)/python -m tests.crash $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m tests.crash.storage $(ARGS)
 
 lint: $(VENV)/.dev  ## check format, style, the import layers and circles
 	@failed=0; \

@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import trio
@@ -30,6 +31,7 @@ from motet.protocols.sessions import QueueFull, RunStatus, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
 from tests.crash.workload import Diary, lines, listener, mixed_plans, plans, worker
 
+T = TypeVar("T")
 SESSIONS = 50
 MIXED = 10
 BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
@@ -107,7 +109,7 @@ class Life:
         for key, text, mode, pause in islice(mixed_plans(self.seed, session), done, None):
             try:
                 ack = await host.submit(text, session=name, agent="mixed", key=key, mode=mode)
-            except QueueFull:
+            except (QueueFull, StorageUnavailable):
                 await trio.sleep(0.05)
                 ack = await self.insist(host, text, name, key, "mixed")
             self.acks.write(f"{key} {ack.run_id}")
@@ -147,14 +149,12 @@ class Life:
         """A room in which a person says something now and then, and three agents answer."""
         members = [motet.Agent(name, model=agent.model) for name in ("ann", "ben")]
         members.insert(1, listener(self.random, Diary(self.folder / "effects")))
-        room = await host.open_room(motet.Room("hall", members=members, max_turns=3))
+        hall = motet.Room("hall", members=members, max_turns=3)
+        room = await stored(lambda: host.open_room(hall))
         posted = len(lines(self.folder / "posts"))
         while not self.quiet:
-            try:
-                said = await room.post(f"words {posted}", user="carl", key=f"post-{posted}")
-            except StorageUnavailable:
-                await trio.sleep(0.05)
-                continue
+            post = partial(room.post, f"words {posted}", user="carl", key=f"post-{posted}")
+            said = await stored(post)
             self.posts.write(f"{posted} {said.seq}")
             posted += 1
             await trio.sleep(self.random.expovariate(1 / 0.4))
@@ -163,9 +163,11 @@ class Life:
         """A room in which a person goes on talking, into turns that wait for an approval."""
         member = listener(self.random, Diary(self.folder / "effects"), "dot")
         settings = motet.Room("den", members=[member], max_turns=2, mode="steer")
-        room, posted = await host.open_room(settings), len(lines(self.folder / "said"))
+        room = await stored(lambda: host.open_room(settings))
+        posted = len(lines(self.folder / "said"))
         while not self.quiet:
-            said = await room.post(f"words {posted}", user="dora", key=f"said-{posted}")
+            post = partial(room.post, f"words {posted}", user="dora", key=f"said-{posted}")
+            said = await stored(post)
             self.said.write(f"{posted} {said.seq}")
             posted += 1
             await trio.sleep(self.random.expovariate(1 / 0.1))
@@ -178,6 +180,15 @@ class Life:
                 if rooms and all(room.idle for room in rooms) and not any(found):
                     return
                 await trio.sleep(0.05)
+
+
+async def stored(call: Callable[[], Awaitable[T]]) -> T:
+    """Try again until the storage takes it."""
+    while True:
+        try:
+            return await call()
+        except StorageUnavailable:
+            await trio.sleep(0.05)
 
 
 async def told_to_end(person: Callable[..., Awaitable[None]], *given: Any) -> None:
