@@ -295,7 +295,7 @@ class _Translation:
         if described:
             made["description"] = " ".join(described)
         if "$defs" in schema:
-            defs = cast("dict[str, JsonObject]", schema["$defs"])
+            defs = json_object(schema["$defs"])
             made["$defs"] = {name: self.node(part, depth) for name, part in defs.items()}
         return made
 
@@ -331,7 +331,7 @@ class _Translation:
                 raise _Untranslatable
 
     def _object(self, schema: JsonObject, depth: int) -> JsonObject:
-        properties = cast("dict[str, JsonObject]", schema.get("properties", {}))
+        properties = json_object(schema.get("properties"))
         if not properties or schema.get("additionalProperties", False) is not False:
             raise _Untranslatable
         required = cast("list[str]", schema.get("required", []))

@@ -341,7 +341,7 @@ def resolved(schema: JsonObject, defs: JsonObject) -> JsonObject:
 
 def schemas(parts: object) -> list[JsonObject]:
     """The value of a keyword that is a list of schemas; empty without the keyword."""
-    return cast("list[JsonObject]", _list(parts))
+    return [json_object(part) for part in _list(parts)]  # ``true`` and ``false`` are schemas too
 
 
 def numbers(schema: JsonObject, *, whole: bool) -> list[int | float]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import date
 from fractions import Fraction
@@ -97,12 +98,12 @@ class Check:
         allowed = min(STEPS + STEPS_PER_VALUE * _size(value), MOST_STEPS)
         token = _work.set(_Work(allowed, self._patterns, self._choices, self._of_names))
         try:
-            for error in self._validator.iter_errors(value):
-                found.append(error)
-                if len(found) >= most:
-                    break
-        except (TooCostly, RecursionError, Unresolvable, ArithmeticError, LookupError, ValueError):
-            pass  # the tool itself judges its arguments
+            # Too costly, too deep, or a defect of the library: the tool judges its arguments.
+            with suppress(Exception):
+                for error in self._validator.iter_errors(value):
+                    found.append(error)
+                    if len(found) >= most:
+                        break
         finally:
             _work.reset(token)
         return found
@@ -244,7 +245,10 @@ def _reached(resource: Any, resolver: Any, specification: Any) -> Iterable[JsonO
                 continue  # a dialect's own schema
             raise SchemaError("a part of it names a dialect of its own")
         for word in _REFERENCES:
-            if isinstance(name := schema.get(word), str):
+            name = schema.get(word, "#")
+            if not isinstance(name, str):
+                raise SchemaError(f"{word} must be a text, not of type {kind_of(name)}")
+            if word in schema:
                 try:
                     found = resolver.lookup(name)
                 except (Unresolvable, LookupError, ValueError):

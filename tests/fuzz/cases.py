@@ -114,7 +114,9 @@ def _head(chance: random.Random) -> bytes:
         b"Origin: https://elsewhere.example",
         b"Authorization: Bearer mtt_" + b"0" * 32,
         b"Content-Length: " + str(chance.choice(NUMBERS)).encode(),
-        b"Transfer-Encoding: chunked",
+        b"Transfer-Encoding: " + chance.choice((b"chunked", b"identity", b"chunked, chunked")),
+        b"Content-Length: 0",
+        b"X: a\r\n folded",
         b"X: " + b"y" * chance.choice((1, 9_000)),
         b"Expect: 100-continue",
     )
@@ -167,7 +169,13 @@ def _socket(chance: random.Random, tokens: tuple[str, ...]) -> list[Step]:
 
 
 def _bad_frame(chance: random.Random) -> bytes:
-    match chance.randrange(6):
+    match chance.randrange(7):
+        case 6:  # a message in parts, with something between them or wrong about them
+            parts = [b"\xc3", b"\xa9", b"{}", b"\xff", b""]
+            begun = frame(chance.choice(parts), chance.choice((0, 1, 2)), first=0)
+            between = frame(b"x" * chance.choice((0, 125, 126)), chance.choice((8, 9, 10)))
+            last = frame(chance.choice(parts), chance.choice((0, 0, 0, 1)))
+            return begun + (between if chance.random() < 0.5 else b"") + last
         case 0:
             return chance.randbytes(chance.randrange(200))
         case 1:  # it claims more than it has

@@ -203,6 +203,7 @@ def test_a_check_of_a_hostile_schema_takes_a_bounded_number_of_steps(
         ({"$ref": "#/$defs/missing"}, "leads to nothing in it"),
         ({"$schema": "https://schemas.example/dialect"}, "its dialect is not known"),
         ({"minimum": float("nan")}, "it cannot be read"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "$ref": 5}, "$ref must be a text"),
         ({"title": "x" * 300_000}, "larger than 128 KiB"),
         ({"enum": [{"a": number} for number in range(2_000)]}, "unlike items"),
         ({"$ref": "#/const", "const": {"$schema": DRAFT, "pattern": "^(a+)+$"}}, "dialect of its"),

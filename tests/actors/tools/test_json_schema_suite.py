@@ -115,9 +115,11 @@ def test_each_schema_is_translated_for_providers_or_left_alone() -> None:
     """Law: no schema that can be checked makes a request, or a demo's call, fail."""
     for _, group, _ in checks():
         schema: JsonObject = {"type": "object", "properties": {"value": group["schema"]}}
-        for dialect in (OPENAI, ANTHROPIC):
-            json.dumps(translated(schema, dialect))
-        json.dumps(filled(schema, "text", lambda _: 0))
+        merged: JsonObject = {"type": "object", "allOf": [group["schema"]]}
+        for one in (schema, merged):
+            for dialect in (OPENAI, ANTHROPIC):
+                json.dumps(translated(one, dialect))
+            json.dumps(filled(one, "text", lambda _: 0))
 
 
 @pytest.mark.parametrize("keyword", ["properties", "items", "not", "anyOf", "if", "$defs"])
