@@ -220,6 +220,10 @@ class Checker:
         """In the end nothing is left undone, and all of it is told."""
         for name, state in db.execute("SELECT name, state FROM rooms"):
             known = json.loads(state)
+            if "floor" not in known:
+                if db.execute("SELECT 1 FROM room_messages WHERE room = ?", (name,)).fetchone():
+                    yield f"the room {name} has messages, and no round was opened"
+                continue
             told = db.execute(ROUNDS, (f"room:{name}",)).fetchone()
             if known["floor"]["going"] or known["waiting"] or told != ("room.idle",):
                 yield f"the room {name} is left with {told} told last, as {state}"
