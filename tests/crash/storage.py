@@ -24,7 +24,7 @@ from random import SystemRandom
 from typing import Literal, TypeAlias
 
 from motet.actors.storage.location import DATABASE_FILE
-from tests.crash.kills import ROOT, Kills, Outcome
+from tests.crash.kills import Kills, Outcome
 
 Trouble: TypeAlias = Literal["lock", "full", "disk"]
 
@@ -55,8 +55,6 @@ class StorageKills(Kills):
         super().__init__(folder, seed)
         self._troubles = troubles
         self._state = folder / "state"
-        self.refused = 0
-        """Lives in which the host has noticed that it could not store anything."""
 
     def run(self, kills: int) -> Outcome:
         self._locker = subprocess.Popen(
@@ -83,6 +81,8 @@ class StorageKills(Kills):
         self._pass()
         self._kill(pid)
         self._hears("ended")
+        if self._status != signal.SIGKILL:
+            self.outcome.problems.append(f"life {life} has ended by itself: {self._why()}")
         self.outcome.kills.append(time.monotonic() - began)
         self._look()
 
@@ -107,7 +107,8 @@ class StorageKills(Kills):
                 limit = max(log.stat().st_size, *sizes)
                 before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, -1))
                 yield
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+                with suppress(ProcessLookupError):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
             case "disk":
                 ballast = self._state / "ballast"
                 with ballast.open("wb", buffering=0) as file, suppress(OSError):
@@ -160,5 +161,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    assert ROOT
     sys.exit(main())
