@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import trio
 
 from motet.actors.errors.tracker import is_error
 from motet.actors.runs.queue import SessionQueue
@@ -133,6 +134,10 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
             while queue.unsaved:
                 await store_late(queue, services)
             withdrawn = await services.store.ask(end)
+    except trio.Cancelled:
+        # The disk takes longer than a run may clean up. Its session stores it then.
+        queue.unsaved.append(end)
+        raise
     except Exception as error:
         queue.unsaved.append(end)
         message = f"the transcript could not be stored and is kept in memory: {error}"
