@@ -54,7 +54,9 @@ class Server:
     def __init__(self, fault: str, journal: str | None) -> None:
         self.fault = fault
         self.journal = journal
-        self.tools = {name: {} for name in ODD} if fault == "odd" else dict(TOOLS)
+        self.tools: dict[str, dict[str, Any]] = dict(TOOLS)
+        if fault == "odd":
+            self.tools = {name: {} for name in ODD}
         self.timers: dict[object, threading.Timer] = {}
         self.lock = threading.Lock()
 
