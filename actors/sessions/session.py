@@ -7,6 +7,7 @@ crashes or is passivated.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 import trio
@@ -17,10 +18,13 @@ from motet.actors.runs.queue import wakes
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
+from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, compact_session
+from motet.actors.tools.arguments import preview
 from motet.actors.transcript.grammar import close_calls, stopped_row
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
+from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
@@ -216,6 +220,9 @@ async def drop(run: Run, services: Services) -> None:
         else:
             user = run.input.principal.user
             await publish_withdrawn(run.session, user, run.id, withdrawn, services)
+            if (left := run.carried.resumption) is not None:
+                for cut in _cut_events(run, left, end):
+                    await services.events.emit(run, cut)
             await services.events.emit(run, event)
     services.table.finish(run, run.ends_as(end.status, reason))
 
@@ -233,3 +240,21 @@ def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCanc
         withdraw=True,
         event=event,
     )
+
+
+def _cut_events(run: Run, left: Resumption, end: FinishRun) -> Iterator[events.AnyEvent]:
+    """The events of the open calls of a begun run that ends before it could resume, and its last
+    message."""
+    step = left.suspended.step
+    results = {row.call_id: row for row in end.rows[step + 1 :] if isinstance(row, ToolMessage)}
+    answer = end.rows[step]
+    for index, call in enumerate(answer.calls if isinstance(answer, AssistantMessage) else ()):
+        if call.id not in left.announced:
+            shown = preview(call.arguments, ARGUMENT_PREVIEW)
+            yield events.ToolCall(call.id, call.name, shown, index)
+        if call.id not in left.reported:
+            row = results[call.id]
+            ok, text = row.outcome == "done", row.text[:PREVIEW]
+            yield events.ToolResult(row.call_id, row.name, ok, row.outcome, text, 0.0, index)
+    text = end.rows[-1].text
+    yield events.MessageAdded("assistant", run.agent.name, text, left.suspended.messages)

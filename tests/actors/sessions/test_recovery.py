@@ -12,6 +12,7 @@ from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation
+from motet.protocols.events import event_name
 from motet.protocols.sessions import KeyConflict, Principal
 from tests.actors.rooms.talk import behind_the_host
 from tests.actors.sessions.crashes import crashed, ended, opened
@@ -209,7 +210,15 @@ async def test_a_begun_run_that_is_stopped_while_it_waits_keeps_its_rows(tmp_pat
         (run,) = await ended(host, ack.run_id)
         assert run.status == "cancelled"
         said = await texts(host)
+        told = [record.event for record in await host.events.read("session:s", 0)]
     assert said[:3] == ["go", "", "look done"]
+    calls = [one for one in told if isinstance(one, motet.ToolCall)]
+    results = [one for one in told if isinstance(one, motet.ToolResult)]
+    assert [one.id for one in calls] == [one.id for one in results]
+    assert len(calls) == 1
+    assert isinstance(told[-2], motet.MessageAdded)
+    assert told[-2].text == said[-1]
+    assert event_name(told[-1]) == "run.cancelled"
 
 
 async def test_an_agent_that_never_comes_is_waited_for_only_so_long(tmp_path: Path) -> None:
