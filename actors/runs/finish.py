@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import trio
 
 from motet.actors.errors.tracker import is_error
 from motet.actors.runs.queue import SessionQueue
@@ -127,6 +126,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         agent=run.carried.handed_to,
         event=outcome.terminal(),
     )
+    is_stored = False
     try:
         if services.health.problem is not None:
             raise services.health.problem
@@ -134,15 +134,14 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
             while queue.unsaved:
                 await store_late(queue, services)
             withdrawn = await services.store.ask(end)
-    except trio.Cancelled:
-        # The disk takes longer than a run may clean up. Its session stores it then.
-        queue.unsaved.append(end)
-        raise
+        is_stored = True
     except Exception as error:
-        queue.unsaved.append(end)
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await services.events.warn(run, "transcript", message)
         return False
+    finally:
+        if not is_stored:  # also when the disk has taken longer than there is time
+            queue.unsaved.append(end)
     await publish_withdrawn(run.session, run.input.principal.user, run.id, withdrawn, services)
     if end.inputs:
         await publish_entered(run, end.inputs, services)

@@ -206,13 +206,14 @@ async def drop(run: Run, services: Services) -> None:
     if run.carried.resumption is not None:  # it had begun in an earlier host
         event = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
         end = _end_of_begun(run, run.carried.resumption, reason, event)
+    is_stored = False
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
             if services.health.problem is not None:
                 raise services.health.problem
             withdrawn = await services.store.ask(end)
+            is_stored = True
         except Exception as error:
-            services.table.queue(run.session).unsaved.append(end)
             await services.events.warn(
                 run, "transcript", f"a dropped input is not on record: {error}"
             )
@@ -224,6 +225,9 @@ async def drop(run: Run, services: Services) -> None:
                 for cut in _cut_events(run, left, end):
                     await services.events.emit(run, cut)
             await services.events.emit(run, event)
+        finally:
+            if not is_stored:
+                services.table.queue(run.session).unsaved.append(end)
     services.table.finish(run, run.ends_as(end.status, reason))
 
 
