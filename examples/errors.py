@@ -14,7 +14,7 @@ agent = motet.Agent("clerk", model=MODEL)
 @agent.tool
 async def lookup(name: str) -> str:
     """Find a person."""
-    raise LookupError(f"no person {name!r} in a table of 12,000")
+    raise RuntimeError(f"the index of 12,000 people is broken near {name!r}")
 
 
 async def main() -> None:

@@ -74,7 +74,7 @@ SAYS = {
     """,
     "errors": r"""
         completed - I could not find bob\.
-        lookup, \w+: .*no person 'bob'.*
+        lookup, \w+: .*broken near 'bob'.*
         stored in full: \[.*'message'.*
         limited by turns
     """,

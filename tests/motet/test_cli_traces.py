@@ -78,7 +78,7 @@ def test_times_are_short() -> None:
 
 def test_runs_are_listed_shown_and_exported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     motet("run", "helper", "hello", "-s", "one", "--state", "../st", cwd=here)
-    motet("run", "helper", "read nothing.txt", "-s", "two", "--state", "../st", cwd=here)
+    motet("run", "helper", "read /nothing.txt", "-s", "two", "--state", "../st", cwd=here)
 
     _, table, _ = printed(capsys, "traces", "--state", "../st")
     heading, *rows = table.splitlines()

@@ -66,7 +66,7 @@ def test_every_frame_comes_back_as_it_was(frame: wire.Frame) -> None:
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
-FIELDS = {"args": objects, "ms": finite, "expires": finite}
+FIELDS = {"args": objects, "ms": finite, "expires": finite, "seconds": finite}
 """Values that JSON has, for fields whose type has others."""
 
 
