@@ -442,6 +442,7 @@ class Host(Records):
         await parts.router.ask(Retire(session, info.owner))
         await parts.journal.settle()
         await parts.stores.traces.ask(FlushTraces())  # or they would be written afterwards
+        rows = 0
         # Shielded: once it is on disk, its readers have to be told.
         with trio.CancelScope(shield=True):
             rows = await parts.stores.sessions.ask(DeleteSession(session, info.generation))

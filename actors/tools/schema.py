@@ -133,7 +133,8 @@ def _alike(fn: Function, hints: Mapping[str, object]) -> object | None:
     defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
     if not all(type(default) in _PLAIN for default in defaults):
         return None
-    made = (fn.__code__, fn.__doc__, *hints.items(), *((type(one), one) for one in defaults))
+    typed: list[tuple[object, object]] = [(type(one), one) for one in defaults]
+    made: tuple[object, ...] = (fn.__code__, fn.__doc__, *hints.items(), *typed)
     try:
         hash(made)
     except TypeError:  # a constraint in Annotated that cannot be compared

@@ -110,7 +110,7 @@ class SimulatedDisk:
         else:
             other = apsw.Connection(_DATABASE, vfs=self._system.name)
             try:
-                other.execute("BEGIN IMMEDIATE")
+                other.execute("BEGIN IMMEDIATE")  # pyright: ignore[reportUnknownMemberType]
             except apsw.Error:
                 other.close()
                 raise

@@ -21,12 +21,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from motet.actors.storage.location import DATABASE_FILE
 from tests.crash.kills import Kills, Outcome
 
 Trouble: TypeAlias = Literal["lock", "full", "disk"]
+ALL: Final[tuple[Trouble, ...]] = ("lock", "full", "disk")
 
 DISK = 32 << 20
 """Bytes of the small file system."""
@@ -146,10 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("troubles", nargs="*", default=[], help="lock, full, disk; default: all")
     chosen = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="motet-crash-"))
-    asked: list[str] = chosen.troubles or ["lock", "full", "disk"]
+    asked: Sequence[Trouble] = chosen.troubles or ALL
     with small_disk(folder, wanted="disk" in asked) as mounted:
-        known: list[Trouble] = ["lock", "full", *(["disk"] if mounted else [])]  # type: ignore[list-item]
-        troubles = [one for one in known if one in asked]
+        troubles = [one for one in ALL if one in asked and (mounted or one != "disk")]
         print(f"seed {chosen.seed}: {chosen.kills} kills with {', '.join(troubles)} in {folder}")
         outcome = StorageKills(folder, chosen.seed, troubles).run(chosen.kills)
         print(outcome.summary())

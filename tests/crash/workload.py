@@ -110,7 +110,7 @@ def _mixed(request: ModelRequest) -> list[ModelEvent]:
         return [TextPart(f"answer to {len(asked)} texts"), *end, Finished("stop")]
     effect, letter = wanted[done]
     args = msgspec.json.encode({"effect": effect}).decode()
-    (name,) = BATCHES[letter]
+    name = BATCHES[letter][0]
     calls: list[ModelEvent] = [CallStart(0, f"c{done}", name), CallArguments(0, args)]
     return [*calls, *end, Finished("tool_calls")]
 

@@ -42,7 +42,9 @@ def has_call(disk: mt.SimulatedDisk, ctx: motet.Context[Any]) -> bool:
     """Whether a reader of the database finds the call of this context."""
     reader = apsw.Connection("/motet.db", vfs=disk._system.name)
     try:
-        bodies = reader.execute("SELECT body FROM steps WHERE run_id = ?", (ctx.run_id,))
+        bodies = reader.execute(  # pyright: ignore[reportUnknownMemberType]
+            "SELECT body FROM steps WHERE run_id = ?", (ctx.run_id,)
+        )
         return any(f'"{ctx.call_id}"' in str(body) for (body,) in bodies)
     finally:
         reader.close()
