@@ -144,12 +144,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.storage", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
-    parser.add_argument("troubles", nargs="*", default=[], help="lock, full, disk; default: all")
+    parser.add_argument("troubles", nargs="*", default=[], help=f"{', '.join(ALL)}; default: all")
     chosen = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="motet-crash-"))
-    asked: Sequence[Trouble] = chosen.troubles or ALL
+    asked: frozenset[str] = frozenset(chosen.troubles or ALL)
     with small_disk(folder, wanted="disk" in asked) as mounted:
-        troubles = [one for one in ALL if one in asked and (mounted or one != "disk")]
+        troubles: list[Trouble] = [one for one in ALL if asked >= {one}]
+        if not mounted and "disk" in troubles:
+            troubles.remove("disk")
         print(f"seed {chosen.seed}: {chosen.kills} kills with {', '.join(troubles)} in {folder}")
         outcome = StorageKills(folder, chosen.seed, troubles).run(chosen.kills)
         print(outcome.summary())
