@@ -116,7 +116,8 @@ class ApprovalGate:
         except Exception as error:
             if step is not None:
                 step.move(call_id, "refuse")
-            if isinstance(error, StorageUnavailable):
+            # Where no person is asked, nothing but storing the call can fail.
+            if isinstance(error, StorageUnavailable) or (step is not None and not asked):
                 return Permission(f"{NOT_STORED}: not run, nothing was done: {error}", NOT_STORED)
             log.error("an approval failed", run=request.run_id, exc_info=error)
             return Permission(f"the approval could not be put on record or used: {error}")

@@ -213,10 +213,15 @@ TABLE = (
     Row("the result store refuses", refusing("results"), tool="talks",
         text="could not be stored", tells="results"),
     Row("the transcript cannot be stored", refusing("messages"), tells="transcript"),
-    Row("the calls cannot be journalled", refusing("steps"), tells="transcript"),
+    Row("the calls cannot be journalled", refusing("steps"), calls=("failed",),
+        text="storage_unavailable: not run", tells="transcript"),
+    Row("calls that only read cannot be journalled", refusing("steps"), tool="reads",
+        tells="transcript"),
     Row("the events cannot be journalled", refusing("events", "NEW.event <> 'run.completed'")),
-    Row("the database is locked", locked, tool="fails", calls=("failed",), text="Error: broken",
-        tells="error_store.failed"),
+    Row("the database is locked", locked, calls=("failed",), text="storage_unavailable: not run",
+        tells="storage"),
+    Row("the database is locked at an error", locked, tool="fails", calls=("failed",),
+        text="Error: broken", tells="error_store.failed"),
     Row("the disk is full at an error", full, tool="fails_at_length", calls=("failed",),
         text="Error: broken", tells="error_store.failed"),
     Row("the disk is full at a result", full, tool="talks", text="could not be stored",
@@ -235,7 +240,11 @@ def agent_for(row: Row) -> motet.Agent[None]:
     def works() -> str:
         return "fine"
 
-    @agent.tool
+    @agent.tool(effects="read")
+    def reads() -> str:
+        return "fine"
+
+    @agent.tool(effects="read")
     def fails() -> None:
         raise RuntimeError("broken")
 
