@@ -16,7 +16,7 @@ from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.run_access import PATIENCE, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.transcript import grammar as transcript
-from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
+from motet.protocols.chat import ChatMessage, Outcome, ToolMessage
 from motet.protocols.storage import Rows, Transaction
 from motet.protocols.tools import CallResult
 from motet.runtime.testing.scheduler import Patch
@@ -28,10 +28,12 @@ __all__ = ["MUTANTS"]
 def _begin_unwritten() -> list[Patch]:
     """Calls start before it is on disk that they were asked for."""
 
-    async def store_intent(batch: ToolStep, intent: AssistantMessage) -> None:
+    async def journal(batch: ToolStep) -> None:
+        (intent,) = batch._rows[-1:]
         await batch.services.journal.note(batch.run.id, batch.step, intent)
+        batch._is_journalled = True
 
-    return [(ToolStep, "_store_intent", store_intent)]
+    return [(ToolStep, "_journal", journal)]
 
 
 def _forget_outcomes() -> list[Patch]:
