@@ -114,7 +114,7 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         link = await page.evaluate("document.querySelector('.said a').outerHTML")
         assert 'rel="noreferrer noopener"' in str(link)
         assert await page.evaluate("document.querySelector('.said strong').innerText") == "look"
-        assert await page.evaluate("document.querySelector('#mode').checkVisibility()") is False
+        await page.until("!document.querySelector('#mode').checkVisibility()")
         await page.type("#text", "restart ssh")
         await page.shows("Allow once")
         assert await page.evaluate("document.title") == "(1⚠) motet"

@@ -218,8 +218,8 @@ TABLE = (
     Row("calls that only read cannot be journalled", refusing("steps"), tool="reads",
         tells="transcript"),
     Row("the events cannot be journalled", refusing("events", "NEW.event <> 'run.completed'")),
-    Row("the database is locked", locked, calls=("failed",), text="storage_unavailable: not run",
-        tells="storage"),
+    Row("the database is locked", locked, tool="hurries", calls=("failed",),
+        text="storage_unavailable: not run", tells="storage"),
     Row("the database is locked at an error", locked, tool="fails", calls=("failed",),
         text="Error: broken", tells="error_store.failed"),
     Row("the disk is full at an error", full, tool="fails_at_length", calls=("failed",),
@@ -243,6 +243,10 @@ def agent_for(row: Row) -> motet.Agent[None]:
     @agent.tool(effects="read")
     def reads() -> str:
         return "fine"
+
+    @agent.tool(timeout=2)
+    def hurries() -> None:
+        raise AssertionError
 
     @agent.tool(effects="read")
     def fails() -> None:

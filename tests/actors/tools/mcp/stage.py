@@ -62,7 +62,7 @@ async def acting(server: McpServer) -> AsyncGenerator[Stage]:
 def children(pid: int | None = None) -> list[int]:
     """The processes whose parent is ``pid``, or this one; zombies included.
 
-    The server of models that tests of one process share is none of them.
+    The servers that tests of one process share, of models and of forks, are none of them.
     """
     of = pid or os.getpid()
     found = [child for task in Path(f"/proc/{of}/task").iterdir() for child in _children(task)]
@@ -71,9 +71,10 @@ def children(pid: int | None = None) -> list[int]:
 
 def _is_shared(pid: int) -> bool:
     try:
-        return b"aimock" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+    return b"aimock" in command or b"tests.forks" in command
 
 
 def _children(task: Path) -> list[int]:
