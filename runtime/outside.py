@@ -108,6 +108,7 @@ class UnderWay:
         owner: an id, such as that of a run.
         what: in words, such as ``tool 'grind'``.
         thread: the thread that it runs in, or 0.
+        worked: seconds that it took in a thread, of real time whatever Trio's clock shows.
         start: called in the step in which it begins; False: it must not begin any more.
         waits_for: what it waits for before it begins, such as a thread.
         begun: whether it has begun.
@@ -118,6 +119,7 @@ class UnderWay:
     what: str
     task: trio.lowlevel.Task = attrs.field(factory=trio.lowlevel.current_task, repr=False)
     thread: int = 0
+    worked: float = 0.0
     start: Callable[[], bool] = attrs.field(default=lambda: True, repr=False)
     waits_for: str = ""
     begun: bool = False

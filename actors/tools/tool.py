@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -341,8 +342,11 @@ async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: st
 
 async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
     def called() -> object:
-        call.thread = threading.get_ident()
-        return function()
+        call.thread, began = threading.get_ident(), time.perf_counter()
+        try:
+            return function()
+        finally:
+            call.worked = time.perf_counter() - began
 
     async with has_place(call, "a thread", _threads()):
         value = await trio.to_thread.run_sync(called, abandon_on_cancel=False, limiter=_UNLIMITED)

@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -150,9 +150,11 @@ class TestNothingIsLeft:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         with await running(ready), ExitStack() as stack:
-            started = [os.pidfd_open(pid) for pid in processes_with(marker)]
-            for fd in started:
-                stack.callback(os.close, fd)
+            started: list[int] = []
+            for pid in processes_with(marker):
+                with suppress(ProcessLookupError):  # it had only to start another
+                    started.append(os.pidfd_open(pid))
+                    stack.callback(os.close, started[-1])
             process.send_signal(signal.SIGKILL)
             assert await process.wait() == -signal.SIGKILL
             # The host cannot wait for them any more, so that the test has to.
