@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -31,6 +30,7 @@ from motet.protocols.chat import FailureClass, JsonObject
 from motet.protocols.errors import MotetError, SchemaError
 from motet.protocols.tools import Effects, ToolSpec
 from motet.runtime import UnderWay, current_under_way
+from motet.runtime.outside import monotonic
 
 log = logger(__name__)
 
@@ -342,11 +342,11 @@ async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: st
 
 async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
     def called() -> object:
-        call.thread, began = threading.get_ident(), time.perf_counter()
+        call.thread, began = threading.get_ident(), monotonic()
         try:
             return function()
         finally:
-            call.worked = time.perf_counter() - began
+            call.worked = monotonic() - began
 
     async with has_place(call, "a thread", _threads()):
         value = await trio.to_thread.run_sync(called, abandon_on_cancel=False, limiter=_UNLIMITED)
