@@ -216,6 +216,12 @@ async def test_a_task_started_while_others_are_cancelled_is_cancelled_and_awaite
     assert log[-1] == "clean-up"
 
 
+async def _missing_file() -> None:
+    """Fail as ``trio.open_file`` would, whose thread takes real time: the clock would jump."""
+    await trio.lowlevel.checkpoint()
+    raise FileNotFoundError(2, "No such file or directory")
+
+
 async def test_no_task_overlaps_with_the_next_incarnation(
     autojump_clock: MockClock,
 ) -> None:
@@ -234,7 +240,7 @@ async def test_no_task_overlaps_with_the_next_incarnation(
             return 1
 
         async def turn(self, request: Turn) -> int:
-            self.start_soon(trio.open_file, "/nowhere")
+            self.start_soon(_missing_file, name="broken")
             await self._live("turn", 1000)
             return 1
 
