@@ -233,11 +233,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NUDGE = signal.SIGURG
 """Ignored by default, so nobody is harmed by one that comes late."""
 NOTICE = 0.05
-"""Seconds in which the main thread is expected to notice a signal by itself."""
-
-
-def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """A handler must be there: an ignored signal interrupts no system call."""
+"""Seconds between two interruptions of a main thread that has not noticed a signal."""
 
 
 class Interrupted(BaseException):
@@ -266,7 +262,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._came) for number in SIGNALS}
-        self._before[NUDGE] = signal.signal(NUDGE, _nothing)
+        self._before[NUDGE] = signal.signal(NUDGE, self._nudged)
         reader, self._alarm = os.pipe()
         os.set_blocking(self._alarm, False)
         self._before_alarm = signal.set_wakeup_fd(self._alarm, warn_on_full_buffer=False)
@@ -278,6 +274,7 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._before_alarm)
         os.close(self._alarm)
+        self._alarm = -1
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # it came from there
 
@@ -286,12 +283,20 @@ class Interrupts:
         while numbers := os.read(reader, 4096):
             if all(number == NUDGE for number in numbers):
                 continue
-            with suppress(BlockingIOError):  # Full of wake-ups: whoever waits there wakes.
+            with suppress(BlockingIOError):  # Full of wake-ups: the reader wakes anyway.
                 os.write(self._wakeup, numbers)
-            while not self._noticed.wait(NOTICE):
-                signal.pthread_kill(main, NUDGE)
+            # One read may return the wake-ups of a handled signal and of a missed one. Python calls
+            # the handlers in the order of their numbers: after a nudge that follows the read, every
+            # signal of this read has been handled.
             self._noticed.clear()
+            while self._alarm >= 0:
+                signal.pthread_kill(main, NUDGE)
+                if self._noticed.wait(NOTICE):
+                    break
         os.close(reader)
+
+    def _nudged(self, _number: int, _frame: FrameType | None) -> None:
+        self._noticed.set()
 
     @contextmanager
     def waiting(self) -> Generator[None]:
@@ -306,7 +311,6 @@ class Interrupts:
             self._pending = None
 
     def _came(self, number: int, _: FrameType | None) -> None:
-        self._noticed.set()
         if self._waiting:
             self._waiting = False
             raise Interrupted(number)

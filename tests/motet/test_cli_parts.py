@@ -2,7 +2,10 @@
 
 import json
 import logging
+import os
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -119,6 +122,44 @@ def test_a_signal_interrupts_a_wait_and_nothing_else() -> None:
 
     assert (first.value.number, second.value.number) == (signal.SIGINT, signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_is_noticed_though_its_wakeup_is_read_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main, read, late = threading.get_ident(), os.read, threading.Event()
+
+    def read_late(descriptor: int, size: int) -> bytes:
+        if threading.get_ident() != main:
+            late.wait()
+        return read(descriptor, size)
+
+    def blocked() -> bytes:
+        return read(silent, 1)
+
+    def interrupted_wait() -> None:
+        with interrupts.waiting():
+            threading.Thread(target=signal_another_thread).start()
+            blocked()
+
+    def signal_another_thread() -> None:
+        frame = sys._current_frames()[main]
+        while (frame.f_code, frame.f_lineno) != (blocked.__code__, line):
+            frame = sys._current_frames()[main]
+        # The C handler runs in this thread, so the wait of the main thread goes on.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        late.set()
+
+    monkeypatch.setattr(os, "read", read_late)
+    silent, writer = os.pipe()
+    line = blocked.__code__.co_firstlineno + 1
+    with Interrupts(Bell().rope) as interrupts:
+        with pytest.raises(Interrupted), interrupts.waiting():
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Interrupted):
+            interrupted_wait()
+    os.close(silent)
+    os.close(writer)
 
 
 class Recorded:
