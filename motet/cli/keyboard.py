@@ -18,6 +18,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -256,7 +257,7 @@ class Interrupts:
         self._waiting = False
         self._pending: int | None = None
         self._before: dict[int, object] = {}
-        self._noticed = threading.Event()
+        self._noticed = False
         self._alarm = -1
         self._before_alarm = -1
 
@@ -286,32 +287,39 @@ class Interrupts:
             with suppress(BlockingIOError):  # Full of wake-ups: the reader wakes anyway.
                 os.write(self._wakeup, numbers)
             # One read may return the wake-ups of a handled signal and of a missed one. Python calls
-            # the handlers in the order of their numbers: after a nudge that follows the read, every
-            # signal of this read has been handled.
-            self._noticed.clear()
-            while self._alarm >= 0:
+            # the handlers in the order of their numbers: when the handler of a nudge that follows
+            # the read is called, every signal of this read has been recorded.
+            self._noticed = False
+            while not self._noticed and self._alarm >= 0:
                 signal.pthread_kill(main, NUDGE)
-                if self._noticed.wait(NOTICE):
-                    break
+                time.sleep(NOTICE)
         os.close(reader)
-
-    def _nudged(self, _number: int, _frame: FrameType | None) -> None:
-        self._noticed.set()
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Raise :class:`Interrupted` in this block when a signal comes, or came before it."""
+        """Raise :class:`Interrupted` in this block when a signal comes, or came before it.
+
+        A signal that comes just before its end raises when the next block is entered.
+        """
         self._waiting = True
         try:
-            if self._pending is not None:
-                raise Interrupted(self._pending)
+            self._raise_pending()
             yield
         finally:
             self._waiting = False
-            self._pending = None
 
     def _came(self, number: int, _: FrameType | None) -> None:
-        if self._waiting:
-            self._waiting = False
-            raise Interrupted(number)
         self._pending = number
+
+    def _nudged(self, _number: int, _frame: FrameType | None) -> None:
+        # This handler alone raises: ``input()`` calls the handlers of other signals while the
+        # exception of a first one is set, and makes a SystemError of both. It takes no lock, since
+        # a handler may interrupt itself.
+        self._noticed = True
+        if self._waiting:
+            self._raise_pending()
+
+    def _raise_pending(self) -> None:
+        if (number := self._pending) is not None:
+            self._pending = None
+            raise Interrupted(number)

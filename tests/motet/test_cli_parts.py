@@ -117,8 +117,9 @@ def test_a_signal_interrupts_a_wait_and_nothing_else() -> None:
             raise AssertionError("not reached")
         with interrupts.waiting():
             pass
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Interrupted) as second, interrupts.waiting():
-            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError("not reached")
 
     assert (first.value.number, second.value.number) == (signal.SIGINT, signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -154,8 +155,9 @@ def test_a_signal_is_noticed_though_its_wakeup_is_read_late(
     silent, writer = os.pipe()
     line = blocked.__code__.co_firstlineno + 1
     with Interrupts(Bell().rope) as interrupts:
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(Interrupted), interrupts.waiting():
-            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("not reached")
         with pytest.raises(Interrupted):
             interrupted_wait()
     os.close(silent)
