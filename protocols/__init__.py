@@ -1,4 +1,4 @@
-"""The messages and data of all layers: frozen structs and protocols. No Trio, no I/O.
+"""The messages and data of all layers: frozen structs, protocols, and pure rules on JSON.
 
-No trio, no I/O, no imports from the other layers.
+Invariants: no Trio, no I/O, no imports from the other layers.
 """

@@ -6,12 +6,19 @@ result row, in call order, before the next user or assistant row.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
 JsonObject: TypeAlias = dict[str, object]
 """A decoded JSON object."""
+
+
+def json_object(value: object) -> JsonObject:
+    """The value if it is a JSON object, else an empty one."""
+    # The cast holds since a JSON decoder made the value, so that its keys are strings.
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
 
 Outcome: TypeAlias = Literal[
     "done",

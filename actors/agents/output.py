@@ -16,10 +16,10 @@ import attrs
 import msgspec
 
 from motet.actors.tools.arguments import ArgumentError, Arguments, Parameter, broken
-from motet.actors.tools.json_schema import problems
 from motet.actors.tools.schema import readable, schema_of
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
+from motet.protocols.json_schema import problems
 from motet.protocols.models import OutputSchema
 
 ANSWER = "answer"

@@ -30,7 +30,7 @@ from motet.actors.hosting.replay_journal import (
     row_lines,
 )
 from motet.actors.hosting.tree import Parts, StandIns, open_tree
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.agents import PLAIN
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage

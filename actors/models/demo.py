@@ -15,8 +15,6 @@ from typing import Self, TypeAlias, TypeGuard
 import msgspec
 import trio
 
-from motet.actors.models.dialects import json_object
-from motet.actors.models.schema_values import filled
 from motet.protocols.chat import (
     ANSWERS,
     AssistantMessage,
@@ -24,6 +22,7 @@ from motet.protocols.chat import (
     ChatMessage,
     ToolMessage,
     UserMessage,
+    json_object,
 )
 from motet.protocols.models import (
     CallArguments,
@@ -35,6 +34,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
+from motet.protocols.schema_values import filled
 from motet.protocols.tools import ToolSpec
 
 INTRODUCTION = """\

@@ -36,6 +36,7 @@ from motet.protocols.chat import (
     JsonObject,
     ToolMessage,
     UserMessage,
+    json_object,
 )
 from motet.protocols.models import (
     Finished,
@@ -431,12 +432,6 @@ def _is_deeper(value: object, depth: int) -> bool:
         value = list(cast("JsonObject", value).values())
     items = cast("list[object]", value) if isinstance(value, list) else []
     return depth < 0 or any(_is_deeper(one, depth - 1) for one in items)
-
-
-def json_object(value: object) -> JsonObject:
-    """The value if it is a JSON object, else an empty one."""
-    # The cast holds since a JSON decoder made the value, so that its keys are strings.
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
 def wire_model(requested: str, own: str, provider: str) -> str:

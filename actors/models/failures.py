@@ -20,7 +20,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from motet.actors.models.dialects import json_object
+from motet.protocols.chat import json_object
 from motet.protocols.models import ModelFailure
 from motet.runtime.outside import wall_time
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from random import random as any_chance
-from typing import TypeAlias
+from typing import Self, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -113,6 +113,22 @@ class Assembler(msgspec.Struct, eq=False):
                 for id, part in zip(ids, parts, strict=True)
             ]
         )
+
+
+class Played:
+    """Known events as the stream of a model, with a checkpoint before each."""
+
+    def __init__(self, events: Iterable[ModelEvent]) -> None:
+        self._events = iter(events)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        await trio.lowlevel.checkpoint()
+        for event in self._events:
+            return event
+        raise StopAsyncIteration
 
 
 def assemble(events: Iterable[ModelEvent]) -> ModelResponse:

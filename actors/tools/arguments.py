@@ -19,9 +19,9 @@ import attrs
 import msgspec
 from msgspec.structs import astuple
 
-from motet.actors.tools.json_schema import JsonSchema, compiled, fragment, problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
+from motet.protocols.json_schema import JsonSchema, compiled, fragment, problems
 from motet.protocols.stable_json import shortened
 
 NEAR_CHARS = 24

@@ -34,8 +34,8 @@ import msgspec
 
 from motet.actors.tools.arguments import Arguments, Parameter, model_of, model_schema
 from motet.actors.tools.context import Context
-from motet.actors.tools.json_schema import inlined
 from motet.protocols.chat import JsonObject
+from motet.protocols.json_schema import inlined
 
 Function: TypeAlias = Callable[..., object]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from motet.actors.models import switch
 
 if TYPE_CHECKING:
-    from motet.actors.models.recorded import RecordedModel
     from motet.runtime.testing.guards import NotSimulated
     from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
     from motet.runtime.testing.simulation import Stuck
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.processes import FakeProgram, UndeclaredProgram, answers
     from motet.testing.reached import NeverReached, assert_reached, sometimes
+    from motet.testing.recorded import RecordedModel
     from motet.testing.scripted import (
         Answer,
         Failure,
@@ -101,7 +101,7 @@ _HOMES = {
     "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Mishap", "Program"),
     "motet.testing.stories.strategy": ("programs",),
     "motet.testing.stories.target": ("Faults",),
-    "motet.actors.models.recorded": ("RecordedModel",),
+    "motet.testing.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
     "motet.runtime.testing.guards": ("NotSimulated",),

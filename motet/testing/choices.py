@@ -13,7 +13,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from motet.actors.models.schema_values import Pick
+from motet.protocols.schema_values import Pick
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -14,9 +14,9 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from motet.actors.agents.registry import ALWAYS_OFFERED
-from motet.actors.models.schema_values import Pick
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import ModelRequest
+from motet.protocols.schema_values import Pick
 from motet.protocols.tools import ToolSpec
 from motet.testing.choices import Source, choices_of
 from motet.testing.models import plain_answer

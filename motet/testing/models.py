@@ -24,10 +24,15 @@ import msgspec
 import trio
 
 from motet.actors.agents.registry import ALWAYS_OFFERED
-from motet.actors.models.dialects import json_object
-from motet.actors.models.schema_values import filled
 from motet.actors.runs.output import FINAL_ANSWER
-from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, ToolMessage, UserMessage
+from motet.protocols.chat import (
+    AssistantMessage,
+    ChatMessage,
+    JsonObject,
+    ToolMessage,
+    UserMessage,
+    json_object,
+)
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import (
     CallArguments,
@@ -39,6 +44,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
+from motet.protocols.schema_values import filled
 from motet.protocols.tools import ToolSpec
 from motet.testing.scripted import Answer, Cut, Failure, Player, Slow, Step, StepModel, ending, say
 

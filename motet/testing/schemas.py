@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias, cast
 
 import attrs
 
-from motet.actors.models.dialects import json_object
-from motet.actors.models.schema_values import Pick, filled, resolved, schemas
-from motet.actors.tools.json_schema import problems
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, json_object
+from motet.protocols.json_schema import problems
+from motet.protocols.schema_values import Pick, filled, resolved, schemas
 from motet.testing.models import TEXT
 
 Defect: TypeAlias = Literal["wrong_type", "missing_field", "extra_field", "out_of_range"]

@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from motet.actors.models.failures import kind_of_status
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import (
     CallArguments,

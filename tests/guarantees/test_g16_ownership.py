@@ -25,7 +25,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 import motet
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.streams import Streams, Subscription
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalsConfig

@@ -21,10 +21,10 @@ import msgspec
 import trio
 
 from motet.actors.errors.redact import registered_secrets
-from motet.actors.tools.json_schema import compiled
 from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, StderrLog, open_process
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
+from motet.protocols.json_schema import compiled
 from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
 from motet.protocols.stable_json import stable_json
 from motet.protocols.version import __version__

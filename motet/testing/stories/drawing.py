@@ -17,11 +17,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.models.dialects import json_object
-from motet.actors.models.schema_values import filled
 from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.tool import Tool
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, json_object
+from motet.protocols.schema_values import filled
 from motet.testing.scripted import Answer, RawCall, Step, call, cut, fail, say, slow
 from motet.testing.stories import acts
 from motet.testing.stories.cases import replayed

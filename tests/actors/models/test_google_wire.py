@@ -2,10 +2,10 @@
 
 import pytest
 
-from motet.actors.models.dialects import EMPTY, json_object, lawful
+from motet.actors.models.dialects import EMPTY, lawful
 from motet.actors.models.google import RULES, UNSIGNED, GoogleReader, wire_config, wire_contents
 from motet.actors.models.provider import assemble
-from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage, json_object
 from motet.protocols.models import ModelFailure, ModelRequest, ModelResponse, Usage
 from tests.actors.models.builders import WEATHER, request
 

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 import motet
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
 from motet.protocols.queueing import QueueMode
 from motet.protocols.storage import StorageError

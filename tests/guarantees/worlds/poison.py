@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.actors.storage import session_runs
 from motet.actors.storage.writer import commit_group
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport

@@ -19,7 +19,7 @@ import motet
 from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.outbox import Outbox
 from motet.actors.gateway.streams import Streams
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.gateway import Limits as WireLimits
 from motet.protocols.models import (

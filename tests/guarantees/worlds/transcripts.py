@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.models.recorded import Played
+from motet.actors.models.provider import Played
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import PATIENCE
 from motet.actors.storage.sessions import SessionStore

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.tools.json_schema import problems
+from motet.protocols.json_schema import problems
 from motet.testing.choices import choices_of
 from motet.testing.schemas import DEFECTS, Defect, arguments, near_arguments
 

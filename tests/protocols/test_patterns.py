@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.patterns import compiled
+from motet.protocols.patterns import compiled
 
 
 class Spent(Exception):

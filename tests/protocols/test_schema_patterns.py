@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from motet.actors.models.schema_values import matching
+from motet.protocols.schema_values import matching
 
 SIMPLE = [
     "^[a-z][a-z0-9_-]{2,7}$",

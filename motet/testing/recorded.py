@@ -1,32 +1,22 @@
 """A model that plays a recording of another model, and makes recordings.
 
 Playing needs no key, no network and no SDK. The file format is in
-:mod:`motet.actors.models.cassette`.
+:mod:`motet.testing.cassette`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, Self, TypeAlias, get_args
 
 import trio
 
-from motet.actors.models.cassette import (
-    Entry,
-    Header,
-    NormalizedRequest,
-    decoded,
-    difference,
-    encoded,
-    entry_of,
-    nearest,
-    normalized,
-)
 from motet.actors.models.catalog import Billed, Closable, resolve
+from motet.actors.models.provider import Played
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
     Finished,
@@ -37,23 +27,17 @@ from motet.protocols.models import (
     NativeOutput,
     OutputSchema,
 )
-
-
-class Played:
-    """Known events as the stream of a model, with a checkpoint before each."""
-
-    def __init__(self, events: Iterable[ModelEvent]) -> None:
-        self._events = iter(events)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
-        await trio.lowlevel.checkpoint()
-        for event in self._events:
-            return event
-        raise StopAsyncIteration
-
+from motet.testing.cassette import (
+    Entry,
+    Header,
+    NormalizedRequest,
+    decoded,
+    difference,
+    encoded,
+    entry_of,
+    nearest,
+    normalized,
+)
 
 Mode: TypeAlias = Literal["replay", "missing", "record"]
 

@@ -25,10 +25,10 @@ import attrs
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
-from motet.actors.tools.patterns import Pattern
-from motet.actors.tools.patterns import compiled as compiled_pattern
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import SchemaError
+from motet.protocols.patterns import Pattern
+from motet.protocols.patterns import compiled as compiled_pattern
 from motet.protocols.stable_json import kind_of, shown
 
 MOST_BYTES, MOST_LEVELS, MOST_LISTED = 128 * 1024, 60, 1_000

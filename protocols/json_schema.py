@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import attrs
 
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.errors import SchemaError, listing, nearest
 from motet.protocols.stable_json import FRAGMENT_CHARS, beginning, kind_of, shown
 
@@ -54,7 +54,7 @@ class Failure(Protocol):
 
 
 class Checker(Protocol):
-    """A :class:`motet.actors.tools.validator.Check`, whose import takes a tenth of a second."""
+    """A :class:`motet.protocols.validator.Check`, whose import takes a tenth of a second."""
 
     def errors(self, value: object, most: int, /) -> list[Any]: ...
 
@@ -112,7 +112,7 @@ def compiled(schema: object, *, trusted: bool = False) -> JsonSchema:
     Raises :class:`SchemaError` for a schema that is not valid in its dialect (``$schema``, else
     2020-12), that is too large, or that refers to anything outside of itself.
     """
-    from motet.actors.tools.validator import compile_schema
+    from motet.protocols.validator import compile_schema
 
     return JsonSchema(compile_schema(schema, trusted=trusted))
 
@@ -143,17 +143,17 @@ def fragment(schema: object) -> str:
 
 def _lines(error: Failure, base: str) -> Iterator[str]:
     path = _path(base, error.absolute_path)
-    schema = _object(error.schema)
+    schema = json_object(error.schema)
     wanted = error.validator_value
     match error.validator:
         case "required" if isinstance(wanted, list):
-            parts = _object(schema.get("properties"))
+            parts = json_object(schema.get("properties"))
             for name in cast("list[str]", wanted):
                 if name not in error.instance:
                     expected = fragment(parts.get(name, {}))
                     yield f"{_below(path, name)}: is missing; expected {expected}"
         case "additionalProperties" if wanted is False:
-            known = list(_object(schema.get("properties")))
+            known = list(json_object(schema.get("properties")))
             guess = nearest(str(error.absolute_path[-1]), known)
             hint = f"did you mean {guess!r}?" if guess else f"known: {listing(known)}"
             yield f"{path}: there is no such name; {hint}"
@@ -219,10 +219,6 @@ def _below(path: str, name: str) -> str:
     if not name.isidentifier():
         return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
-
-
-def _object(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}  # decoded JSON
 
 
 # Near misses

@@ -18,8 +18,7 @@ from typing import TypeAlias, cast
 
 import attrs
 
-from motet.actors.models.dialects import json_object
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, json_object
 
 Pick: TypeAlias = Callable[[int], int]
 """Picks one of n options, 0 the simplest. Equal picks give an equal value."""

@@ -14,7 +14,7 @@ import pytest
 
 import motet
 from motet.actors.agents.output import form_of
-from motet.actors.models.schema_values import filled
+from motet.protocols.schema_values import filled
 
 
 class Ticket(msgspec.Struct):

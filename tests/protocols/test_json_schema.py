@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.json_schema import compiled, problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import SchemaError
+from motet.protocols.json_schema import compiled, problems
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TICKET: JsonObject = {

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.models.cassette import decoded, merged, normalized
 from motet.actors.models.catalog import Billed
 from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
@@ -19,6 +18,7 @@ from motet.protocols.models import (
     TextPart,
 )
 from motet.testing import RecordedModel, ScriptedModel, call, fail, say
+from motet.testing.cassette import decoded, merged, normalized
 from tests.actors.models.builders import WEATHER, events_of, request
 
 SECRET = "sk-proj-" + "a1B2" * 8
