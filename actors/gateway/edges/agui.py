@@ -16,7 +16,6 @@ import attrs
 import msgspec
 
 from motet.actors.gateway.commands import answer_command, message_text, parse_command
-from motet.actors.gateway.edges import agui_wire as wire
 from motet.actors.gateway.edges.exchange import Exchange, Fault, bad_request, text_of
 from motet.actors.gateway.edges.run_events import (
     ApprovalWait,
@@ -25,6 +24,7 @@ from motet.actors.gateway.edges.run_events import (
     TextWithdrawn,
     failure_of,
 )
+from motet.protocols import agui_wire as wire
 from motet.protocols import events as ev
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.chat import JsonObject

@@ -28,6 +28,7 @@ from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import HostApi
+from motet.protocols.openai_wire import Part
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import FINAL, Principal, Role
 from motet.runtime.outside import fresh_hex
@@ -132,13 +133,6 @@ _LISTED: Final = 200
 
 class ClientGone(Exception):
     """The client has closed its connection, or was cut off: no answer is possible any more."""
-
-
-class Part(msgspec.Struct, frozen=True):
-    """A part of a message, as clients of OpenAI and of AG-UI send it."""
-
-    type: str
-    text: str = ""
 
 
 def text_of(content: str | Sequence[Part] | None) -> str:

@@ -1,16 +1,18 @@
 """``POST /v1/chat/completions`` and ``GET /v1/models``: an agent as a model of OpenAI's API.
 
 Invariant: the model sees the history of the session. The client's messages only tell which session
-that is, and what to answer.
+that is, and what to answer. A request with a field that an agent cannot serve is refused by the
+field's name, never answered as if it had no such field; fields that only tune a model are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -22,24 +24,7 @@ from motet.actors.gateway.edges.exchange import (
     Fault,
     bad_request,
     new_session,
-)
-from motet.actors.gateway.edges.openai_wire import (
-    DONE,
-    Answer,
-    ChatRequest,
-    Choice,
-    Chunk,
-    Completion,
-    Delta,
-    DeltaChoice,
-    End,
-    FinishReason,
-    Model,
-    Models,
-    approvals_of,
-    finish_reason,
-    question_of,
-    usage_of,
+    text_of,
 )
 from motet.actors.gateway.edges.run_events import (
     ApprovalWait,
@@ -47,14 +32,21 @@ from motet.actors.gateway.edges.run_events import (
     SentTexts,
     TextWithdrawn,
     approval_question,
+    failure_of,
 )
 from motet.actors.gateway.idempotency import Message, state_digest
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import (
     AnyEvent,
+    InputDropped,
+    InputSteered,
     MessageAdded,
+    RunCancelled,
     RunCompleted,
+    RunEscalated,
+    RunFailed,
+    RunInterrupted,
     RunLimited,
     RunRefused,
     RunResumed,
@@ -63,6 +55,22 @@ from motet.protocols.events import (
     TextDelta,
 )
 from motet.protocols.models import Usage
+from motet.protocols.openai_wire import (
+    DONE,
+    Answer,
+    ChatRequest,
+    Choice,
+    Chunk,
+    Completion,
+    Delta,
+    DeltaChoice,
+    FinishReason,
+    Model,
+    Models,
+    ResponseFormat,
+    approvals_of,
+    usage_of,
+)
 from motet.protocols.storage import StorageError
 
 NOTE_SECONDS: Final = 5.0
@@ -76,7 +84,78 @@ _WITHDRAWN: Final = (
     "The answer was begun anew after a part of it had been sent, which cannot be taken back here: "
     "the whole is in the session. Ask without `stream` to get answers only when they are made."
 )
+End: TypeAlias = (
+    RunCompleted
+    | RunLimited
+    | RunRefused
+    | RunFailed
+    | RunCancelled
+    | RunEscalated
+    | RunInterrupted
+    | InputDropped
+    | InputSteered
+)
+_HISTORY: Final = frozenset({"user", "assistant"})
 _log = logger("motet.edges")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """``before``: the messages until the last answer, as the client has them."""
+
+    text: str
+    before: tuple[Message, ...]
+
+
+def question_of(request: ChatRequest) -> Question:
+    """The text to be answered. Raises :class:`Fault` for unsupported requests."""
+    _check(request)
+    said = tuple(
+        (one.role, text_of(one.content)) for one in request.messages if one.role in _HISTORY
+    )
+    if request.messages[-1].role not in ("user", "system", "developer"):
+        raise bad_request("The last message has to be the user's.", "messages")
+    last = max((place for place, one in enumerate(said) if one[0] == "assistant"), default=-1)
+    text = "\n\n".join(text for _, text in said[last + 1 :])
+    if not text.strip():
+        raise bad_request("There is no text of the user after the last answer.", "messages")
+    return Question(text, said[: last + 1])
+
+
+def _check(request: ChatRequest) -> None:
+    refused = {
+        "n": request.n not in (None, 1),
+        "tools": bool(request.tools),
+        "functions": bool(request.functions),
+        "response_format": request.response_format not in (None, ResponseFormat()),
+        "logprobs": bool(request.logprobs),
+        "modalities": request.modalities not in (None, ("text",)),
+    }
+    for name, is_asked in refused.items():
+        if is_asked:
+            raise bad_request(
+                f"`{name}` is not supported: tools and the form of answers are the agent's own. "
+                "Leave it out.",
+                name,
+                "unsupported_parameter",
+            )
+
+
+def finish_reason(end: End) -> FinishReason:
+    """Why an answer ended. Raises :class:`Fault` for a run without an answer."""
+    match end:
+        case RunCompleted():
+            return "stop"
+        case RunLimited():
+            return "length"
+        case RunRefused():
+            return "content_filter"
+        case RunCancelled(reason=reason):
+            raise Fault(409, "run_cancelled", f"The run was stopped: {reason}.")
+        case RunInterrupted():
+            raise Fault(503, "run_interrupted", "The host has ended during the run.")
+        case _:
+            code, message = failure_of(end) or ("internal", "The run has ended.")
+            raise Fault(500 if isinstance(end, RunFailed) else 409, code, message)
 
 
 async def models(exchange: Exchange) -> bool:

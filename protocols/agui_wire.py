@@ -1,4 +1,4 @@
-"""Requests and events of AG-UI 1.0, as far as they are used here. Pure data.
+"""Requests and events of AG-UI 1.0, as far as motet uses them.
 
 Source: the protocol's schema 1.0. Request fields that are not named here are ignored. Events with
 the same fields share a class, and a table has the types of the events that make up a message.
@@ -12,9 +12,9 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from motet.actors.gateway.edges.exchange import Part
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import Usage
+from motet.protocols.openai_wire import Part
 
 PROTOCOL = "1.0"
 

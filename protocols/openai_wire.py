@@ -1,8 +1,4 @@
-"""Chat completions in OpenAI's format: requests and answers. Pure data.
-
-Invariant: a request with a field that an agent cannot serve is refused by the field's name, never
-answered as if it had no such field; fields that only tune a model are ignored.
-"""
+"""Chat completions in OpenAI's format: requests and answers."""
 
 from __future__ import annotations
 
@@ -12,41 +8,22 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from motet.actors.gateway import idempotency as conversations
-from motet.actors.gateway.edges.exchange import Fault, Part, bad_request, text_of
-from motet.actors.gateway.edges.run_events import failure_of
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import (
-    InputDropped,
-    InputSteered,
-    RunCancelled,
-    RunCompleted,
-    RunEscalated,
-    RunFailed,
-    RunInterrupted,
-    RunLimited,
-    RunRefused,
-)
 from motet.protocols.models import Usage
 
 FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
-End: TypeAlias = (
-    RunCompleted
-    | RunLimited
-    | RunRefused
-    | RunFailed
-    | RunCancelled
-    | RunEscalated
-    | RunInterrupted
-    | InputDropped
-    | InputSteered
-)
 DONE: Final = "[DONE]"
-_HISTORY: Final = frozenset({"user", "assistant"})
 
 
 # -- requests ----------------------------------------------------------------------------------
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a message, as clients of OpenAI and of AG-UI send it."""
+
+    type: str
+    text: str = ""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -76,47 +53,6 @@ class ChatRequest(msgspec.Struct, frozen=True):
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     modalities: tuple[str, ...] | None = None
-
-
-class Question(msgspec.Struct, frozen=True):
-    """``before``: the messages until the last answer, as the client has them."""
-
-    text: str
-    before: tuple[conversations.Message, ...]
-
-
-def question_of(request: ChatRequest) -> Question:
-    """The text to be answered. Raises :class:`Fault` for unsupported requests."""
-    _check(request)
-    said = tuple(
-        (one.role, text_of(one.content)) for one in request.messages if one.role in _HISTORY
-    )
-    if request.messages[-1].role not in ("user", "system", "developer"):
-        raise bad_request("The last message has to be the user's.", "messages")
-    last = max((place for place, one in enumerate(said) if one[0] == "assistant"), default=-1)
-    text = "\n\n".join(text for _, text in said[last + 1 :])
-    if not text.strip():
-        raise bad_request("There is no text of the user after the last answer.", "messages")
-    return Question(text, said[: last + 1])
-
-
-def _check(request: ChatRequest) -> None:
-    refused = {
-        "n": request.n not in (None, 1),
-        "tools": bool(request.tools),
-        "functions": bool(request.functions),
-        "response_format": request.response_format not in (None, ResponseFormat()),
-        "logprobs": bool(request.logprobs),
-        "modalities": request.modalities not in (None, ("text",)),
-    }
-    for name, is_asked in refused.items():
-        if is_asked:
-            raise bad_request(
-                f"`{name}` is not supported: tools and the form of answers are the agent's own. "
-                "Leave it out.",
-                name,
-                "unsupported_parameter",
-            )
 
 
 # -- answers -----------------------------------------------------------------------------------
@@ -213,21 +149,3 @@ def usage_of(usage: Usage) -> UsageInfo:
     return UsageInfo(
         usage.input_tokens, usage.output_tokens, usage.total_tokens, Details(usage.cached_tokens)
     )
-
-
-def finish_reason(end: End) -> FinishReason:
-    """Why an answer ended. Raises :class:`Fault` for a run without an answer."""
-    match end:
-        case RunCompleted():
-            return "stop"
-        case RunLimited():
-            return "length"
-        case RunRefused():
-            return "content_filter"
-        case RunCancelled(reason=reason):
-            raise Fault(409, "run_cancelled", f"The run was stopped: {reason}.")
-        case RunInterrupted():
-            raise Fault(503, "run_interrupted", "The host has ended during the run.")
-        case _:
-            code, message = failure_of(end) or ("internal", "The run has ended.")
-            raise Fault(500 if isinstance(end, RunFailed) else 409, code, message)
