@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from motet.actors.hosting.answers import scope_of, sees, with_end
-from motet.actors.hosting.config_schema import view_of
+from motet.actors.hosting.config import view_of
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.definition import acts_as
 from motet.protocols.agents import AgentRecord

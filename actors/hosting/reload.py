@@ -20,8 +20,7 @@ from motet.actors.agents.toolkit import Toolkit
 from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
-from motet.actors.hosting.config import keep_teams, load_config
-from motet.actors.hosting.config_schema import config_hash
+from motet.actors.hosting.config import config_hash, keep_teams, load_config
 from motet.actors.hosting.generations import Retire, Retirement
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.api import RoomUpdate, room_updates

@@ -19,8 +19,8 @@ from motet.actors.gateway.auth import is_loopback
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
 from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource, load_config
-from motet.actors.hosting.config_schema import Line, schema, sources
 from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
+from motet.cli.config_schema import Line, schema, sources
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.screen import console
 from motet.cli.setup import Setup, found_here, load_setup

@@ -6,25 +6,29 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
 import attrs
 import msgspec
 import trio
 
+from motet.actors.errors.redact import registered_secrets
 from motet.actors.host import open_host
 from motet.actors.hosting.config import DEFAULT_AGENTS
 from motet.actors.tools.mcp.directory import tool_names
-from motet.actors.tools.mcp.session import Probe, probe_all
+from motet.actors.tools.mcp.session import open_connection
+from motet.actors.tools.mcp.stdio import End, StderrLog
 from motet.actors.tools.policy.rules import BUILTIN
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import one_line
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
-from motet.protocols.errors import UnknownName
-from motet.protocols.mcp import MCP, McpServer
+from motet.protocols.errors import MissingExtra, UnknownName
+from motet.protocols.mcp import MCP, McpServer, McpTool
 from motet.protocols.policy import Effect, Judged, ToolsList
 from motet.protocols.sessions import LOCAL, Principal, Role
+from motet.runtime.errors import only_error
 
 _COLOURS: dict[Effect, str] = {"allow": "green", "ask": "yellow", "deny": "red"}
 
@@ -124,6 +128,48 @@ def list_server_tools(setup: Setup, server: str | None, *, json: bool) -> int:
         for one in found:
             _print_tools(one)
     return FAILED if any(one.problem for one in found) else OK
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """The result of a test connection to a server.
+
+    Attributes:
+        about: the server's own name and version, and its protocol.
+        problem: why it cannot be used; empty when it can.
+    """
+
+    name: str
+    about: str = ""
+    tools: tuple[McpTool, ...] = ()
+    problem: str = ""
+
+
+async def probe(name: str, server: McpServer, limit: float) -> Probe:
+    """Start one server within ``limit`` seconds, list its tools and end it. Never raises."""
+    server = attrs.evolve(server, start_timeout=min(server.start_timeout, limit))
+    log, end = StderrLog(name), End()
+    with registered_secrets(server.secrets):
+        try:
+            async with open_connection(server, log, end) as (connection, tools):
+                return Probe(name, connection.about(), tools)
+        except MissingExtra as error:
+            return Probe(name, problem=str(error))
+        except Exception as raised:
+            why, last = end.reason or str(only_error(raised)), log.last()
+            return Probe(name, problem=f"{why}; it said: {last}" if last else why)
+
+
+async def probe_all(servers: Mapping[str, McpServer], limit: float) -> tuple[Probe, ...]:
+    """Probe all servers at once; in the order of their names."""
+    found: dict[str, Probe] = {}
+
+    async def one(name: str) -> None:
+        found[name] = await probe(name, servers[name], limit)
+
+    async with trio.open_nursery() as nursery:
+        for name in servers:
+            nursery.start_soon(one, name)
+    return tuple(found[name] for name in sorted(found))
 
 
 def _print_tools(one: Probe) -> None:

@@ -20,7 +20,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.redact import registered_secrets
 from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, StderrLog, open_process
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
@@ -28,7 +27,6 @@ from motet.protocols.json_schema import compiled
 from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
 from motet.protocols.stable_json import stable_json
 from motet.protocols.version import __version__
-from motet.runtime.errors import only_error
 
 if TYPE_CHECKING:
     import httpx2
@@ -365,45 +363,3 @@ def _json_of(text: str) -> object:
     except (msgspec.DecodeError, RecursionError):
         return text
     return value
-
-
-class Probe(msgspec.Struct, frozen=True):
-    """The result of a test connection to a server.
-
-    Attributes:
-        about: the server's own name and version, and its protocol.
-        problem: why it cannot be used; empty when it can.
-    """
-
-    name: str
-    about: str = ""
-    tools: tuple[McpTool, ...] = ()
-    problem: str = ""
-
-
-async def probe(name: str, server: McpServer, limit: float) -> Probe:
-    """Start one server within ``limit`` seconds, list its tools and end it. Never raises."""
-    server = attrs.evolve(server, start_timeout=min(server.start_timeout, limit))
-    log, end = StderrLog(name), End()
-    with registered_secrets(server.secrets):
-        try:
-            async with open_connection(server, log, end) as (connection, tools):
-                return Probe(name, connection.about(), tools)
-        except MissingExtra as error:
-            return Probe(name, problem=str(error))
-        except Exception as raised:
-            why, last = end.reason or str(only_error(raised)), log.last()
-            return Probe(name, problem=f"{why}; it said: {last}" if last else why)
-
-
-async def probe_all(servers: Mapping[str, McpServer], limit: float) -> tuple[Probe, ...]:
-    """Probe all servers at once; in the order of their names."""
-    found: dict[str, Probe] = {}
-
-    async def one(name: str) -> None:
-        found[name] = await probe(name, servers[name], limit)
-
-    async with trio.open_nursery() as nursery:
-        for name in servers:
-            nursery.start_soon(one, name)
-    return tuple(found[name] for name in sorted(found))

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from motet.actors.hosting.config import load_config
-from motet.actors.hosting.config_schema import schema, sources
+from motet.cli.config_schema import schema, sources
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError

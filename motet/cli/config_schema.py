@@ -1,13 +1,11 @@
-"""Descriptions of a configuration: its JSON Schema, its values without secrets, their sources.
+"""Descriptions of a configuration: its JSON Schema, and the source of each value.
 
-Invariants: the schema accepts everything that the classes accept; it may accept more, such as
-numbers out of range. A field that its class keeps out of its own ``repr`` is a secret: only whether
-it is set is shown. Everything is pure, but for reading the file.
+Invariant: the schema accepts everything that the classes accept; it may accept more, such as
+numbers out of range. Everything is pure, but for reading the file.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -18,11 +16,9 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_t
 import attrs
 import msgspec
 
-from motet.actors.errors.redact import redact_text
-from motet.actors.hosting.config import REFERENCE, read_data
+from motet.actors.hosting.config import REFERENCE, read_data, view_of
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
-from motet.protocols.host_records import ConfigView
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS: Final[Mapping[object, str]] = {
@@ -123,47 +119,6 @@ def _attributes(cls: type) -> dict[str, str]:
         for name in place.groups()
         if name
     }
-
-
-# Values without secrets
-
-HIDDEN: Final = "[hidden]"
-
-
-def view_of(config: HostConfig) -> ConfigView:
-    """A configuration without its secrets, and the hash that changes with it."""
-    return ConfigView(config_hash(config), cast("JsonObject", _plain(config, hide=True)))
-
-
-def config_hash(config: HostConfig) -> str:
-    """SHA-256 of all of it, secrets included: equal for equal configurations only."""
-    whole = msgspec.json.encode(_plain(config, hide=False), order="deterministic")
-    return hashlib.sha256(whole).hexdigest()
-
-
-def _plain(value: object, *, hide: bool) -> object:
-    if attrs.has(type(value)):
-        return _fields(cast("attrs.AttrsInstance", value), hide=hide)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return {str(key): _plain(item, hide=hide) for key, item in items}
-    if isinstance(value, tuple | list | set | frozenset):
-        return [_plain(item, hide=hide) for item in cast("list[object]", value)]
-    if isinstance(value, str):
-        return redact_text(value) if hide else value
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return msgspec.to_builtins(value)
-
-
-def _fields(value: attrs.AttrsInstance, *, hide: bool) -> JsonObject:
-    kind: type[Any] = type(value)  # what attrs calls a class of fields
-    shown: JsonObject = {}
-    for field in attrs.fields(kind):
-        item = cast("object", getattr(value, field.name))
-        secret = hide and field.repr is False and item not in (None, "", (), {})
-        shown[field.name] = HIDDEN if secret else _plain(item, hide=hide)
-    return shown
 
 
 # The source of each value
