@@ -206,7 +206,7 @@ class Inputs:
         if run_id is None:
             target = table.active(str(session), principal.user)
         else:
-            target = table.runs.get(run_id)
+            target = table.find(run_id)
         if target is not None and table.may(principal, target):
             run = await self._intake.new_steering(target, text, mode, key, arrival)
             return await self._intake.deliver(run)

@@ -19,9 +19,10 @@ from motet.actors.hosting.answers import sees
 from motet.actors.rooms.opening import RoomTable
 from motet.actors.rooms.room import RoomStop
 from motet.actors.runs.lifecycle import NOT_BEGUN
+from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import RunTable, Stop, SuspendedRun
+from motet.actors.runs.table import RunTable, Stop
 from motet.actors.sessions.intake import Intake
 from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
@@ -153,7 +154,7 @@ class Stops:
         """All inputs of one person in a group."""
         table = self._table
         for suspended in self._suspended_of(session, sender, principal):
-            self._resume(principal, run_id=suspended.run_id)
+            self._resume(principal, run_id=suspended.id)
         stop = table.cancel_runs(self._runs_of(session, sender, principal), why, by_user=True)
         return attrs.evolve(
             stop,
@@ -174,8 +175,8 @@ class Stops:
             own = [run for run in going if run.input.principal.user == principal.user]
             chosen.append(max(own or going, key=lambda run: (not run.stop_reason, run.admission)))
         elif suspended := self._suspended_of(session, sender, principal):
-            self._resume(principal, run_id=suspended[-1].run_id)
-            chosen.append(table.runs[suspended[-1].run_id])
+            self._resume(principal, run_id=suspended[-1].id)
+            chosen.append(table.runs[suspended[-1].id])
         author = chosen[0].author if chosen else sender
         unheard = self._stop_pending(
             why,
@@ -190,16 +191,16 @@ class Stops:
     ) -> None:
         """Make suspended runs live, so that they can be stopped: one, of a session, or all."""
         for one in self._table.all_suspended():
-            meant = one.run_id == run_id if run_id is not None else session in (None, one.session)
+            meant = one.id == run_id if run_id is not None else session in (None, one.session)
             if meant and sees(principal, one.user):
-                self._suspended_runs.resume_to_stop(one)
+                self._table.resume_to_stop(one)
 
     def _runs_of(self, session: str, sender: str, principal: Principal) -> list[Run]:
         runs = self._table.of(session, principal)
         return [run for run in runs if sender == run.author or is_from(run.input.text, sender)]
 
     def _suspended_of(self, session: str, sender: str, principal: Principal) -> list[SuspendedRun]:
-        ours = self._table.suspended.get(session, {}).values()
+        ours = self._table.suspended_in(session)
         mine = [one for one in ours if sees(principal, one.user)]
         return [one for one in mine if is_from(one.text, sender)]
 

@@ -164,10 +164,8 @@ class DetachedTurns:
 
         Nothing is awaited in between.
         """
-        services = self.services
-        if services.suspended_runs is not None:
-            for one in tuple(services.table.suspended.get(session, {}).values()):
-                services.suspended_runs.resume_to_stop(one)
+        for one in self.services.table.suspended_in(session):
+            self.services.table.resume_to_stop(one)
         return self._running(session)
 
     def _running(self, session: str) -> list[Run]:

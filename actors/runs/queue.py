@@ -20,18 +20,19 @@ from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 import attrs
 import trio
 
-from motet.actors.runs.run import Burst, Placement, Run
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.runs.run import Burst, Carried, Input, Placement, Run
+from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig
-from motet.protocols.sessions import Ack, FinishRun, QueueFull, SessionBusy
+from motet.protocols.sessions import Ack, FinishRun, Principal, QueueFull, SessionBusy
 
 Way: TypeAlias = Literal["enter", "wait", "join", "drop"]
 
 
-class Queued(Protocol):
-    """An input as the rules see it, or the run that it has become.
+class UnderWay(Protocol):
+    """A run that has begun and not ended, as the rules see it: it works, or is suspended.
 
     Attributes:
-        merge_key: only inputs that are equal in it can be answered as one.
         conversation_key: only an input that is equal in it to a run can enter that.
         is_stopping: it has been asked to end.
     """
@@ -41,20 +42,26 @@ class Queued(Protocol):
     @property
     def author(self) -> str: ...
     @property
-    def placement(self) -> Placement: ...
-    @property
-    def merge_key(self) -> object: ...
-    @property
     def conversation_key(self) -> object: ...
     @property
     def is_stopping(self) -> bool: ...
 
 
+class Queued(UnderWay, Protocol):
+    """An input as the rules see it. ``merge_key``: equal for inputs that can be answered as one."""
+
+    @property
+    def placement(self) -> Placement: ...
+    @property
+    def merge_key(self) -> object: ...
+
+
 In = TypeVar("In", bound=Queued)
+Going = TypeVar("Going", bound=UnderWay)
 
 
 @attrs.frozen
-class Placed(Generic[In]):
+class Placed(Generic[In, Going]):
     """Where an input belongs, and what has to give way to it.
 
     Attributes:
@@ -65,8 +72,8 @@ class Placed(Generic[In]):
     """
 
     way: Way
-    into: In | None = None
-    ends: tuple[In, ...] = ()
+    into: Going | None = None
+    ends: tuple[Going, ...] = ()
     drops: tuple[In, ...] = ()
     frees: tuple[In, ...] = ()
 
@@ -88,8 +95,11 @@ def held_with(queue: Iterable[In], new: In, now: float, pause: float) -> Burst:
     return Burst(now, now + pause)
 
 
-def place(new: In, queue: Sequence[In], running: Sequence[In], limit: int) -> Placed[In]:
-    """The fate of an input that is no longer held; ``queue`` has it already."""
+def place(new: In, queue: Sequence[In], running: Sequence[Going], limit: int) -> Placed[In, Going]:
+    """The fate of an input that is no longer held; ``queue`` has it already.
+
+    ``running``: all runs under way, the suspended ones among them, here and in the rules below.
+    """
     if not running and len(queue) == 1:
         return Placed("wait")
     others = [one for one in queue if one is not new and not _one_burst(one, new)]
@@ -103,7 +113,7 @@ def place(new: In, queue: Sequence[In], running: Sequence[In], limit: int) -> Pl
     return Placed("join" if joins else "wait")
 
 
-def _interrupting(new: In, others: Sequence[In], running: Sequence[In]) -> Placed[In]:
+def _interrupting(new: In, others: Sequence[In], running: Sequence[Going]) -> Placed[In, Going]:
     ends = tuple(one for one in running if one.author == new.author)
     ending = {one.id for one in ends}
     drops = tuple(one for one in others if one.author == new.author)
@@ -113,7 +123,7 @@ def _interrupting(new: In, others: Sequence[In], running: Sequence[In]) -> Place
     return Placed("wait", ends=ends, drops=drops, frees=frees)
 
 
-def entered(new: In, running: Sequence[In], limit: int) -> In | None:
+def entered(new: Queued, running: Sequence[Going], limit: int) -> Going | None:
     """The run that a text which steers enters: its sender's, or if no other may start, the newest.
 
     None: it is to be a run of its own.
@@ -139,7 +149,7 @@ def surplus(queue: Sequence[In], rules: QueueConfig) -> tuple[In, ...]:
 
 
 def next_batch(
-    queue: Sequence[In], running: Sequence[In], limit: int, now: float
+    queue: Sequence[In], running: Sequence[UnderWay], limit: int, now: float
 ) -> tuple[In, ...]:
     """The inputs to start next, answered as one; empty when none may start."""
     if not queue or len(running) >= limit:
@@ -205,6 +215,84 @@ _UNLOCKED: Final = nullcontext()
 
 
 @attrs.define(eq=False)
+class SuspendedRun:
+    """A run that waits for a person outside of any task. All the rest of it is on disk.
+
+    Attributes:
+        agent: its name; ``code``: the agent itself, if it ran in this process.
+        deps: what the program gave it; after a restart it has to give them again.
+        sender: who said its input, in a group; ``durable``: no caller waits for it.
+        due: it has an answer that it has not made use of.
+        resumed: how often it was taken up and came to nothing.
+        blocked: what keeps it from going on, in words; ``warned``: what was told of that.
+    """
+
+    id: str
+    session: str
+    agent: str
+    user: str
+    text: str
+    code: AnyAgent | None = None
+    deps: object = None
+    sender: str = ""
+    durable: bool = False
+    due: bool = False
+    resumed: int = 0
+    blocked: str = ""
+    warned: str = ""
+
+    @classmethod
+    def of(cls, run: Run) -> SuspendedRun:
+        """A run whose task ends now."""
+        one, durable = run.input, run.carried.durable or run.input.key is not None
+        who, agent = one.principal.user, run.agent
+        return cls(
+            run.id, run.session, agent.name, who, one.text, agent, one.deps, one.sender, durable
+        )
+
+    @classmethod
+    def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
+        return cls(
+            run.run_id,
+            run.session,
+            run.agent,
+            run.user,
+            run.text,
+            sender=run.sender,
+            durable=run.durable,
+            due=run.due,
+            resumed=run.resumed,
+        )
+
+    @property
+    def author(self) -> str:
+        return self.sender or self.user
+
+    @property
+    def conversation_key(self) -> object:
+        return self.agent, self.user
+
+    @property
+    def is_stopping(self) -> bool:
+        """A stop makes it a live run first."""
+        return False
+
+    def live(self, agent: AnyAgent) -> Run:
+        """The run that goes on; its stored state has to be loaded."""
+        who = Principal(self.user)
+        return Run(
+            Input(self.id, self.session, who, self.text, self.deps, sender=self.sender),
+            agent,
+            agent.limits,
+            carried=Carried(durable=self.durable),
+            state="suspended",
+        )
+
+
+PlacedRun: TypeAlias = Placed[Run, Run | SuspendedRun]
+
+
+@attrs.define(eq=False)
 class SessionQueue:
     """The inputs and runs of one session while it is busy.
 
@@ -239,11 +327,6 @@ class SessionQueue:
     _lock: trio.Lock | None = attrs.field(default=None, init=False, repr=False)
 
     @property
-    def active(self) -> Run | None:
-        """The newest of its runs under way."""
-        return self.running[-1] if self.running else None
-
-    @property
     def has_work(self) -> bool:
         """Whether there is something that its actor has to begin."""
         return bool(self.inputs or self.starting or self.dropped)
@@ -261,29 +344,27 @@ class SessionQueue:
             self._lock = trio.Lock()
         return self._lock
 
-    def newest(self, author: str) -> Run | None:
-        """The run that a sender means who names none: their latest, else the latest of all."""
-        own = [run for run in self.running if run.author == author] or self.running
-        return own[-1] if own else None
-
     def steering(self, run_id: str) -> list[Run]:
         """The inputs that are to enter a run, in their order."""
         return [run for run in self.inputs if run.placement.steers == run_id]
 
-    def limit(self, rules: QueueConfig, suspended: int) -> int:
+    def limit(self, rules: QueueConfig) -> int:
         """How many of its runs may be under way at once; a suspended one keeps its place."""
         if not self.group:
-            return 1 - suspended
-        most = allowed(rules.concurrent, self.tokens, self.window, rules.throttle)
-        return most - suspended
+            return 1
+        return allowed(rules.concurrent, self.tokens, self.window, rules.throttle)
 
     # Coming in
 
-    def check(self, run: Run, rules: QueueConfig, *, busy: bool) -> None:
+    def check(
+        self, run: Run, rules: QueueConfig, suspended: Sequence[SuspendedRun], *, held: bool
+    ) -> None:
         """Whether an input may come in. Raises ``QueueFull``, ``SessionBusy``."""
-        user = run.input.principal.user
-        if any(one.input.principal.user != user for one in (*self.running, *self.inputs)):
+        live, user = (*self.running, *self.inputs), run.input.principal.user
+        users = (*(one.input.principal.user for one in live), *(one.user for one in suspended))
+        if any(one != user for one in users):
             return  # it is told nothing of another's session: the store does not know it there
+        busy = bool(users or self.arriving) or held
         if run.placement.mode == "reject" and busy:
             raise SessionBusy(
                 f"session {run.session!r} is at work, and its inputs are refused meanwhile: "
@@ -296,8 +377,10 @@ class SessionQueue:
                 "try again when a run has ended, or stop one"
             )
 
-    def arrive(self, run: Run, rules: QueueConfig, most: int, now: float) -> Way:
-        """Queue an input that is on disk, or let it enter a run. ``most``: runs at once."""
+    def arrive(
+        self, run: Run, rules: QueueConfig, suspended: Sequence[SuspendedRun], now: float
+    ) -> PlacedRun:
+        """Queue an input that is on disk, or let it enter a run. The caller ends ``ends``."""
         shared, place = False, run.placement
         if place.pause and place.steers is None:
             place.burst = burst = held_with(self.inputs, run, now, place.pause)
@@ -306,52 +389,53 @@ class SessionQueue:
         if over := surplus(self.inputs, rules):
             self._drop(over, f"the queue was full: {rules.capacity} inputs wait already")
             if run in over:
-                return "drop"
+                return Placed("drop")
         if place.burst is not None and is_held(run, now):
-            return "join" if shared else "wait"
-        return self._place(run, most)
+            return Placed("join" if shared else "wait")
+        return self.place(run, rules, (*suspended, *self.running))
 
-    def ripen(self, held: Iterable[Run], most: int, now: float) -> None:
-        """Place the inputs that were held long enough."""
-        for run in held:
-            if run in self.inputs and not is_held(run, now):
-                self._place(run, most)
+    def ack(self, run: Run, way: Way, *going: Container[str | None]) -> Ack:
+        """The acknowledgement of an input that came ``way``, by its state now.
 
-    def ack(self, run: Run, way: Way, live: Container[str | None]) -> Ack:
-        """The acknowledgement of an input that came ``way``, by its state now."""
+        ``going``: the ids of the runs that it may enter.
+        """
         if way == "drop":
             return Ack(run.id, "dropped")
         if run not in self.inputs:
             return Ack(run.id, "accepted" if run.is_running else "collected")
-        waiting = [one for one in self.inputs if one.placement.steers not in live]
+        waiting = [
+            one for one in self.inputs if not any(one.placement.steers in ids for ids in going)
+        ]
         if run not in waiting:
             return Ack(run.id, "steered")
         position = waiting.index(run) + 1
         return Ack(run.id, "collected" if way == "join" else "queued", position)
 
-    def _place(self, run: Run, most: int) -> Way:
+    def place(self, run: Run, rules: QueueConfig, going: Sequence[Run | SuspendedRun]) -> PlacedRun:
+        """Place an input that is not held any more. ``going``: the runs under way."""
         run.placement.placed = True
         if run.placement.steers is not None:
-            return "enter"
-        placed = place(run, self.inputs, self.running, most)
-        if placed.into is not None:
-            run.placement.steers = placed.into.id
+            return Placed("enter")
+        placed = place(run, self.inputs, going, self.limit(rules))
+        if (into := placed.into) is not None:
+            run.placement.steers = into.id
             if run.input.deps is None:
-                run.input = attrs.evolve(run.input, deps=placed.into.input.deps)
+                deps = into.deps if isinstance(into, SuspendedRun) else into.input.deps
+                run.input = attrs.evolve(run.input, deps=deps)
         for one in placed.frees:
             one.free()
         if placed.drops:
             self._drop(placed.drops, SUPERSEDED)
-        for one in placed.ends:
-            one.cancel(INTERRUPTED)
-        return placed.way
+        return placed
 
     # Leaving
 
-    def take_next(self, most: int, now: float) -> tuple[Run, ...]:
+    def take_next(
+        self, rules: QueueConfig, suspended: Sequence[SuspendedRun], now: float
+    ) -> tuple[Run, ...]:
         """Take out what starts next, to be answered as one."""
         waiting = [run for run in self.inputs if not run.placement.only_enters]
-        batch = next_batch(waiting, self.running, most, now)
+        batch = next_batch(waiting, (*suspended, *self.running), self.limit(rules), now)
         for run in batch:
             self.inputs.remove(run)
         if len(batch) > 1:

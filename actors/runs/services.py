@@ -17,7 +17,7 @@ from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.run import Run
-from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
+from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.runs.turn import Turn
 from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.storage.writer import StorageHealth
@@ -43,7 +43,6 @@ class Suspending(Protocol):
     @property
     def approvals(self) -> ActorRef[ApprovalProtocol]: ...
     def add(self, run: Run) -> None: ...
-    def resume_to_stop(self, suspended: SuspendedRun) -> Run: ...
     def agent_added(self, name: str) -> None: ...
 
 

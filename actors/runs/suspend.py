@@ -17,13 +17,14 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.spec import AgentSpec, AnyAgent
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.tracker import Failures, stored_result
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunPublisher
-from motet.actors.runs.run import Carried, Input, Run
+from motet.actors.runs.queue import SuspendedRun
+from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services, publish_entered
-from motet.actors.runs.table import RunEvents, RunTable, SuspendedRun
+from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Decision, Turn
 from motet.actors.storage.writer import RETRY, StorageHealth
@@ -188,7 +189,6 @@ class SuspendedRuns:
     Attributes:
         due: ids of runs to be checked.
         answering: ids of approvals that are being answered in this process.
-        resuming: runs that are live again and wait for their stored state.
         opened: set when the block of the host begins: none resumes before, so that hooks are there.
     """
 
@@ -201,26 +201,11 @@ class SuspendedRuns:
     health: StorageHealth
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
-    resuming: deque[tuple[Run, SuspendedRun]] = attrs.field(factory=deque[tuple[Run, SuspendedRun]])
     opened: trio.Event = attrs.field(factory=trio.Event)
-    _work: trio.Event = attrs.field(factory=trio.Event)
 
     def add(self, run: Run) -> None:
         """Keep a run whose task ends now; it resumes at once if an answer came meanwhile."""
-        one = run.input
-        self.table.suspend(
-            SuspendedRun(
-                run.id,
-                run.session,
-                run.agent.name,
-                one.principal.user,
-                one.text,
-                run.agent,
-                one.deps,
-                one.sender,
-                run.carried.durable or one.key is not None,
-            )
-        )
+        self.table.suspend(SuspendedRun.of(run))
         if run.carried.approval_missed:
             self.wake(run.id)
 
@@ -231,9 +216,6 @@ class SuspendedRuns:
             if run.due:
                 self.wake(run.run_id)
 
-    def find(self, run_id: str) -> SuspendedRun | None:
-        return next((one for one in self.table.all_suspended() if one.run_id == run_id), None)
-
     # Answers
 
     async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
@@ -243,7 +225,7 @@ class SuspendedRuns:
             settled = await self.approvals.ask(request)
             if settled.fresh:
                 await self.publish(settled.info)
-            suspended = self.find(settled.info.run_id)
+            suspended = self.table.find_suspended(settled.info.run_id)
             if suspended is not None:
                 suspended.resumed = 0
                 suspended.deps = deps if deps is not None else suspended.deps
@@ -272,29 +254,29 @@ class SuspendedRuns:
 
     def with_block(self, info: ApprovalInfo) -> ApprovalInfo:
         """The approval, with the reason why its suspended run cannot resume."""
-        suspended = self.find(info.run_id)
+        suspended = self.table.find_suspended(info.run_id)
         return info if suspended is None else replace(info, blocked=suspended.blocked)
 
     # Resuming
 
     async def has_work(self) -> None:
         """Wait until a run is due, or resuming. For one task."""
-        await self._work.wait()
-        self._work = trio.Event()
+        await self.table.resumes.wait()
+        self.table.resumes = trio.Event()
 
     def wake(self, run_id: str) -> None:
         """Resume a run that has an answer, if it is suspended and can."""
-        suspended = self.find(run_id)
+        suspended = self.table.find_suspended(run_id)
         if suspended is not None:
             suspended.due = True
             self.due.append(run_id)
-            self._work.set()
+            self.table.resumes.set()
 
     def agent_added(self, name: str) -> None:
         """Resume the runs that waited for this agent only."""
         for suspended in self.table.all_suspended():
             if suspended.due and (suspended.blocked or suspended.agent == name):
-                self.wake(suspended.run_id)
+                self.wake(suspended.id)
 
     async def agent_for(self, suspended: SuspendedRun) -> AnyAgent | None:
         """The agent that a run resumes with; None, and ``blocked`` says why, when it cannot."""
@@ -315,35 +297,6 @@ class SuspendedRuns:
                 "answer again to have it tried once more, or stop it"
             )
         return None if suspended.blocked else agent
-
-    def resume(self, suspended: SuspendedRun, agent: AnyAgent) -> Run:
-        """Put a live run in its place; the ``Resumer`` loads its stored state.
-
-        The caller awaits nothing between finding the suspended run and this.
-        """
-        run = Run(
-            Input(
-                suspended.run_id,
-                suspended.session,
-                Principal(suspended.user),
-                suspended.text,
-                suspended.deps,
-                sender=suspended.sender,
-            ),
-            agent,
-            agent.limits,
-            carried=Carried(durable=suspended.durable),
-            state="suspended",
-        )
-        self.table.resume(run)
-        self.resuming.append((run, suspended))
-        self._work.set()
-        return run
-
-    def resume_to_stop(self, suspended: SuspendedRun) -> Run:
-        """Make a suspended run live, so that it can be stopped; no agent is needed."""
-        known = self.resolver.known(suspended.agent)
-        return self.resume(suspended, suspended.code or known or AgentSpec(suspended.agent))
 
     async def load_state(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
         """Load the stored state into a live run; None: it is no longer suspended on disk."""

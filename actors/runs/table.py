@@ -11,7 +11,7 @@ never has more running runs than allowed; a stop ends only runs of its principal
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -20,22 +20,29 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from motet.actors.agents.spec import AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import Logger, logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.lifecycle import OUT_OF_QUEUE
-from motet.actors.runs.queue import SessionQueue, Way
+from motet.actors.runs.queue import (
+    INTERRUPTED,
+    PlacedRun,
+    SessionQueue,
+    SuspendedRun,
+    Way,
+    is_held,
+)
 from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.transcript.guards import Finding
 from motet.protocols import events
-from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.events import AnyEvent, EventRecord, RunStalled
 from motet.protocols.hooks import RunWarning
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import (
+    Ack,
     FinishRun,
     Principal,
     Pump,
@@ -81,48 +88,6 @@ class Stop:
         )
 
 
-@attrs.define(eq=False)
-class SuspendedRun:
-    """A run that waits for a person outside of any task. All the rest of it is on disk.
-
-    Attributes:
-        agent: its name; ``code``: the agent itself, if it ran in this process.
-        deps: what the program gave it; after a restart it has to give them again.
-        sender: who said its input, in a group; ``durable``: no caller waits for it.
-        due: it has an answer that it has not made use of.
-        resumed: how often it was taken up and came to nothing.
-        blocked: what keeps it from going on, in words; ``warned``: what was told of that.
-    """
-
-    run_id: str
-    session: str
-    agent: str
-    user: str
-    text: str
-    code: AnyAgent | None = None
-    deps: object = None
-    sender: str = ""
-    durable: bool = False
-    due: bool = False
-    resumed: int = 0
-    blocked: str = ""
-    warned: str = ""
-
-    @classmethod
-    def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
-        return cls(
-            run.run_id,
-            run.session,
-            run.agent,
-            run.user,
-            run.text,
-            sender=run.sender,
-            durable=run.durable,
-            due=run.due,
-            resumed=run.resumed,
-        )
-
-
 QUEUE = QueueConfig()
 QUEUE_CAPACITY = QUEUE.capacity
 
@@ -130,8 +95,12 @@ QUEUE_CAPACITY = QUEUE.capacity
 class RunTable:
     """All live runs of one host, and by session those that are suspended.
 
-    Inputs behind a suspended run wait for its end; sessions that are ``held`` wait until the agents
-    of their queued inputs are known.
+    A suspended run is under way: inputs wait for its end, enter it, or end it, as they would a
+    running one. Sessions that are ``held`` wait until the agents of their queued inputs are known.
+
+    Attributes:
+        resuming: runs that are live again and wait for their stored state.
+        resumes: set when there is one.
     """
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
@@ -139,6 +108,8 @@ class RunTable:
         self.runs: dict[str, Run] = {}
         self.queues = OrderedDict[str, SessionQueue]()  # least recently used first
         self.suspended: dict[str, dict[str, SuspendedRun]] = {}
+        self.resuming = deque[tuple[Run, SuspendedRun]]()
+        self.resumes = trio.Event()
         self.held: set[str] = set()
         self.draining = trio.Event()
         self.pending_inputs = PendingInputs()
@@ -189,10 +160,25 @@ class RunTable:
         queue.touched = self.now()
         self.queues.move_to_end(queue.session)
 
-    def active(self, session: str, author: str = "") -> Run | None:
-        """The active run of a session; of several the author's latest, else the latest."""
+    def find(self, run_id: str) -> Run | SuspendedRun | None:
+        """A run that has not ended, or an input that waits."""
+        return self.runs.get(run_id) or self.find_suspended(run_id)
+
+    def find_suspended(self, run_id: str) -> SuspendedRun | None:
+        return next((one for one in self.all_suspended() if one.id == run_id), None)
+
+    def suspended_in(self, session: str) -> tuple[SuspendedRun, ...]:
+        """The suspended runs of a session, oldest first."""
+        ours = self.suspended.get(session)
+        return () if ours is None else tuple(ours.values())
+
+    def active(self, session: str, author: str) -> Run | SuspendedRun | None:
+        """The run that a sender means who names none: their latest, else the latest of all."""
         queue = self.queues.get(session)
-        return queue.newest(author) if queue is not None else None
+        running = queue.running if queue is not None else ()
+        going = (*self.suspended_in(session), *running)
+        own = [run for run in going if run.author == author] or going
+        return own[-1] if own else None
 
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored.
@@ -202,10 +188,8 @@ class RunTable:
         """
         if self.draining.is_set() and not run.is_part:
             raise ShuttingDown("the host is shutting down: try again when it is back")
-        queue = self.queue(run.session)
-        waits = run.session in self.suspended or run.session in self.held
-        busy = bool(queue.inputs or queue.running or queue.arriving) or waits
-        queue.check(run, self.rules, busy=busy)
+        queue, suspended = self.queue(run.session), self.suspended_in(run.session)
+        queue.check(run, self.rules, suspended, held=run.session in self.held)
         self._admitted += 1
         run.admission = self._admitted
         run.move("register")
@@ -235,9 +219,27 @@ class RunTable:
         if run.state == "dropped":
             queue.dropped.append(run)
             return "drop"
-        way = queue.arrive(run, self.rules, self._most(queue), self.now())
-        self._nudge(run)
-        return way
+        suspended = self.suspended_in(run.session)
+        placed = queue.arrive(run, self.rules, suspended, self.now())
+        self._make_way(run, placed)
+        return placed.way
+
+    def ack(self, run: Run, way: Way) -> Ack:
+        """The acknowledgement of an input that came ``way``."""
+        suspended = self.suspended.get(run.session, {})
+        return self.queue(run.session).ack(run, way, self.runs, suspended)
+
+    def _make_way(self, run: Run, placed: PlacedRun) -> None:
+        """End the runs that give way to an input, or wake the one that it steers.
+
+        That one may wait for its children.
+        """
+        for one in placed.ends:
+            ending = self.resume_to_stop(one) if isinstance(one, SuspendedRun) else one
+            ending.cancel(INTERRUPTED)
+        steered = self.runs.get(run.placement.steers or "")
+        if steered is not None and steered.lineage.children is not None:
+            steered.lineage.children.nudge()
 
     def advance(self, queue: SessionQueue) -> None:
         """Pick the inputs to start and to drop.
@@ -253,20 +255,11 @@ class RunTable:
     def _ripen(self, queue: SessionQueue) -> None:
         """Place inputs that were held, in case their senders type on."""
         held = [run for run in queue.inputs if run.placement.burst and not run.placement.placed]
-        if held:
-            queue.ripen(held, self._most(queue), self.now())
-            for run in held:
-                self._nudge(run)
-
-    def _most(self, queue: SessionQueue) -> int:
-        """How many runs of a session may run at once."""
-        return queue.limit(self.rules, len(self.suspended.get(queue.session, ())))
-
-    def _nudge(self, run: Run) -> None:
-        """Wake the run that an input steers, if it waits for its children."""
-        steered = self.runs.get(run.placement.steers or "")
-        if steered is not None and steered.lineage.children is not None:
-            steered.lineage.children.nudge()
+        for run in held:
+            if run in queue.inputs and not is_held(run, self.now()):
+                suspended = self.suspended_in(queue.session)
+                placed = queue.place(run, self.rules, (*suspended, *queue.running))
+                self._make_way(run, placed)
 
     def start_next(self, queue: SessionQueue) -> Run | None:
         """Start the next queued run; None when none waits, or enough are running.
@@ -277,7 +270,7 @@ class RunTable:
             return None
         if self.draining.is_set() and not any(run.is_part for run in queue.inputs):
             return None
-        batch = queue.take_next(self._most(queue), self.now())
+        batch = queue.take_next(self.rules, self.suspended_in(queue.session), self.now())
         if not batch:
             return None
         run, *others = batch
@@ -291,23 +284,36 @@ class RunTable:
         return run
 
     def hold(self, run: Run) -> None:
-        """Queue a run that the last host has left; its session is held until it is released."""
+        """Queue a run that the last host has left; its session is held until it is released.
+
+        The oldest comes first. An input that has not begun is placed once more: its host may have
+        ended before the runs that gave way to it.
+        """
+        queue, suspended = self.queue(run.session), self.suspended_in(run.session)
+        begun = [one for one in queue.inputs if one.carried.resumption is not None]
         self._admitted += 1
         run.admission = self._admitted
         run.move("restore")
         self.held.add(run.session)
-        self.queue(run.session).inputs.append(run)
+        queue.inputs.append(run)
         self.runs[run.id] = run
+        if run.carried.resumption is None:
+            self._make_way(run, queue.place(run, self.rules, (*suspended, *begun)))
 
     def suspend(self, suspended: SuspendedRun) -> None:
         """Keep a run that waits for a person. Nothing else starts in its session meanwhile."""
-        self.suspended.setdefault(suspended.session, {})[suspended.run_id] = suspended
+        self.suspended.setdefault(suspended.session, {})[suspended.id] = suspended
 
     def all_suspended(self) -> list[SuspendedRun]:
         return [one for ours in self.suspended.values() for one in ours.values()]
 
-    def resume(self, run: Run) -> None:
-        """Make a suspended run live: from here on a stop finds it among the others."""
+    def resume(self, suspended: SuspendedRun, agent: AnyAgent) -> Run:
+        """Make a suspended run live: from here on a stop finds it among the others.
+
+        The ``Resumer`` loads its stored state. The caller awaits nothing between finding it and
+        this.
+        """
+        run = suspended.live(agent)
         del self.suspended[run.session][run.id]
         if not self.suspended[run.session]:
             del self.suspended[run.session]
@@ -318,6 +324,13 @@ class RunTable:
         run.move("resume")
         self._touch(queue)
         self.runs[run.id] = run
+        self.resuming.append((run, suspended))
+        self.resumes.set()
+        return run
+
+    def resume_to_stop(self, suspended: SuspendedRun) -> Run:
+        """Make a suspended run live, so that it can be stopped; no agent is needed."""
+        return self.resume(suspended, suspended.code or AgentSpec(suspended.agent))
 
     def finish(self, run: Run, result: RunResult[Any]) -> None:
         """End a run and free its session."""
@@ -369,8 +382,9 @@ class RunTable:
         first = [run for run in active if run.cancel(reason, by_user=by_user)]
         return Stop(first, [run for run in active if run not in first], dropped)
 
-    def may(self, principal: Principal, run: Run) -> bool:
-        return principal.role == "admin" or run.input.principal.user == principal.user
+    def may(self, principal: Principal, run: Run | SuspendedRun) -> bool:
+        user = run.user if isinstance(run, SuspendedRun) else run.input.principal.user
+        return principal.role == "admin" or user == principal.user
 
     def of(self, session: str, principal: Principal) -> list[Run]:
         """The admitted live runs of the principal in a session."""

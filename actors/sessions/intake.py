@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 
 import attrs
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
+from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Input, PendingInput, Placement, Run
 from motet.actors.runs.services import Services
@@ -143,25 +145,39 @@ class Intake:
         )
 
     async def new_steering(
-        self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: PendingInput
+        self,
+        target: Run | SuspendedRun,
+        text: str,
+        mode: QueueMode,
+        key: str | None,
+        arrival: PendingInput,
     ) -> Run:
-        """An input for a live run, not yet registered. Raises as :meth:`new_run` does.
+        """An input for a run under way, not yet registered. Raises as :meth:`new_run` does.
 
-        It has the principal and the deps of that run, in case it becomes a run of its own.
+        It has the principal and the deps of that run, in case it becomes a run of its own. The
+        role that a suspended run has is on disk: its own user gives theirs, others none.
         """
-        steers = target.id if mode == "steer" else None
-        return await self.new_run(
-            target.agent,
-            text,
-            target.session,
-            target.input.deps,
-            target.limits,
-            target.input.principal,
-            key,
-            where="injected" if steers else "message",
-            toolkit=target.toolkit,
+        new = partial(
+            self.new_run,
+            text=text,
+            session=target.session,
+            key=key,
+            where="injected" if mode == "steer" else "message",
             arrival=arrival,
-            placement=Placement(mode, steers),
+            placement=Placement(mode, target.id if mode == "steer" else None),
+        )
+        if isinstance(target, SuspendedRun):
+            sent_by, who = arrival.principal, Principal(target.user)
+            if sent_by.user == target.user:
+                who = sent_by
+            return await new(target.code or target.agent, deps=target.deps, principal=who)
+        said, toolkit = target.input, target.toolkit
+        return await new(
+            target.agent,
+            deps=said.deps,
+            limits=target.limits,
+            principal=said.principal,
+            toolkit=toolkit,
         )
 
     def _screen(self, run: Run, where: guard.Where) -> None:
@@ -222,7 +238,7 @@ class Intake:
         way = table.enqueue(run)
         queue = table.queue(run.session)
         table.advance(queue)
-        ack = queue.ack(run, way, table.runs)
+        ack = table.ack(run, way)
         if not self._actors.wake(run.session) and not self._router.is_alive:
             table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._router.path, "no session is run any more")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
 
 import trio
 
 from motet.actors.errors.log import logger
+from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import SessionActors, SuspendedRun
+from motet.actors.runs.table import SessionActors
 from motet.protocols.approvals import (
     ExpireApproval,
     GetApproval,
@@ -22,10 +22,6 @@ from motet.protocols.events import Warned
 from motet.protocols.messages import Request
 from motet.runtime import Actor, System, handles
 from motet.runtime.outside import wall_time
-
-if TYPE_CHECKING:
-    pass
-
 
 ALL = 1_000
 WATCH_EVERY = 2.0
@@ -138,24 +134,24 @@ class Resumer(Actor[PendingCount]):
         await runs.opened.wait()
         while True:
             await runs.has_work()
-            while runs.resuming:
-                self.start_soon(self._begin, *runs.resuming.popleft())
+            while runs.table.resuming:
+                self.start_soon(self._begin, *runs.table.resuming.popleft())
             while runs.due:
                 self.start_soon(self._check, runs.due.popleft())
 
     async def _check(self, run_id: str) -> None:
         """Make a suspended run live, if its agent and all it needs are there."""
         runs = self._runs
-        suspended = runs.find(run_id)
+        suspended = runs.table.find_suspended(run_id)
         if suspended is None:
             return
         agent = await runs.agent_for(suspended)
-        if runs.find(run_id) is not suspended:
+        if runs.table.find_suspended(run_id) is not suspended:
             return  # a stop, or another answer, has resumed it meanwhile
         if runs.table.draining.is_set():
             return  # the next host resumes it: here it would be cut off
         if agent is not None:
-            runs.resume(suspended, agent)
+            runs.table.resume(suspended, agent)
         elif suspended.blocked != suspended.warned:
             suspended.warned = suspended.blocked
             log.warning("a suspended run cannot go on", run=run_id, why=suspended.blocked)
@@ -164,9 +160,12 @@ class Resumer(Actor[PendingCount]):
 
     async def _begin(self, run: Run, suspended: SuspendedRun) -> None:
         """Load the stored state of a live run, and have its session start it."""
-        if not run.stop_reason and await self._runs.agent_for(suspended) is None:
+        if run.stop_reason:
+            agent = suspended.code or self._runs.resolver.known(suspended.agent)
+        elif (agent := await self._runs.agent_for(suspended)) is None:
             self._suspend_again(run, suspended)  # a stop was to end it, and then did not
             return
+        run.agent = agent or run.agent
         try:
             found = await self._runs.load_state(run, suspended)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.chat import UserMessage
-from motet.protocols.sessions import RunInfo, RunStatus, SessionInfo
+from motet.protocols.sessions import Ack, RunInfo, RunStatus, SessionInfo
 from tests.guarantees.worlds.texts import ACTS, Act, told
 
 Worlds = st.tuples(
@@ -89,8 +90,8 @@ async def users(host: Host, session: str) -> list[str]:
     return [row.text for row in rows if isinstance(row, UserMessage)]
 
 
-async def texts(host: Host) -> Counter[str]:
-    rows = await host.history("main", limit=100)
+async def texts(host: Host, session: str = "main") -> Counter[str]:
+    rows = await host.history(session, limit=100)
     return Counter(line for item in rows for line in item.row.text.split("\n"))
 
 
@@ -184,3 +185,104 @@ def test_a_message_of_a_room_that_has_entered_no_turn_is_in_the_room_only(end: s
         assert status["[ann] second"] == "dropped"
         assert asked[0] == "[ann] first"
         assert sum("second" in text for text in asked) <= 1
+
+
+# ------------------------------------------------------------------- runs that are parked
+
+PLACE = "agent:a:tcp:group:den"
+"""A group: others may start beside a run that is parked."""
+
+
+async def to_run(host: Host) -> Ack:
+    (parked,) = await host.runs(status="waiting")
+    return await host.send("second", run_id=parked.run_id, key="2")
+
+
+async def to_session(host: Host) -> Ack:
+    return await host.send("second", session="main", key="2")
+
+
+async def as_steering(host: Host) -> Ack:
+    return await host.submit("second", session="main", mode="steer", key="2")
+
+
+async def in_a_group(host: Host) -> Ack:
+    return await host.submit("second", session=PLACE, mode="steer", sender="ann", debounce=0.0)
+
+
+Send = Callable[[Host], Awaitable[Ack]]
+
+
+@pytest.mark.parametrize(
+    ("send", "before", "end"),
+    [
+        (to_run, True, "none"),
+        (to_run, False, "restart"),
+        (to_session, True, "restart"),
+        (to_session, False, "none"),
+        (as_steering, True, "crash"),
+        (in_a_group, True, "none"),
+        (in_a_group, False, "crash"),
+    ],
+)
+def test_a_text_that_is_sent_to_a_parked_run_enters_it(send: Send, before: bool, end: str) -> None:
+    """``before``: no other host has parked it."""
+    ran = list[str]()
+    place = PLACE if send is in_a_group else "main"
+    with mt.simulated_host(1, agents=[worker(ran)], config=CONFIG) as host:
+        host.call(begin, place, "ann" if place == PLACE else "")
+        host.advance(3)
+        if not before:
+            host.crash()
+            host.advance(1)
+        ack = host.call(send)
+        assert ack.status == "steered"
+        host.advance(1)
+        host.crash() if end == "crash" else host.restart() if end == "restart" else None
+        second = "[ann] second" if place == PLACE else "second"
+        assert host.call(texts, place)[second] == 0
+        host.call(approve)
+        host.advance(10)
+
+        status = {run.text.removeprefix("[ann] "): run.status for run in host.call(runs_of, place)}
+        assert status == {"first": "completed", "second": "steered"}
+        assert host.call(texts, place)[second] == 1
+        assert ran == ["act"]
+
+
+@pytest.mark.parametrize("end", ["none", "restart", "crash"])
+@pytest.mark.parametrize("before", [True, False])
+def test_an_input_that_interrupts_ends_a_parked_run_and_is_answered(before: bool, end: str) -> None:
+    ran = list[str]()
+    with mt.simulated_host(1, agents=[worker(ran)], config=CONFIG) as host:
+        host.call(begin)
+        host.advance(3)
+        host.call(as_steering)
+        if not before:
+            host.crash()
+            host.advance(1)
+        host.call(interrupt)
+        host.crash() if end == "crash" else host.restart() if end == "restart" else None
+        host.advance(10)
+
+        assert host.call(statuses) == {
+            "first": "cancelled",
+            "second": "dropped",
+            "third": "completed",
+        }
+        assert host.call(open_approvals) == ()
+        assert ran == []
+
+
+async def interrupt(host: Host) -> Ack:
+    return await host.submit("third", session="main", mode="interrupt", key="3")
+
+
+async def open_approvals(host: Host) -> tuple[ApprovalInfo, ...]:
+    return await host.approvals(state="pending")
+
+
+async def begin(host: Host, session: str = "main", sender: str = "") -> Ack:
+    return await host.submit(
+        "first", session=session, agent="a", key="1", sender=sender, debounce=0.0
+    )

@@ -35,7 +35,7 @@ def schedules(given: Given) -> Facts:
         return {"effective": allowed(most, known, given.number("window"), QueueConfig().throttle)}
     if "peer" in given:
         group = is_group(_key("x", given.text("peer")))
-        return {"max_concurrent": SessionQueue("s", group=group).limit(QueueConfig(), 0)}
+        return {"max_concurrent": SessionQueue("s", group=group).limit(QueueConfig())}
     if "submit" in given:
         return _run(_withdrawn)
     if given.value == {}:

@@ -231,7 +231,7 @@ async def _in_table(steps: list[tuple[str, str]]) -> Facts:
         for ended in runs.values():
             if ended.state == "ended":
                 table.finish(ended, ended.ends_as("completed", "late"))
-    active = table.queue("s").active
+    active = table.active("s", "")
     generations = [run.admission for run in runs.values()]
     return {
         "active": active.id if active else None,
