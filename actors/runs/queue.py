@@ -252,17 +252,9 @@ class SuspendedRun:
 
     @classmethod
     def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
-        return cls(
-            run.run_id,
-            run.session,
-            run.agent,
-            run.user,
-            run.text,
-            sender=run.sender,
-            durable=run.durable,
-            due=run.due,
-            resumed=run.resumed,
-        )
+        one = cls(run.run_id, run.session, run.agent, run.user, run.text, sender=run.sender)
+        one.durable, one.due, one.resumed = run.durable, run.due, run.resumed
+        return one
 
     @property
     def author(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from hashlib import sha256
 
 import attrs
@@ -157,27 +156,30 @@ class Intake:
         It has the principal and the deps of that run, in case it becomes a run of its own. The
         role that a suspended run has is on disk: its own user gives theirs, others none.
         """
-        new = partial(
-            self.new_run,
-            text=text,
-            session=target.session,
-            key=key,
-            where="injected" if mode == "steer" else "message",
-            arrival=arrival,
-            placement=Placement(mode, target.id if mode == "steer" else None),
-        )
+        who: Principal
+        agent: AnyAgent | str
         if isinstance(target, SuspendedRun):
-            sent_by, who = arrival.principal, Principal(target.user)
-            if sent_by.user == target.user:
-                who = sent_by
-            return await new(target.code or target.agent, deps=target.deps, principal=who)
-        said, toolkit = target.input, target.toolkit
-        return await new(
-            target.agent,
-            deps=said.deps,
-            limits=target.limits,
-            principal=said.principal,
+            agent, deps, limits, toolkit = target.code or target.agent, target.deps, None, None
+            mine = arrival.principal.user == target.user
+            who = arrival.principal if mine else Principal(target.user)
+        else:
+            said, limits, toolkit = target.input, target.limits, target.toolkit
+            agent, deps, who = target.agent, said.deps, said.principal
+        steers = target.id if mode == "steer" else None
+        where: guard.Where = "injected" if steers else "message"
+        place, session = Placement(mode, steers), target.session
+        return await self.new_run(
+            agent,
+            text,
+            session,
+            deps,
+            limits,
+            who,
+            key,
+            where=where,
             toolkit=toolkit,
+            arrival=arrival,
+            placement=place,
         )
 
     def _screen(self, run: Run, where: guard.Where) -> None:
