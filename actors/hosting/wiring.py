@@ -177,7 +177,7 @@ async def start_tracing(
     tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
     keep, export = config.keep_days, None
     if config.otlp is not None:
-        from motet.actors.telemetry.otlp import Collector, Exporter, Outbox
+        from motet.actors.telemetry.exporter import Collector, Exporter, Outbox
 
         collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
         await system.start(lambda: Exporter(collector, outbox), name="exporter")

@@ -1,5 +1,5 @@
 """Telemetry: events, subscriptions, traces and the error channel.
 
 Doors: ``event_bus.Publisher``, ``subscription.subscribe``, ``tracer.Tracer``,
-``error_channel.ErrorChannel``, ``otlp.Exporter``.
+``error_channel.ErrorChannel``, ``exporter.Exporter``.
 """

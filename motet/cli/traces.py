@@ -15,7 +15,7 @@ import trio
 from motet.actors.storage import traces as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.traces import get_trace, list_traces, own_trace
-from motet.actors.telemetry.otlp import Collector
+from motet.actors.telemetry.exporter import Collector
 from motet.cli.errors import clock_time, moment
 from motet.cli.exits import OK
 from motet.cli.render import one_line

@@ -16,8 +16,8 @@ from motet.actors.storage import traces as rows
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.telemetry import tracer as recorder
-from motet.actors.telemetry.otlp import attributes
 from motet.protocols.models import ModelRequest, Usage
+from motet.protocols.otlp import attributes
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Statement
 from motet.protocols.traces import CloseTraces, GetTrace, ListTraces, TraceBatch, root_span_id

@@ -12,21 +12,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from trio.testing import MockClock
 
 import motet
-from motet.actors.telemetry import otlp
-from motet.actors.telemetry import otlp as export
-from motet.actors.telemetry.otlp import (
+from motet.actors.telemetry import exporter as export
+from motet.actors.telemetry.exporter import (
     Collector,
     Exporter,
     ExportFailed,
     Outbox,
     SendTraces,
-    attributes,
-    body,
-    endpoint,
-    portions,
 )
+from motet.protocols import otlp
 from motet.protocols.config import TracingConfig
 from motet.protocols.models import Usage
+from motet.protocols.otlp import attributes, body, endpoint, portions
 from motet.protocols.traces import FlushTraces, Span, Trace, TraceInfo, trace_identity
 from motet.runtime import open_system
 from tests.actors.telemetry.collector import OK, Reply, open_collector, parsed, values
