@@ -123,6 +123,7 @@ class Guard:
             self._become_command(libc, guard)
         if self._stdin is not None:
             os.close(self._stdin)  # or the host could write to it after the command has ended
+            os.dup2(2, 1)  # or the host could not see that the command has closed its output
         self._wait_for_command()
         self._end_all()
         if not self._alone:

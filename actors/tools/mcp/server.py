@@ -95,6 +95,8 @@ AT_ONCE = 256
 """Calls of one server; more of them wait in the mailbox."""
 PATIENCE = 0.6
 """Seconds of back-off that a caller waits for; during a longer one, it fails at once."""
+REST = 0.2
+"""Seconds between two looks at a list that goes on changing."""
 LIST_BUDGET = 2.0
 """Seconds that an answer waits for a tool list that the server announced before it."""
 END_BUDGET = 5.0
@@ -174,7 +176,9 @@ class McpClient(Actor[McpProtocol]):
             await server.ended.wait()
         why = server.problem or connection.end.reason
         raise McpFailed(
-            f"the MCP server {self._server_name!r} ended during the call: {why}", "unavailable"
+            f"the MCP server {self._server_name!r} ended during the call: {why}; the next call "
+            "starts it again",
+            "unavailable",
         )
 
     @handles(ListMcpTools, concurrent=AT_ONCE)
@@ -305,6 +309,7 @@ class McpClient(Actor[McpProtocol]):
             if why:
                 log.warning("an MCP server's list is lost", server=self._server_name, why=why)
             connection.listing.read()
+            await trio.sleep(REST)
 
     def _publish(self, tools: tuple[McpTool, ...]) -> None:
         if tools != self._tools:

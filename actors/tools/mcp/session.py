@@ -14,13 +14,20 @@ import os
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import attrs
 import msgspec
 import trio
 
-from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, StderrLog, open_process
+from motet.actors.tools.mcp.stdio import (
+    Closing,
+    End,
+    Listing,
+    StderrLog,
+    open_process,
+    under_way,
+)
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
 from motet.protocols.json_schema import compiled
@@ -29,22 +36,19 @@ from motet.protocols.stable_json import stable_json
 from motet.protocols.version import __version__
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp.client.session import ClientSession
+    from mcp.shared.message import SessionMessage
 
 
 PAGES, TOOLS = 100, 1_000
 """The limits of a tool list; the rest is not offered."""
 DESCRIPTION = 4_000
 """Characters of a tool's description."""
-CLOSE_BUDGET = 2.0
-"""Seconds to tell a server on the web that the session is over."""
 
 _ENVIRONMENT = (
     *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL"),
     *("TERM", "TMPDIR", "TZ", "USER"),
 )
-_SESSION = "mcp-session-id"
 
 
 @attrs.define(eq=False)
@@ -54,12 +58,14 @@ class Connection:
     Attributes:
         end: the reason for its end, once it has ended.
         listing: whether the list of tools has changed.
+        screen: the tools that the SDK has not seen.
     """
 
     session: ClientSession
     server: McpServer
     end: End
     listing: Listing
+    screen: _Screen
 
     def about(self) -> str:
         """The server's own name and version, and its protocol."""
@@ -71,14 +77,16 @@ class Connection:
         """The tools of all pages of its list. Raises ``McpFailed``."""
         from mcp_types import PaginatedRequestParams
 
-        found: dict[str, JsonObject] = {}
+        found: dict[str, JsonObject | McpTool] = {}
         cursor: str | None = None
-        with _failures(self.end):
+        with under_way(), _failures(self.end):
             for _ in range(PAGES):
                 params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
                 page = await self.session.list_tools(params=params)
                 for tool in page.tools[: TOOLS - len(found)]:
                     found.setdefault(tool.name, tool.model_dump(mode="json", by_alias=True))
+                for left_out in self.screen.left_out(set(found))[: TOOLS - len(found)]:
+                    found.setdefault(left_out.name, left_out)
                 cursor = page.next_cursor
                 if cursor is None:
                     break
@@ -94,10 +102,14 @@ class Connection:
 
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         limit = self.server.timeout
-        with trio.move_on_after(limit), _failures(self.end):
+        with under_way(), trio.move_on_after(limit), _failures(self.end):
             result = await self.session.send_request(request, CallToolResult)
             return answer_of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        raise McpFailed(f"no answer within {limit:g} s; it was told to stop", "timeout")
+        raise McpFailed(
+            f"no answer within {limit:g} s; it was told to stop. Where its calls take longer, its "
+            "timeout in the configuration must be raised",
+            "timeout",
+        )
 
     async def watch(self) -> None:
         """Subscribe to changes of the list, on servers with the newer protocol. Never ends."""
@@ -118,7 +130,7 @@ class Connection:
 def _failures(end: End) -> Generator[None]:
     """Turns exceptions of the SDK into :class:`McpFailed`."""
     from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
+    from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, PARSE_ERROR
     from pydantic import ValidationError
 
     try:
@@ -128,13 +140,23 @@ def _failures(end: End) -> Generator[None]:
         closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
         if closed or end.happened.is_set():
             raise McpFailed("the connection to it is lost", "unavailable") from error
+        if error.code == PARSE_ERROR:
+            raise _unlawful(error.message) from error
         message = f"it refused: {error.message} (code {error.code})"
         raise McpFailed(
             message, "invalid" if error.code == INVALID_PARAMS else "refused"
         ) from error
     except (ValidationError, RuntimeError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise McpFailed(f"its answer is not of the protocol: {first}", "refused") from error
+        raise _unlawful(str(error) or type(error).__name__) from error
+
+
+def _unlawful(why: str) -> McpFailed:
+    first = (why.splitlines() or [""])[0]
+    return McpFailed(
+        f"its answer is not of the protocol: {first}. That is a fault of the server, which may "
+        "have done the call: try another one, and tell its author",
+        "refused",
+    )
 
 
 @asynccontextmanager
@@ -173,13 +195,94 @@ async def _opened(server: McpServer, log: StderrLog, end: End) -> AsyncGenerator
         if server.url and isinstance(message, ToolListChangedNotification):
             listing.changed()
 
-    opened = _over_http(server, end) if server.url else _over_stdio(server, log, end, listing)
+    if server.url:
+        from motet.actors.tools.mcp.web import over_http
+
+        opened = over_http(server, end)
+    else:
+        opened = _over_stdio(server, log, end, listing)
     async with opened as (incoming, outgoing):
         me = Implementation(name="motet", version=__version__)
+        screen = _Screen(incoming)
         async with ClientSession(
-            incoming, outgoing, message_handler=on_message, client_info=me
+            cast(Any, screen),  # the parameters of its __aexit__ have other names
+            outgoing,
+            message_handler=on_message,
+            client_info=me,
         ) as session:
-            yield Connection(session, server, end, listing)
+            yield Connection(session, server, end, listing, screen)
+
+
+@attrs.define(eq=False)
+class _Screen(Closing):
+    """The messages of a server, as the SDK reads them. Of its lists of tools, only the lawful ones
+    reach the SDK, which refuses a whole list for one that is not.
+    """
+
+    _messages: Any  # the SDK's protocol, whose name is private
+    _version: str = attrs.field(default="", init=False)
+    _page: list[object] = attrs.field(factory=list[object], init=False)
+
+    def left_out(self, names: set[str]) -> list[McpTool]:
+        """The tools of the last page that are not among ``names``: the SDK refuses them."""
+        found: list[McpTool] = []
+        for place, tool in enumerate(self._page):
+            name = _inside(tool, "name")
+            own = name if isinstance(name, str) else f"(tool {place + 1} of its list)"
+            if own not in names:
+                why = _refusal(tool, self._agreed) or "its x-mcp-header annotations"
+                found.append(McpTool(own, "", {}, problem=f"its declaration is not lawful: {why}"))
+        return found
+
+    def __getattr__(self, name: str) -> object:  # the sender's context, of streams that have it
+        return getattr(self._messages, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._screened(await self._messages.__anext__())
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._screened(await self._messages.receive())
+
+    def _screened(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        result: object = getattr(getattr(item, "message", None), "result", None)
+        version, tools = _inside(result, "protocolVersion"), _inside(result, "tools")
+        if isinstance(version, str):
+            self._version = version
+        if isinstance(tools, list) and _inside(result, "content") is None:
+            self._page = cast("list[object]", tools)
+            cast(JsonObject, result)["tools"] = [
+                one for one in self._page if not _refusal(one, self._agreed)
+            ]
+        return item
+
+    @property
+    def _agreed(self) -> str:
+        """The version of the protocol; the newest does without an agreement."""
+        from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+
+        return self._version if self._version in KNOWN_PROTOCOL_VERSIONS else LATEST_MODERN_VERSION
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
+
+
+def _refusal(tool: object, version: str) -> str:
+    """Why the SDK refuses a tool of a list; empty when it accepts it."""
+    from mcp_types import ListToolsResult
+    from mcp_types.methods import validate_server_result
+    from pydantic import ValidationError
+
+    page = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    try:
+        validate_server_result("tools/list", version, page)
+        ListToolsResult.model_validate(page, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{first['msg']} (at {'.'.join(map(str, first['loc'][2:])) or 'its top'})"
+    return ""
 
 
 @asynccontextmanager
@@ -188,37 +291,6 @@ async def _over_stdio(
 ) -> AsyncGenerator[tuple[Any, Any]]:  # the SDK's protocols, whose names are private
     async with open_process(server, environment(server), log, end, listing) as wire:
         yield wire.incoming, wire.outgoing
-
-
-@asynccontextmanager
-async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, Any]]:
-    """Without time-outs of its own: the calls have theirs, on Trio's clock."""
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
-    async def on_response(response: httpx2.Response) -> None:
-        in_session = _SESSION in response.request.headers
-        if response.status_code == 404 and in_session:
-            end.because("it has forgotten the session")
-        elif response.status_code in (401, 403) and not in_session:
-            end.because(f"it answered HTTP {response.status_code}: check its headers and token")
-
-    headers = dict(server.headers)
-    if server.token:
-        headers["Authorization"] = f"Bearer {server.token}"
-    assert server.url is not None
-    hooks = {"response": [on_response]}
-    with trio.CancelScope() as scope:
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=None, event_hooks=hooks) as client,
-            streamable_http_client(
-                server.url, http_client=client, max_sse_event_size=LONGEST
-            ) as streams,
-        ):
-            try:
-                yield streams
-            finally:
-                scope.deadline = trio.current_time() + CLOSE_BUDGET
 
 
 async def _agree(session: ClientSession) -> None:
@@ -240,8 +312,10 @@ def environment(server: McpServer) -> dict[str, str]:
     return {**kept, **server.env}
 
 
-def _tool(listed: Mapping[str, Any]) -> McpTool:
+def _tool(listed: Mapping[str, Any] | McpTool) -> McpTool:
     """A tool from its JSON. One that a model could not call right says why."""
+    if isinstance(listed, McpTool):
+        return listed
     annotations: JsonObject = listed.get("annotations") or {}
     schema: JsonObject = dict(listed.get("inputSchema") or {})
     schema.setdefault("type", "object")

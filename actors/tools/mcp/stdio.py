@@ -13,9 +13,11 @@ one line.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -29,6 +31,7 @@ from motet.runtime.processes import Child, open_child
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
+    from mcp_types import JSONRPCError, JSONRPCMessage
 
 
 LINES = 40
@@ -102,6 +105,11 @@ EXIT_BUDGET = 1.0
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 
+BURST, RATE = 5_000, 500.0
+"""Messages that nobody asked for: so many at once, and so many a second. More end the server."""
+SHARE = 50
+"""Messages after which other tasks of the host have their turn."""
+
 CANCELLED = "notifications/cancelled"
 LIST_CHANGED = "notifications/tools/list_changed"
 
@@ -157,7 +165,96 @@ class Listing:
             self.fresh.set()
 
 
-class _Closing:
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_ID = rb'"id"\s*:\s*(\d{1,18})\s*'
+_FIRST_ID = re.compile(rb"\s*\{[^{}\[\]]*?" + _ID + rb"[,}]")
+_LAST_ID = re.compile(_ID + rb"(?:,[^{}\[\]]*)?\}\s*\Z")
+
+_NEAR = 1_000
+"""Bytes of an answer that is none, at either end, in which its id is looked for."""
+
+
+def mended(json: bytes) -> bytes:
+    """JSON without the bytes and halves of surrogate pairs that its parser refuses."""
+    text = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], json)
+    return text.decode("utf-8", "replace").encode()
+
+
+def answered_id(json: bytes) -> int | None:
+    """The id of an answer that is no message of the protocol, if it can be told."""
+    found = _FIRST_ID.match(json[:_NEAR]) or _LAST_ID.search(json[-_NEAR:])
+    return int(found[1]) if found else None
+
+
+def unlawful_answer(id: int | str, why: object) -> JSONRPCError:
+    """An error for the caller whose answer is no message of the protocol."""
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+
+    first = (str(why).splitlines() or [""])[0]
+    return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=PARSE_ERROR, message=first))
+
+
+@attrs.define(eq=False)
+class Flood:
+    """A bucket of messages that nobody asked for; each request that is sent adds its answer."""
+
+    left: float = BURST
+    _at: float = attrs.field(factory=trio.current_time, init=False)
+
+    def take(self, end: End, count: int = 1) -> bool:
+        """Whether so many messages may be read; otherwise the server is ended."""
+        now = trio.current_time()
+        self.left = min(BURST, self.left + (now - self._at) * RATE) - count
+        self._at = now
+        if self.left < 0:
+            end.because(f"it sent {BURST} messages that nobody had asked for", hopeless=True)
+        return self.left >= 0
+
+
+@attrs.define(eq=False)
+class Call:
+    """A request to a server from the side of its caller. On the web, nothing outlives it."""
+
+    over: bool = False
+    scopes: set[trio.CancelScope] = attrs.field(factory=set[trio.CancelScope])
+
+    @contextmanager
+    def waiting(self, scope: trio.CancelScope) -> Generator[None]:
+        """A wait for the server, which ends with the call."""
+        self.scopes.add(scope)
+        if self.over:
+            scope.cancel()
+        try:
+            with scope:
+                yield
+        finally:
+            self.scopes.discard(scope)
+
+
+CALL: ContextVar[Call] = ContextVar("the request to an MCP server that is under way")
+
+
+@contextmanager
+def under_way() -> Generator[None]:
+    """A request; the SDK keeps its context in the tasks that it starts for it, and those for ever
+    where an answer does not come.
+    """
+    call = Call()
+    token = CALL.set(call)
+    try:
+        yield
+    finally:
+        CALL.reset(token)
+        call.over = True
+        for scope in tuple(call.scopes):
+            scope.cancel()
+
+
+class Closing:
     """The rest of the SDK's protocols of streams, besides reading and writing."""
 
     async def aclose(self) -> None:
@@ -175,11 +272,16 @@ class _Closing:
         await self.aclose()
 
 
-class Incoming(_Closing):
+class Incoming(Closing):
     """The messages of a server, as the SDK reads them. Other lines go to the log."""
 
     def __init__(
-        self, stdout: trio.abc.ReceiveStream, log: StderrLog, end: End, listing: Listing
+        self,
+        stdout: trio.abc.ReceiveStream,
+        log: StderrLog,
+        end: End,
+        listing: Listing,
+        flood: Flood | None = None,
     ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -188,6 +290,7 @@ class Incoming(_Closing):
         self._message = SessionMessage
         self._stdout, self._log, self._end = stdout, log, end
         self._listing = listing
+        self._flood = flood or Flood()
         self._buffer = bytearray()
         self._searched = 0
         self._garbage = 0
@@ -199,8 +302,12 @@ class Incoming(_Closing):
         while (line := await self._line()) is not None:
             if not line.strip():
                 continue
+            if not self._flood.take(self._end):
+                break
+            if not int(self._flood.left) % SHARE:
+                await trio.lowlevel.checkpoint()
             try:
-                message = self._message(self._parse(line, by_name=False))
+                message = self._message(self._read(line))
             except ValueError:
                 self._log.write(line, "stdout")
                 self._garbage += 1
@@ -215,6 +322,20 @@ class Incoming(_Closing):
                     self._listing.changed()
                 return message
         raise StopAsyncIteration
+
+    def _read(self, line: bytes) -> JSONRPCMessage:
+        """The message in a line; of an answer that is none, an error for its caller."""
+        try:
+            return self._parse(line, by_name=False)
+        except ValueError:
+            line = mended(line)
+        try:
+            return self._parse(line, by_name=False)
+        except ValueError as error:
+            id = answered_id(line)
+            if id is None:
+                raise
+            return unlawful_answer(id, error)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
@@ -247,11 +368,12 @@ class Incoming(_Closing):
         return line
 
 
-class Outgoing(_Closing):
+class Outgoing(Closing):
     """The messages to a server. :meth:`run` writes them, one after the other."""
 
-    def __init__(self, stdin: trio.abc.SendStream, end: End) -> None:
+    def __init__(self, stdin: trio.abc.SendStream, end: End, flood: Flood | None = None) -> None:
         self._stdin, self._end = stdin, end
+        self._flood = flood or Flood()
         self._lines: deque[tuple[bytes, trio.Event]] = deque()
         self._more = trio.Event()
         self._broken = False
@@ -264,6 +386,7 @@ class Outgoing(_Closing):
         if not self._broken:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
             written = trio.Event()
+            self._flood.left += 1
             self._lines.append((line + b"\n", written))
             self._more.set()
             patience = STUCK if getattr(item.message, "method", "") == CANCELLED else math.inf
@@ -316,7 +439,9 @@ async def open_process(
         open_child(server.command, cwd=server.cwd, env=env, grace=GRACE) as child,
         trio.open_nursery() as nursery,
     ):
-        wire = Wire(Incoming(child.stdout, log, end, listing), Outgoing(child.stdin, end))
+        flood = Flood()
+        incoming = Incoming(child.stdout, log, end, listing, flood)
+        wire = Wire(incoming, Outgoing(child.stdin, end, flood))
         nursery.start_soon(wire.outgoing.run)
         nursery.start_soon(log.follow, child.stderr, "stderr")
         try:

@@ -33,6 +33,23 @@ TOOLS = {
     "structured": {},
     "orphan": {"mark": {"type": "string"}},
 }
+UNLAWFUL: dict[str, dict[str, object]] = {
+    "text_schema": {"inputSchema": "object"},
+    "null_schema": {"inputSchema": None},
+    "list_schema": {"inputSchema": [{"type": "object"}]},
+    "bool_schema": {"inputSchema": True},
+    "of_array": {"inputSchema": {"type": "array"}},
+    "of_types": {"inputSchema": {"type": ["object", "null"]}},
+    "untyped": {"inputSchema": {"properties": {}}},
+    "odd_properties": {"inputSchema": {"type": "object", "properties": ["a"]}},
+    "odd_required": {"inputSchema": {"type": "object", "required": "a"}},
+    "odd_text": {"description": {"en": "x"}},
+    "odd_hints": {"annotations": "read-only"},
+    "odd_output": {"outputSchema": []},
+    "odd_icons": {"icons": [5]},
+    "nameless": {"name": None},
+    "numbered": {"name": 5},
+}
 ODD: dict[str, dict[str, object]] = {
     "raw": {"inputSchema": {"type": "object", "properties": {"any": True, "none": False}}},
     "loop": {"inputSchema": {"type": "object", "allOf": [{"$ref": "#"}]}},
@@ -45,6 +62,8 @@ ODD: dict[str, dict[str, object]] = {
     "remote": {"inputSchema": {"type": "object", "$ref": "https://schemas.example/x.json"}},
     "invalid": {"inputSchema": {"type": "object", "properties": {"x": {"type": "strin"}}}},
     "deep": {"inputSchema": {"type": "object", "not": {"not": {"not": None}}}},
+    "half_pair": {"description": "a \ud800 b"},
+    **UNLAWFUL,
 }
 READS = ("echo", "slow", "structured")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from motet.actors.tools.mcp import session as connection
+from motet.actors.tools.mcp import web as connection
 from motet.protocols.mcp import ListMcpTools, McpFailed, McpServer
 from tests.actors.tools.mcp.stage import acting, open_files
 from tests.actors.tools.mcp.web import serving

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from motet.actors.tools.arguments import ForeignArguments
 from motet.actors.tools.mcp import stdio as wire
+from motet.actors.tools.mcp.directory import tools_of
 from motet.actors.tools.mcp.server import (
     STABLE,
     TABLE,
@@ -24,9 +25,17 @@ from motet.actors.tools.mcp.server import (
     State,
 )
 from motet.actors.tools.mcp.stdio import LINES, StderrLog
+from motet.cli.tools import probe
 from motet.protocols.chat import JsonObject
-from motet.protocols.mcp import GetMcpStatus, ListMcpTools, McpFailed, McpServer
-from tests.actors.tools.mcp.server import TOOLS
+from motet.protocols.mcp import (
+    CallMcpTool,
+    GetMcpStatus,
+    ListMcpTools,
+    McpAnswer,
+    McpFailed,
+    McpServer,
+)
+from tests.actors.tools.mcp.server import ODD, TOOLS, UNLAWFUL
 from tests.actors.tools.mcp.stage import Stage, acting, children, faulty, open_files
 from tests.processes import alive, wait_alive
 
@@ -329,12 +338,36 @@ async def test_tools_that_cannot_be_called_plainly_are_not_offered_and_say_why()
         "loop",
         "older",
         "may_be_task",
+        "half_pair",
     }
-    assert status.tools == ("raw", "loop", "older", "may_be_task")
+    assert status.tools == ("raw", "loop", "older", "may_be_task", "half_pair")
     assert "taskSupport" in listed["task"]
     assert "visibility" in listed["page"]
     assert listed["remote"].endswith("leads to nothing in it; nothing is fetched")
     assert "at properties.x.type" in listed["invalid"]
+
+
+async def test_a_tool_whose_declaration_is_unlawful_is_left_out_alone_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with acting(faulty("odd")) as stage:
+        listed = {tool.name: tool.problem for tool in await stage.ref.ask(ListMcpTools())}
+        assert await stage.call("raw", x=1) == '{"x": 1}'
+    nameless = {"nameless", "numbered"}
+    for name in UNLAWFUL.keys() - nameless:
+        assert listed[name].startswith("its declaration is not lawful: "), name
+        assert name in {getattr(record, "tool", "") for record in caplog.records}
+    assert sum(name.startswith("(tool ") for name in listed) == len(nameless)
+    probed = await probe("it", faulty("odd"), 20)
+    assert (probed.problem, len(probed.tools)) == ("", len(ODD))
+    tools = tools_of("it", faulty(), probed.tools, no_answer)
+    assert {tool.name for tool in tools} == {
+        f"mcp__it__{name}" for name in ("raw", "loop", "older", "may_be_task", "half_pair")
+    }
+
+
+async def no_answer(_: CallMcpTool) -> McpAnswer:
+    raise AssertionError
 
 
 async def test_arguments_reach_the_server_with_every_digit() -> None:

@@ -106,7 +106,7 @@ async def serving() -> AsyncGenerator[Web]:
 async def _connection(web: Web, stream: trio.SocketStream) -> None:
     wire = h11.Connection(h11.SERVER)
     with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
-        while (request := await _next(wire, stream)) is not None:
+        while (request := await next_request(wire, stream)) is not None:
             status, headers, body = await web.reply(*request)
             headers["content-length"] = str(len(body))
             events = [h11.Response(status_code=status, headers=list(headers.items()))]
@@ -119,7 +119,7 @@ async def _connection(web: Web, stream: trio.SocketStream) -> None:
             wire.start_next_cycle()
 
 
-async def _next(
+async def next_request(
     wire: h11.Connection, stream: trio.SocketStream
 ) -> tuple[h11.Request, bytes] | None:
     request, body = None, b""
