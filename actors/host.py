@@ -446,7 +446,7 @@ class Host(Records):
         # Shielded: once it is on disk, its readers have to be told.
         with trio.CancelScope(shield=True):
             rows = await parts.stores.sessions.ask(DeleteSession(session, info.generation))
-            parts.services.settings.forget(session)
+            parts.services.settings.forget(session, info.generation)
             parts.journal.access_changed(f"session:{session}", info.generation)
         return rows
 

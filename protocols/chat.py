@@ -52,13 +52,15 @@ class Call(msgspec.Struct, frozen=True):
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
     """The text of a person, a program or another agent. ``author`` is shown in rooms.
 
-    ``note`` marks a row that does not begin a turn: a follow-up in a running turn, a hint of the
-    host, or the summary of older rows.
+    ``sender``: the person whose turn it begins, where several share the session. ``note`` marks a
+    row that does not begin a turn: a follow-up in a running turn, a hint of the host, or the
+    summary of older rows.
     """
 
     text: str
     author: str | None = None
     note: Literal["", "injected", "hint", "summary"] = ""
+    sender: str = ""
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):

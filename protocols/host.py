@@ -156,7 +156,7 @@ class HostApi(HostRecords, Protocol):
         """Make an input durable and have it answered."""
         ...
 
-    def queue_mode(self, session: str) -> QueueMode:
+    def queue_mode(self, session: str, *, principal: Principal = LOCAL) -> QueueMode:
         """The mode of inputs of a session that name none themselves."""
         ...
 
@@ -170,7 +170,7 @@ class HostApi(HostRecords, Protocol):
         """The models that a session may have."""
         ...
 
-    def session_model(self, session: str) -> str | None:
+    def session_model(self, session: str, *, principal: Principal = LOCAL) -> str | None:
         """The model that was set for a session; None: its agent's own."""
         ...
 

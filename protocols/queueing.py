@@ -84,7 +84,3 @@ class SetQueueMode(Request[None], frozen=True, tag="sessions.set_queue"):
     session: str
     mode: QueueMode | None
     generation: str | None = None
-
-
-class QueueModes(Request[dict[str, QueueMode]], frozen=True, tag="sessions.queue_modes"):
-    """The sessions that have a mode of their own."""

@@ -23,7 +23,7 @@ MAIN = "main"
 SUB_AGENT = "subagent"
 CRON = "cron"
 ROOM_CHANNEL = "room"
-"""The channel of sessions of room members. A room decides who speaks, so they have no senders."""
+"""The channel of sessions of room members. A room decides who speaks: senders do not queue."""
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):

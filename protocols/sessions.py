@@ -22,7 +22,7 @@ from motet.protocols.escalations import (
 from motet.protocols.events import AnyEvent, InputEnd, SessionCompacted
 from motet.protocols.messages import Message, Request
 from motet.protocols.models import Usage
-from motet.protocols.queueing import JoinInputs, QueueModes, SetQueueMode
+from motet.protocols.queueing import JoinInputs, QueueMode, SetQueueMode
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
 RunStatus: TypeAlias = Literal[
@@ -445,8 +445,18 @@ class SetSessionModel(Request[None], frozen=True, tag="sessions.set_model"):
     generation: str | None = None
 
 
-class SessionModels(Request[dict[str, str]], frozen=True, tag="sessions.models"):
-    """The sessions that have a model of their own."""
+class SessionSetting(msgspec.Struct, frozen=True):
+    """The queue mode and the model that were set for a session. ``model`` empty: its agent's."""
+
+    session: str
+    owner: str
+    generation: str
+    mode: QueueMode | None = None
+    model: str = ""
+
+
+class ListSettings(Request[tuple[SessionSetting, ...]], frozen=True, tag="sessions.settings"):
+    """The sessions that have a mode or a model of their own."""
 
 
 SessionStoreMessage: TypeAlias = (
@@ -475,9 +485,8 @@ SessionStoreMessage: TypeAlias = (
     | AnswerEscalation
     | JoinInputs
     | SetQueueMode
-    | QueueModes
     | SetSessionModel
-    | SessionModels
+    | ListSettings
 )
 
 

@@ -250,8 +250,9 @@ def consequences(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> 
     return None if found is None else TAXONOMY[found]
 
 
-# Of exceptions. A guess from words never excuses a failure. ValueError and TypeError are faults:
-# they are as often a bug of the tool as a mistake of the model, which ToolRetry says.
+# Of exceptions. A guess from words never excuses a failure. ValueError, TypeError and LookupError
+# are faults: a KeyError is far more often a bug of the tool than an answer, for which there is
+# ToolNegative, or a mistake of the model, for which there is ToolRetry.
 _EXCEPTIONS: tuple[tuple[type[BaseException], FailureClass], ...] = (
     (StorageError, "infrastructure"),
     (ActorDead, "infrastructure"),
@@ -263,6 +264,13 @@ _EXCEPTIONS: tuple[tuple[type[BaseException], FailureClass], ...] = (
     (ImportError, "fault"),
     (CalledProcessError, "negative"),
     (PermissionError, "refusal"),
+    (FileNotFoundError, "negative"),  # with and without an errno
+    (FileExistsError, "negative"),
+    (IsADirectoryError, "negative"),
+    (NotADirectoryError, "negative"),
+    (ProcessLookupError, "negative"),
+    (NotFound, "negative"),
+    (UnknownName, "negative"),
 )
 _SAYS_NO = (
     errno.ENOENT,
@@ -297,8 +305,7 @@ def failure_class(error: BaseException) -> FailureClass:
         return "negative" if error.errno in _SAYS_NO else "infrastructure"
     if kind := _declared_kind(error):
         return _KINDS.get(kind, "fault")
-    kind = _STATUS.get(_status_of(error)) or _of_class(error)
-    return "negative" if kind == "not_found" else "fault"
+    return "negative" if _STATUS.get(_status_of(error)) == "not_found" else "fault"
 
 
 # Error blocks. Laws: the message and the tool's name are one line each; the message has at most

@@ -223,13 +223,13 @@ def failures_before(
     limits: Limits,
     *,
     needs_review: bool = False,
-    said_by: Callable[[str], bool] | None = None,
+    said_by: Callable[[UserMessage], bool] | None = None,
 ) -> Failures:
     """The failures in a session's transcript that count against its next run.
 
     Args:
         needs_review: its last escalation is open. An answer resets the counts before it.
-        said_by: whether the next run's person has said an input, where several people share the
+        said_by: whether the next run's person has begun a turn, where several people share the
             session: only their runs count, and an answered one ends their counts. None: the session
             is one person's.
     """
@@ -240,7 +240,7 @@ def failures_before(
     for row in rows if any_failed(rows) else ():
         if isinstance(row, UserMessage) and not row.note:
             state = fresh if is_answered else state
-            is_theirs, is_answered = said_by is None or said_by(row.text), False
+            is_theirs, is_answered = said_by is None or said_by(row), False
         if not is_theirs:
             continue
         match row:

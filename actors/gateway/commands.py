@@ -271,7 +271,8 @@ async def _queue(call: Invocation) -> Reply:
         return await _room_mode(call, mode)
     if mode is not None:
         await api.set_queue(call.session, mode, principal=call.principal)
-    return queue_text(api.queue_mode(call.session), await _runs(call, "queued"))
+    mode = api.queue_mode(call.session, principal=call.principal)
+    return queue_text(mode, await _runs(call, "queued"))
 
 
 async def _room_mode(call: Invocation, mode: QueueMode | None) -> Reply:
@@ -297,7 +298,7 @@ async def _model(call: Invocation) -> Reply:
             return f"Nothing was changed: {error}"
     agents = api.agents()
     agent = await call.agent() or (agents[0].name if agents else "")
-    chosen = api.session_model(session)
+    chosen = api.session_model(session, principal=call.principal)
     return model_text(agent, agents, chosen, () if wanted else api.models())
 
 

@@ -96,7 +96,7 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
         text,
         session=params.session,
         agent=params.agent,
-        mode=params.mode or caller.api.queue_mode(params.session),
+        mode=params.mode or caller.api.queue_mode(params.session, principal=caller.principal),
         sender=params.sender,
         principal=caller.principal,
         key=params.key,

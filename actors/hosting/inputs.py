@@ -180,7 +180,7 @@ class Inputs:
         # Chats of channels have a default mode and a pause; other sessions only what was set.
         usual = (rules.group if is_group(session) else rules.direct) if chat else None
         run.placement.mode = (
-            known or self._services.settings.modes.get(session) or usual or "followup"
+            known or self._services.settings.of(session, principal.user).mode or usual or "followup"
         )
         pause = rules.debounce if chat else 0.0
         run.placement.pause = pause if debounce is None else max(0.0, debounce)
@@ -267,7 +267,7 @@ class Inputs:
         known = mode and _known(mode)
         info = await self._access.session(session, principal)
         await self._store.ask(SetQueueMode(session, known, info.generation))
-        self._services.settings.set_mode(session, known)
+        self._services.settings.change(info, mode=known)
 
     async def set_model(self, session: str, model: str | None, principal: Principal) -> None:
         known = self._registry().models()
@@ -275,7 +275,7 @@ class Inputs:
             raise UnknownName("model", model, known)
         info = await self._access.session(session, principal)
         await self._store.ask(SetSessionModel(session, model, info.generation))
-        self._services.settings.set_model(session, model)
+        self._services.settings.change(info, model=model or "")
 
 
 def _known(mode: QueueMode) -> QueueMode:

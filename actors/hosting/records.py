@@ -106,16 +106,16 @@ class Records:
         """The models that a session may have: those of the agents, and ``models.offered``."""
         return self._parts.generations.registry.models()
 
-    def session_model(self, session: str) -> str | None:
+    def session_model(self, session: str, *, principal: Principal = LOCAL) -> str | None:
         """The model that was set for a session, if the host still has it; None: its agent's."""
-        chosen = self._parts.services.settings.models.get(session)
+        chosen = self._parts.services.settings.of(session, scope_of(principal)).model
         return chosen if chosen in self.models() else None
 
-    def queue_mode(self, session: str) -> QueueMode:
+    def queue_mode(self, session: str, *, principal: Principal = LOCAL) -> QueueMode:
         """The mode of inputs of a session that name none themselves."""
         rules = self._parts.table.rules
         default = rules.group if is_group(session) else rules.direct
-        return self._parts.services.settings.modes.get(session) or default
+        return self._parts.services.settings.of(session, scope_of(principal)).mode or default
 
     # Sessions and runs
 

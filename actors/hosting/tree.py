@@ -33,7 +33,8 @@ from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.opening import Open, RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.services import ModelAccess, Services, SessionSettings, Toolkits
+from motet.actors.runs.queue import SessionSettings
+from motet.actors.runs.services import ModelAccess, Services, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunEvents, RunTable, SessionActors
 from motet.actors.sessions.children import ChildRuns
@@ -57,8 +58,7 @@ from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
-from motet.protocols.queueing import QueueModes
-from motet.protocols.sessions import ListUnpublishedEnds, RunInfo, SessionModels
+from motet.protocols.sessions import ListSettings, ListUnpublishedEnds, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol
 from motet.runtime import Actor, ActorRef, Supervision, System, open_system
@@ -437,7 +437,7 @@ async def _start_hooks(
 
 async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
     store, events = recovery.store, recovery.events
-    recovery.services.settings.load(await store.ask(QueueModes()), await store.ask(SessionModels()))
+    recovery.services.settings.load(await store.ask(ListSettings()))
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(ListUnpublishedEnds()):

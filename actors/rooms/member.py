@@ -263,8 +263,13 @@ class MemberRunner:
         """The limit of the round that allows no further turn, if there is one."""
         return self._refused or self._budget.exhausted(trio.current_time()) or ""
 
-    async def take_turn(self, member: str, text: str, too_late: Callable[[], bool]) -> Turn:
-        """Have a member answer ``text``, unless it is too late. A failed run does not raise."""
+    async def take_turn(
+        self, member: str, text: str, sender: str, too_late: Callable[[], bool]
+    ) -> Turn:
+        """Have a member answer ``text``, unless it is too late. A failed run does not raise.
+
+        ``sender``: the person whose round it is; failures of its tools count for that person.
+        """
         room = self._settings.room
         agent = next(one.agent for one in room.members if one.name == member)
         session = self.session(member)
@@ -272,7 +277,7 @@ class MemberRunner:
             return Turn(problem=WAITS)
         extra = room_instructions(room.name, member, self._settings.members)
         try:
-            result = await self._run(agent, text, session, extra, too_late)
+            result = await self._run(agent, text, session, extra, too_late, sender)
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
         return Turn(problem=STOPPED) if result is None else turn_of(result)
@@ -307,10 +312,13 @@ class MemberRunner:
         session: str,
         extra: str,
         too_late: Callable[[], bool],
+        sender: str = "",
     ) -> RunResult[object] | None:
         """Cancelling ends the run and waits for it. None: it was too late to begin."""
         who = acts_as(self._settings.name)
-        run = await self._intake.new_run(agent, text, session, None, None, who, None, extra=extra)
+        run = await self._intake.new_run(
+            agent, text, session, None, None, who, None, extra=extra, sender=sender
+        )
         if too_late():  # from here to its place in the run table nothing awaits
             return None
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())

@@ -156,12 +156,14 @@ class _Batch:
     Attributes:
         mark: of the room's control, when the floor was given.
         shown: number of the last message then; ``heard``: of the last one that a person has said.
+        sender: the person who has said that one.
         untold: members whose runs have not begun, so that they have not read these messages.
     """
 
     mark: int = 0
     shown: int = 0
     heard: int = 0
+    sender: str = ""
     untold: set[str] = attrs.field(factory=set[str])
 
 
@@ -413,7 +415,9 @@ class RoomActor(Actor[RoomMessages]):
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""
         number, heard = self._state.floor.turns, self._state.heard
         messages, untold = tuple(self._history.messages), {due.name for due in speakers}
-        batch = _Batch(self._control.mark(), self._history.last, heard, untold)
+        said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
+        sender = said[-1] if said else ""
+        batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold)
         self._batch = batch
         self._steering.begin_batch(heard)
         await self._history.record(lambda state: floor.give_floor(state, speakers, now=wall_time()))
@@ -439,7 +443,7 @@ class RoomActor(Actor[RoomMessages]):
         too_late = partial(self._control.overtaken, batch.mark)
         end_forwarding = self._publisher.forward(self._members.session(name))
         try:
-            turn = await self._members.take_turn(name, given.text, too_late)
+            turn = await self._members.take_turn(name, given.text, batch.sender, too_late)
             if turn.run_id:
                 batch.untold.discard(name)
             if given.before is not None and not given.before.is_set():

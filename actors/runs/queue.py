@@ -1,4 +1,5 @@
-"""The queue of one session: pure rules, and the plain object that applies them to its runs.
+"""The queue of one session: pure rules, the plain object that applies them to its runs, and what
+people have set for sessions.
 
 An input is held while its sender may still be typing; then it is placed: it enters a run, ends
 one, or waits. Waiting inputs start in order of arrival, some of them joined into one.
@@ -19,12 +20,21 @@ from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs.run import Burst, Carried, Input, Placement, Run
 from motet.protocols.approvals import StoredSuspendedRun
-from motet.protocols.queueing import QueueConfig
-from motet.protocols.sessions import Ack, FinishRun, Principal, QueueFull, SessionBusy
+from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.sessions import (
+    Ack,
+    FinishRun,
+    Principal,
+    QueueFull,
+    SessionBusy,
+    SessionInfo,
+    SessionSetting,
+)
 
 Way: TypeAlias = Literal["enter", "wait", "join", "drop"]
 
@@ -460,3 +470,40 @@ class SessionQueue:
             self.inputs.remove(run)
             run.drop(reason)
             self.dropped.append(run)
+
+
+class SessionSettings:
+    """The queue mode and the model that people have set for their sessions, as stored.
+
+    Law (G16): a setting counts for the session that it was made for, whatever comes first: news of
+    its deletion, of another session of its name, or of the setting itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, SessionSetting]] = {}
+        self._gone: deque[str] = deque(maxlen=1_000)
+
+    def load(self, stored: Iterable[SessionSetting]) -> None:
+        """The store has these, when a host starts."""
+        self._known.update((one.session, {one.generation: one}) for one in stored)
+
+    def of(self, session: str, user: str | None) -> SessionSetting:
+        """The settings of a session, if it is this user's; None: of any user."""
+        known = self._known.get(session, {}).values()
+        none = SessionSetting(session, user or "", "")
+        return next((one for one in reversed(known) if user in (None, one.owner)), none)
+
+    def change(self, info: SessionInfo, **stored: QueueMode | str | None) -> None:
+        """These were stored. ``mode`` None: the configured one; ``model`` "": the agent's."""
+        if info.generation not in self._gone:
+            known = self._known.setdefault(info.session, {})
+            fresh = SessionSetting(info.session, info.owner, info.generation)
+            known[info.generation] = replace(known.get(info.generation, fresh), **stored)
+
+    def forget(self, session: str, generation: str) -> None:
+        """The session is deleted."""
+        self._gone.append(generation)
+        known = self._known.get(session, {})
+        known.pop(generation, None)
+        if not known:
+            self._known.pop(session, None)

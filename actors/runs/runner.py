@@ -32,7 +32,7 @@ from motet.actors.runs.suspend import Suspension, counted, resume_turn
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.transcript.guards import LoopDetector
-from motet.actors.transcript.history import is_from
+from motet.actors.transcript.history import begun_by
 from motet.actors.transcript.summary import one_line
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
@@ -263,7 +263,7 @@ class Runner:
         run = self.run
         guarded = self.hooks.guard_input
         # Before any await, so that a stop leaves no input without its row.
-        decision = None if guarded else self.turn.begin(run.input.text)
+        decision = None if guarded else self.turn.begin(run.input.text, run.input.sender)
         await self.services.journal.begin(run.id)
         await self._tell_start(again=bool(run.carried.start_published))
         if decision is None:
@@ -292,7 +292,7 @@ class Runner:
             await self.hooks.start(resumed=bool(self.model_step.view.history))
         admitted = await self.hooks.input(run.input.text)
         text = admitted if isinstance(admitted, str) else run.input.text
-        decision = self.turn.begin(text)
+        decision = self.turn.begin(text, run.input.sender)
         await self.services.journal.note(run.id, 0, self.turn.rows[0])
         await self.publisher.say("user", run.input.principal.user, text)
         if isinstance(admitted, str):
@@ -353,7 +353,7 @@ class Runner:
         if summary and needs_review:
             rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
         shared, sender = is_shared(self.run.session), self.run.input.sender
-        said_by = partial(is_from, sender=sender) if shared else None
+        said_by = partial(begun_by, sender=sender) if shared else None
         failures = failures_before(
             rows, self.run.limits, needs_review=needs_review, said_by=said_by
         )

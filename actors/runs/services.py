@@ -5,7 +5,7 @@ Nothing here is replaced while a host lives: what a reload changes is in :class:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import date
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from motet.actors.agents.toolkit import Toolkit
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
 from motet.actors.runs.pending_approvals import PendingApprovals
+from motet.actors.runs.queue import SessionSettings
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.runs.turn import Turn
@@ -30,7 +31,6 @@ from motet.protocols.events import InputSteered
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
-from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import LoadContext, SessionContext, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
@@ -44,38 +44,6 @@ class Suspending(Protocol):
     def approvals(self) -> ActorRef[ApprovalProtocol]: ...
     def add(self, run: Run) -> None: ...
     def agent_added(self, name: str) -> None: ...
-
-
-class SessionSettings:
-    """The queue mode and the model that people have set for their sessions, as stored."""
-
-    def __init__(self) -> None:
-        self.modes: dict[str, QueueMode] = {}
-        self.models: dict[str, str] = {}
-
-    def load(self, modes: Mapping[str, QueueMode], models: Mapping[str, str]) -> None:
-        """Take what the store has, when a host starts."""
-        self.modes.update(modes)
-        self.models.update(models)
-
-    def set_mode(self, session: str, mode: QueueMode | None) -> None:
-        """``mode`` None: the configured one again."""
-        if mode is None:
-            self.modes.pop(session, None)
-        else:
-            self.modes[session] = mode
-
-    def set_model(self, session: str, model: str | None) -> None:
-        """``model`` None: that of the session's agent again."""
-        if model is None:
-            self.models.pop(session, None)
-        else:
-            self.models[session] = model
-
-    def forget(self, session: str) -> None:
-        """The session is deleted."""
-        self.modes.pop(session, None)
-        self.models.pop(session, None)
 
 
 class Toolkits:
@@ -117,7 +85,7 @@ class Toolkits:
 
     def model_of(self, run: Run) -> str:
         """The model that was chosen for the session of a run; empty: none, or it is gone."""
-        chosen = self._settings.models.get(run.session, "")
+        chosen = self._settings.of(run.session, run.input.principal.user).model
         known = self.current.registry.models() if chosen else ()
         return chosen if chosen in known else ""
 

@@ -182,10 +182,11 @@ class Turn:
         said = (at for at, row in enumerate(self.rows) if isinstance(row, AssistantMessage))
         return max(said, default=0)
 
-    def begin(self, text: str, author: str | None = None) -> Decision:
+    def begin(self, text: str, sender: str = "") -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
         self._expect("ready")
-        self.rows.append(UserMessage(truncate_message(text, self.limits.message_chars), author))
+        text = truncate_message(text, self.limits.message_chars)
+        self.rows.append(UserMessage(text, sender=sender))
         return self._think()
 
     def inject(self, *messages: UserMessage) -> None:

@@ -165,6 +165,7 @@ class ChildRuns:
             principal=ctx.principal,
             toolkit=parent.toolkit,
             arrival=pending,
+            sender=parent.input.sender,
         )
         run.lineage.caller = (ctx.run_id, ctx.call_id)
         run.lineage.child_limit, run.lineage.ancestors = parent.child_limiter, parent.subjects

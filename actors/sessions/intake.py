@@ -153,18 +153,19 @@ class Intake:
     ) -> Run:
         """An input for a run under way, not yet registered. Raises as :meth:`new_run` does.
 
-        It has the principal and the deps of that run, in case it becomes a run of its own. The
+        It has the principal, sender and deps of that run, in case it becomes a run of its own. The
         role that a suspended run has is on disk: its own user gives theirs, others none.
         """
         who: Principal
         agent: AnyAgent | str
         if isinstance(target, SuspendedRun):
             agent, deps, limits, toolkit = target.code or target.agent, target.deps, None, None
+            sender = target.sender
             mine = arrival.principal.user == target.user
             who = arrival.principal if mine else Principal(target.user)
         else:
             said, limits, toolkit = target.input, target.limits, target.toolkit
-            agent, deps, who = target.agent, said.deps, said.principal
+            agent, deps, who, sender = target.agent, said.deps, said.principal, said.sender
         steers = target.id if mode == "steer" else None
         where: guard.Where = "injected" if steers else "message"
         place, session = Placement(mode, steers), target.session
@@ -179,6 +180,7 @@ class Intake:
             where=where,
             toolkit=toolkit,
             arrival=arrival,
+            sender=sender,
             placement=place,
         )
 

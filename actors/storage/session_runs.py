@@ -45,7 +45,7 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.events import InputDropped, InputEnd, InputSteered, RunInterrupted
 from motet.protocols.models import Usage
-from motet.protocols.queueing import MODES, JoinInputs, QueueMode, QueueModes, SetQueueMode
+from motet.protocols.queueing import MODES, JoinInputs, SetQueueMode
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -56,13 +56,14 @@ from motet.protocols.sessions import (
     HandOver,
     ListBackgroundRuns,
     ListRuns,
+    ListSettings,
     ListUnpublishedEnds,
     NewInput,
     RecordIntent,
     RecoverRuns,
     RunInfo,
     SessionContext,
-    SessionModels,
+    SessionSetting,
     SetSessionModel,
     UnpublishedEnd,
 )
@@ -86,10 +87,10 @@ FROM escalations"""
 
 _OF = "WHERE session = ?1 AND generation = coalesce(?3, generation) RETURNING 1"
 _SET_MODE = f"UPDATE sessions SET queue_mode = ?2 {_OF}"
-_MODES = "SELECT session, queue_mode FROM sessions WHERE queue_mode IS NOT NULL"
-
 _SET_MODEL = f"UPDATE sessions SET model = ?2 {_OF}"
-_MODELS = "SELECT session, model FROM sessions WHERE model IS NOT NULL"
+_SETTINGS = """
+SELECT session, owner, generation, queue_mode, model FROM sessions
+WHERE queue_mode IS NOT NULL OR model IS NOT NULL"""
 
 
 def add_escalation(run_id: str, new: NewEscalation, now: float) -> Statement:
@@ -146,13 +147,6 @@ class SettingTables(TableStore):
         if not await self._succeeds((statement,)):
             raise NotFound(f"no session {request.session!r}")
 
-    @handles(QueueModes)
-    async def queue_modes(self, _: QueueModes) -> dict[str, QueueMode]:
-        known: dict[str, QueueMode] = {mode: mode for mode in MODES}
-        found = await self._readers.read(_MODES)
-        # A mode that only a newer motet knows is left out.
-        return {str(session): known[str(mode)] for session, mode in found if str(mode) in known}
-
     @handles(SetSessionModel, concurrent=AT_ONCE)
     async def set_model(self, request: SetSessionModel) -> None:
         model = None if request.model is None else storable(request.model)
@@ -161,10 +155,15 @@ class SettingTables(TableStore):
         if not await self._succeeds((statement,)):
             raise NotFound(f"no session {request.session!r}")
 
-    @handles(SessionModels)
-    async def session_models(self, _: SessionModels) -> dict[str, str]:
-        found = await self._readers.read(_MODELS)
-        return {str(session): str(model) for session, model in found}
+    @handles(ListSettings)
+    async def settings(self, _: ListSettings) -> tuple[SessionSetting, ...]:
+        modes = {str(mode): mode for mode in MODES}  # one that only a newer motet knows is left out
+        return tuple(
+            SessionSetting(
+                str(session), str(owner), str(generation), modes.get(str(mode)), str(model or "")
+            )
+            for session, owner, generation, mode, model in await self._readers.read(_SETTINGS)
+        )
 
 
 CLAIM_SESSION = """

@@ -348,8 +348,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             request.agent, tool.name, request.principal, request.sender
         )
         if attempt.refusal:
-            # It is broken still: a model that insists reaches the limit of its run.
-            return _End(attempt.refusal, "failed", "unavailable", failure="fault")
+            return _End(attempt.refusal, "failed", "unavailable", failure="refusal")
         work.attempt = attempt
         return None
 

@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import parse_failure_text
+from motet.actors.errors.classify import class_of, parse_failure_text
 from motet.protocols.chat import ANSWERS, Call
 from motet.protocols.config import GuardAction
 from motet.protocols.stable_json import call_key
@@ -321,9 +321,18 @@ class _Action(msgspec.Struct):
     action: str = ""
 
 
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
 def _result_key(result: CallResult) -> _ResultKey:
-    """Equal for equal results; the id of a stored error makes no difference."""
-    text = result.text if result.outcome in ANSWERS else parse_failure_text(result.text)[0]
+    """Equal for equal results; the id of a stored error makes no difference, nor do the numbers of
+    a refusal, which says for how long it holds.
+    """
+    text = result.text
+    if result.outcome not in ANSWERS:
+        text = parse_failure_text(text)[0]
+        if class_of(result.outcome, result.failure) == "refusal":
+            text = _NUMBER.sub("#", text)
     return result.name, result.outcome, text
 
 

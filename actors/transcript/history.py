@@ -102,6 +102,11 @@ def is_from(text: str, sender: str) -> bool:
     return not sender or text.startswith(author_prefix(sender))
 
 
+def begun_by(row: UserMessage, sender: str) -> bool:
+    """Whether a turn of a group or a room was begun by this sender; any was, if that is empty."""
+    return is_from(row.text, sender) if not (sender and row.sender) else row.sender == sender
+
+
 def author_prefix(author: str) -> str:
     """``[name]`` without brackets or line breaks in the name."""
     return f"[{_NO_NAME.sub(' ', author)}] "

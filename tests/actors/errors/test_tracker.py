@@ -31,7 +31,7 @@ from motet.actors.errors.tracker import (
     with_error_blocks,
 )
 from motet.actors.transcript.grammar import violations
-from motet.actors.transcript.history import is_from, with_author
+from motet.actors.transcript.history import begun_by, with_author
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -348,7 +348,7 @@ def test_only_faults_of_the_same_person_count_until_an_answer(
         rows.append(AssistantMessage("so", (), note))  # type: ignore[arg-type]  # drawn
         if person == "ann" and note in ("", "silent"):
             expected = 0
-    found = failures_before(rows, Limits(), said_by=partial(is_from, sender="ann"))
+    found = failures_before(rows, Limits(), said_by=partial(begun_by, sender="ann"))
     assert found.tracker.rows.get("t", 0) == expected
 
 

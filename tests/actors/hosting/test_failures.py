@@ -18,6 +18,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.protocols import events
 from motet.protocols.chat import FailureClass, ToolMessage
 from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
+from motet.protocols.errors import NotFound
 from motet.protocols.events import ToolResult, event_name
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.storage import StorageError
@@ -25,6 +26,7 @@ from tests.actors.tools.mcp.stage import faulty
 from tests.scripted import Scripted, Step, call, say
 
 UNSAFE = HostConfig(tools=ToolsConfig(shell=ShellConfig(mode="unsafe")))
+ROOT = motet.Principal("root", "admin")
 GROUP = "agent:a:tcp:group:den"
 TEST = f"{sys.executable} -m unittest -q test_sum 2>&1"
 
@@ -86,9 +88,18 @@ async def test_a_hundred_users_who_miss_files_leave_the_tool_to_all() -> None:
     assert "no 'missing-4.txt' in folder '.'" in str(model.requests[-1].messages)
 
 
+class StatusError(Exception):
+    """As a client library raises it."""
+
+    status_code = 404
+
+
 RAISED: dict[str, tuple[Callable[[], Exception], FailureClass]] = {
     "missing file": (lambda: FileNotFoundError(2, "No such file", "x"), "negative"),
-    "missing key": (lambda: KeyError("x"), "negative"),
+    "missing file, in words": (lambda: FileNotFoundError("no x"), "negative"),
+    "existing file": (lambda: FileExistsError("x is there"), "negative"),
+    "not found": (lambda: NotFound("no session 'x'"), "negative"),
+    "status": (lambda: StatusError("404 for /x"), "negative"),
     "exit code": (lambda: subprocess.CalledProcessError(1, ["grep", "x"]), "negative"),
     "said so": (lambda: motet.ToolNegative("no match"), "negative"),
     "kind": (lambda: motet.ToolFailure("no order 7", kind="not_found"), "negative"),
@@ -98,6 +109,9 @@ RAISED: dict[str, tuple[Callable[[], Exception], FailureClass]] = {
     "permission": (lambda: PermissionError(13, "Permission denied", "x"), "refusal"),
     "error": (lambda: RuntimeError("kaboom"), "fault"),
     "value": (lambda: ValueError("not a number"), "fault"),
+    "key": (lambda: KeyError("x"), "fault"),
+    "index": (lambda: IndexError("list index out of range"), "fault"),
+    "lookup": (lambda: LookupError("x not found"), "fault"),
     "words": (lambda: RuntimeError("user not found"), "fault"),
     "network": (lambda: ConnectionError("refused"), "fault"),
     "time-out": (lambda: TimeoutError("late"), "fault"),
@@ -188,18 +202,20 @@ async def test_a_servers_own_errors_are_answers_and_its_death_is_not() -> None:
 AT_ONCE = motet.HostConfig(queue=QueueConfig(debounce=0.0))
 
 
-async def answered(host: motet.Host, sender: str) -> str:
+async def answered(host: motet.Host, sender: str, group: str = GROUP) -> str:
     """The status of the end of an input."""
-    ack = await host.submit("go", session=GROUP, sender=sender)
-    async with subscribe(host.events, f"session:{GROUP}", 0) as records:
+    ack = await host.submit("go", session=group, sender=sender)
+    async with subscribe(host.events, f"session:{group}", 0) as records:
         async for record in records:
             if record.run_id == ack.run_id and isinstance(record.event, events.Terminal):
                 return event_name(record.event).removeprefix("run.")
     raise AssertionError("the stream of events has ended")
 
 
-def broken(model: Scripted, limits: motet.Limits | None = None) -> motet.Agent[None]:
-    agent = motet.Agent("a", model=model, limits=limits or motet.Limits())
+def broken(
+    model: Scripted, limits: motet.Limits | None = None, name: str = "a"
+) -> motet.Agent[None]:
+    agent = motet.Agent(name, model=model, limits=limits or motet.Limits())
 
     @agent.tool
     def tested(n: int) -> str:
@@ -232,6 +248,116 @@ async def test_in_a_group_one_persons_faults_take_the_tool_from_nobody_else() ->
         for sender in ("ann",) * 6 + ("bob",):
             await answered(host, sender)
     assert offered(model) == [True] * 9 + [False] * 2 + [True]
+
+
+@pytest.mark.parametrize(("sender", "has"), [("ann", False), ("bob", True)])
+async def test_a_sub_agent_works_for_the_person_whose_group_run_called_it(
+    sender: str, has: bool
+) -> None:
+    below, above = Scripted(name="below"), Scripted(name="above")
+    child = broken(below, name="b")
+    agent = motet.Agent("a", model=above, tools=[child.as_tool()])
+    task = call(("b", {"task": "go"}))
+    async with motet.open_host(agents=[agent], config=AT_ONCE) as host:
+        for _ in range(5):
+            above.then(task, say("it is broken"))
+            below.then(call(("tested", {"n": 1})), say("no"))
+            assert await answered(host, "ann") == "completed"
+        below.requests.clear()
+        above.then(task, say("hi"))
+        below.then(say("hi"))
+        await answered(host, sender)
+    assert offered(below) == [has]
+
+
+# In rooms
+
+
+async def said(room: motet.OpenRoom, *authors: str) -> None:
+    """Each of them says something, and the round ends."""
+    for author in authors:
+        await room.post("go", user=author)
+        await room.wait()
+
+
+def den(*agents: motet.Agent[None], name: str = "den") -> motet.Room:
+    return motet.Room(name, members=list(agents), max_turns=len(agents))
+
+
+async def test_in_a_room_one_persons_faults_take_the_tool_from_nobody_else() -> None:
+    model = Scripted(*[call(("tested", {"n": 1})), say("it is broken")] * 5, say("hi"), say("hi"))
+    async with motet.open_host() as host:
+        room = await host.open_room(den(broken(model)))
+        await said(room, *("ann",) * 6, "bob")
+    assert offered(model) == [True] * 9 + [False] * 2 + [True]
+
+
+@pytest.mark.parametrize(("last", "status"), [("bob", "limited"), ("ann", "escalated")])
+async def test_in_a_room_the_faults_of_each_person_are_counted_alone(
+    last: str, status: str
+) -> None:
+    agent = broken(Scripted(*[call(("tested", {"n": 1}))] * 3), motet.Limits(turns=1))
+    async with motet.open_host() as host:
+        await said(await host.open_room(den(agent)), "ann", "ann", last)
+        ends = [run.status for run in await host.runs(principal=ROOT)]
+    assert ends == [status, "limited", "limited"]
+
+
+async def test_in_a_room_what_members_say_to_each_other_counts_for_the_person_they_answer() -> None:
+    """The second member is told only what the first has said: its turn is still the person's."""
+    model = Scripted(*[call(("tested", {"n": 1}))] * 3, name="faulty")
+    faulty_one = broken(model, motet.Limits(turns=1), name="b")
+    first = motet.Agent("a", model=Scripted(*[say("@b and @b again")] * 3))
+    async with motet.open_host() as host:
+        room = motet.Room(
+            "den", members=[first, faulty_one], speakers=motet.mentions(), max_turns=2
+        )
+        opened = await host.open_room(room)
+        for author in ("ann", "ann", "bob"):
+            await opened.post("@a go", user=author)
+            await opened.wait()
+        ends = [one.status for one in await host.runs(principal=ROOT) if one.agent == "b"]
+    assert ends == ["limited"] * 3
+
+
+async def test_in_a_room_an_answered_run_ends_the_counts_of_its_person() -> None:
+    model = Scripted(*[call(("tested", {"n": 1})), say("it is broken")] * 4)
+    async with motet.open_host() as host:
+        await said(await host.open_room(den(broken(model))), *("ann",) * 4)
+        ends = [run.status for run in await host.runs(principal=ROOT)]
+    assert ends == ["completed"] * 4
+
+
+async def test_thirty_people_who_miss_files_leave_the_tool_to_a_group_and_a_room() -> None:
+    missing = [call(("read_file", {"path": f"missing-{n}.txt"})) for n in range(5)]
+    model = Scripted(*[*missing, say("there is no such file")] * 30)
+    agent = motet.Agent("a", model=model, tools=["group:fs"])
+    async with motet.open_host(agents=[agent], config=AT_ONCE) as host:
+        for group in range(5):
+            for number in range(3):
+                assert await answered(host, f"person{number}", f"{GROUP}{group}") == "completed"
+            room = await host.open_room(den(agent, name=f"den{group}"))
+            await said(room, *(f"{group}-{number}" for number in range(3)))
+        runs = await host.runs(limit=1_000, principal=ROOT)
+        assert [run.status for run in runs] == ["completed"] * 30
+        assert await host.errors() == ()
+    for request in model.requests:
+        assert "read_file" in [tool.name for tool in request.tools]
+    assert len(model.requests) == 30 * 6
+
+
+async def test_a_model_that_insists_on_a_tool_that_is_taken_out_is_in_a_loop() -> None:
+    """Its refusals are no faults, and say a smaller number of seconds each time."""
+    model = Scripted(*[call(("tested", {"n": 1})), say("it is broken")] * 5)
+    agent = broken(model, motet.Limits(tool_errors=3, total_errors=None))
+    async with motet.open_host() as host:
+        for n in range(5):
+            await host.run(agent, "go", session=f"s{n}")
+        model.then(*[call(("tested", {"n": n})) for n in range(12)])
+        result = await host.run(agent, "go", session="insists", check=False)
+    assert (result.status, result.limit) == ("limited", "tool_loop")
+    refused = [row.failure for row in results(result)]
+    assert 4 <= refused.count("refusal") == len([one for one in refused if one]) <= 7
 
 
 # Any order
@@ -297,7 +423,7 @@ def searched(played: list[tuple[str, list[str]]]) -> None:
                     if expected.has(user):
                         expected.ends(user, failure)
                     else:
-                        failure = "fault"  # it is not run, and is broken still
+                        failure = "refusal"  # it is not run
                     row = row + 1 if failure in ("fault", "infrastructure") else row
                     row = 0 if not failure else row
                     escalates = escalates or row >= 3

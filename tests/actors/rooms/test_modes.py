@@ -138,7 +138,7 @@ async def test_collected_messages_open_one_round_after_the_turn() -> None:
     assert turns(seen) == ["ann", "ann"]
     assert isinstance(seen[-1], RoomIdle)
     last = model_of(ann).requests[-1].messages[-1]
-    assert last == UserMessage("[alice] @ann two\n[alice] @ann three")
+    assert last == UserMessage("[alice] @ann two\n[alice] @ann three", sender="alice")
 
 
 async def test_a_steering_input_is_not_taken_for_the_turn() -> None:

@@ -69,6 +69,14 @@ def test_a_failure_is_the_same_under_whatever_id_it_is_stored() -> None:
     assert levels(LoopDetector(), played) == [None, None, "warning"]
 
 
+def test_a_refusal_is_the_same_however_long_it_still_holds() -> None:
+    texts = [f"taken out after 5 failures; it can be tried again in {n} s" for n in (29, 28, 9)]
+    refused = [pair("look", text=text, outcome="failed", failure="refusal") for text in texts]
+    assert levels(LoopDetector(), refused) == [None, None, "warning"]
+    faults = [pair("look", text=text, outcome="failed", failure="fault") for text in texts]
+    assert levels(LoopDetector(), faults) == [None] * 3
+
+
 def test_equal_results_of_different_calls_are_a_loop_from_the_fourth_on() -> None:
     played = [pair("look", f'{{"n":{n}}}', "nothing found") for n in range(6)]
     assert levels(LoopDetector(), played) == [None, None, None, "warning", "warning", "critical"]
