@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import attrs
 import msgspec
+import trio
 
 from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.dialects import (
@@ -301,20 +301,12 @@ class _Client:
 
 
 @attrs.frozen
-class _Stream:
+class _Stream(trio.abc.AsyncResource):
     """The SDK's generator of chunks. :func:`unwind` has ended it and closed its connection."""
 
     chunks: AsyncIterator[object]
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
         """Nothing is left to close."""
 
     async def __anext__(self) -> object:

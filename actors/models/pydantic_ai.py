@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
-from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 import msgspec
@@ -307,22 +306,14 @@ class _Client:
 
 
 @attrs.define
-class _Stream:
+class _Stream(trio.abc.AsyncResource):
     """The events of one response, then its :class:`End`."""
 
     _asked: AbstractAsyncContextManager[StreamedResponse]
     _response: StreamedResponse
     _ended: bool = attrs.field(default=False, init=False)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
         await self._asked.__aexit__(None, None, None)
 
     async def __anext__(self) -> object:

@@ -77,6 +77,7 @@ class ChunkStream(Protocol):
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         exc_tb: TracebackType | None,
+        /,
     ) -> None: ...
 
     async def __anext__(self) -> object: ...
@@ -355,7 +356,7 @@ class SseDecoder:
                 yield data
 
 
-class SseStream:
+class SseStream(trio.abc.AsyncResource):
     """The JSON values of the events in a response; leaving it closes the response.
 
     The SDK's own decoder stops at the end mark and leaves the generators under it to the garbage
@@ -371,15 +372,7 @@ class SseStream:
         self._decoder = SseDecoder()
         self._events: deque[bytes] = deque()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
         await self._close()
 
     async def __anext__(self) -> object:

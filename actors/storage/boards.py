@@ -12,7 +12,7 @@ import msgspec
 from motet.actors.storage.tables import TableStore, rows_of
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import FINAL
-from motet.protocols.storage import ExpectationFailed, Row, Statement
+from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement
 from motet.protocols.teams import (
     BOARD_TASKS,
     Board,
@@ -75,49 +75,11 @@ WHERE team = ?1 AND user = ?2 AND number = ?3 AND CASE ?4
 RETURNING number"""
 
 
-def create_statements(request: CreateTask, now: float) -> tuple[Statement, ...]:
-    """The first statement fails for a full board, another for an unknown task."""
-    board = (request.board.team, request.board.user)
-    text = (request.title, request.details, request.made_by)
-    needs = sorted(set(request.needs))
-    return (
-        Statement(_CREATE, (*board, *text, now), expect=1),
-        *(Statement(_NEED, (*board, number), expect=1) for number in needs),
-    )
-
-
-def claim_statement(request: ClaimTask, now: float) -> Statement:
-    board = (request.board.team, request.board.user)
-    return Statement(_CLAIM, (*board, request.number, request.agent, request.run_id, now))
-
-
-def update_statement(request: UpdateTask, now: float) -> Statement:
-    board = (request.board.team, request.board.user)
-    change = (request.number, request.state, request.result, request.run_id, now)
-    return Statement(_UPDATE, (*board, *change))
-
-
-def tasks_query(
-    board: Board, number: int | None = None
-) -> tuple[str, tuple[str | int | None, ...]]:
-    return TASKS, (board.team, board.user, number)
-
-
-def task_of(row: Row) -> Task:
-    number, title, state, details, agent, run_id, needs, waits, result, made_by = row
-    fields = {
-        "number": number,
-        "title": title,
-        "state": state,
-        "details": details,
-        "agent": agent,
-        "run_id": run_id,
-        "needs": _numbers(needs),
-        "waits_for": _numbers(waits),
-        "result": result,
-        "made_by": made_by,
-    }
-    return msgspec.convert(fields, Task)
+def _task(row: Row) -> Task:
+    """A row of :data:`TASKS`, whose lists of numbers are text."""
+    fields: dict[str, object] = dict(zip(Task.__struct_fields__, row, strict=True))
+    lists = {name: _numbers(fields[name]) for name in ("needs", "waits_for")}
+    return msgspec.convert(fields | lists, Task)
 
 
 def _numbers(joined: object) -> tuple[int, ...]:
@@ -131,8 +93,14 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
     """Handles the requests of ``motet.protocols.teams``."""
 
     @handles(CreateTask, concurrent=AT_ONCE)
-    async def create_statements(self, request: CreateTask) -> Task:
-        statements = create_statements(request, self._clock())
+    async def create(self, request: CreateTask) -> Task:
+        team, user = request.board.team, request.board.user
+        text = (request.title, request.details, request.made_by)
+        needs = sorted(set(request.needs))
+        statements = (
+            Statement(_CREATE, (team, user, *text, self._clock()), expect=1),
+            *(Statement(_NEED, (team, user, number), expect=1) for number in needs),
+        )
         try:
             answer = await self._write(statements)
         except ExpectationFailed as failed:
@@ -141,40 +109,42 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
             missing = statements[failed.index].params[-1]
             raise TaskRefused(f"there is no task {missing} that this one could need") from None
         ((number,),) = rows_of(_CREATE, statements, answer)
-        return await self._task(request.board, int(number or 0))
+        return await self._one(request.board, int(number or 0))
 
     @handles(ListTasks, concurrent=AT_ONCE)
-    async def tasks_query(self, request: ListTasks) -> tuple[Task, ...]:
-        return await self._read(task_of, *tasks_query(request.board))
+    async def tasks(self, request: ListTasks) -> tuple[Task, ...]:
+        return await self._read(_task, TASKS, (request.board.team, request.board.user, None))
 
     @handles(ClaimTask, concurrent=AT_ONCE)
-    async def claim_statement(self, request: ClaimTask) -> Task:
-        number = await self._changed(claim_statement(request, self._clock()))
+    async def claim(self, request: ClaimTask) -> Task:
+        wanted = (request.number, request.agent, request.run_id, self._clock())
+        number = await self._changed(_CLAIM, request.board, wanted)
         if number is not None:
-            return await self._task(request.board, number)
+            return await self._one(request.board, number)
         if request.number is None:
             raise TaskRefused("no task is open that waits for no other")
-        task = await self._task(request.board, request.number)
+        task = await self._one(request.board, request.number)
         if task.waits_for and task.state == "open":
             waits = ", ".join(map(str, task.waits_for))
             raise TaskRefused(f"task {task.number} waits for {waits}: they have to be done first")
         raise _refused(task, request.run_id)
 
     @handles(UpdateTask, concurrent=AT_ONCE)
-    async def update_statement(self, request: UpdateTask) -> Task:
-        changed = await self._changed(update_statement(request, self._clock()))
-        task = await self._task(request.board, request.number)
+    async def update(self, request: UpdateTask) -> Task:
+        change = (request.number, request.state, request.result, request.run_id, self._clock())
+        changed = await self._changed(_UPDATE, request.board, change)
+        task = await self._one(request.board, request.number)
         if changed is None:
             raise _refused(task, request.run_id)
         return task
 
-    async def _changed(self, statement: Statement) -> int | None:
+    async def _changed(self, sql: str, board: Board, params: tuple[SqlValue, ...]) -> int | None:
         """The number of the changed task; None when no task met the condition."""
-        (rows,) = await self._write((statement,))
+        (rows,) = await self._write((Statement(sql, (board.team, board.user, *params)),))
         return int(str(rows[0][0])) if rows else None
 
-    async def _task(self, board: Board, number: int) -> Task:
-        found = await self._read_one(task_of, *tasks_query(board, number))
+    async def _one(self, board: Board, number: int) -> Task:
+        found = await self._read_one(_task, TASKS, (board.team, board.user, number))
         if found is None:
             raise NotFound(f"there is no task {number}")
         return found

@@ -23,7 +23,7 @@ from motet.actors.errors.describe import new_id, summarize, to_json_types, well_
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.tables import DAY, TableStore
+from motet.actors.storage.tables import DAY, Query, TableStore, where
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import (
     ErrorProtocol,
@@ -39,7 +39,6 @@ from motet.protocols.storage import (
     DatabaseClosed,
     DatabaseLocked,
     Row,
-    SqlValue,
     Statement,
     StorageError,
 )
@@ -81,9 +80,9 @@ def _row(error: StoredError, raw: str) -> Row:
     )
 
 
-def errors_condition(request: ListErrors) -> tuple[str, list[SqlValue]]:
+def errors_condition(request: ListErrors) -> Query:
     """The condition of a list, empty or after ``WHERE``, and its parameters."""
-    filters: tuple[tuple[str, SqlValue], ...] = (
+    condition, params = where(
         ("session_id = ?", request.session_id),
         ("tool_name = ?", request.tool_name),
         ("timestamp >= ?", request.start),
@@ -92,19 +91,17 @@ def errors_condition(request: ListErrors) -> tuple[str, list[SqlValue]]:
         ("+kind = ?", request.kind),
         ("session_id IN (SELECT session FROM sessions WHERE owner = ?)", request.owner),
     )
-    used = [(sql, value) for sql, value in filters if value is not None]
-    params: list[SqlValue] = [well_formed(v) if isinstance(v, str) else v for _, v in used]
-    return (f" WHERE {' AND '.join(sql for sql, _ in used)}" if used else "", params)
+    return condition, tuple(well_formed(v) if isinstance(v, str) else v for v in params)
 
 
-def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
+def list_query(request: ListErrors) -> Query:
     """The query of a list: newest first, later stored before earlier at the same time."""
     condition, params = errors_condition(request)
     limit = request.limit if request.limit > 0 else -1
     # Named, since SQLite would choose by the number of conditions, not of matching rows.
     table = f"agent_errors INDEXED BY {_index(request)}"
     sql = f"SELECT {COLUMNS} FROM {table}{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
-    return sql, [*params, limit]
+    return sql, (*params, limit)
 
 
 def _index(request: ListErrors) -> str:
@@ -172,10 +169,10 @@ def delete_batch(request: ListErrors) -> Statement:
     condition, params = errors_condition(request)
     chosen = f"SELECT seq FROM agent_errors{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
     sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
-    return Statement(sql, tuple(params))
+    return Statement(sql, params)
 
 
-def count_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
+def count_query(request: ListErrors) -> Query:
     """The query that counts the errors that match."""
     condition, params = errors_condition(request)
     return f"SELECT count(*) FROM agent_errors{condition}", params
@@ -358,8 +355,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
 
     @handles(ListErrors, concurrent=16)
     async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
-        sql, params = list_query(request)
-        return tuple(error_of(row) for row in await self._readers.read(sql, params))
+        return await self._read(error_of, *list_query(request))
 
     # Preparing
 
