@@ -58,20 +58,14 @@ def with_end(info: RunInfo, end: FinishRun | None) -> RunInfo:
     return replace(info, status=end.status, usage=end.usage, detail=end.detail, unsaved=True)
 
 
+@attrs.frozen(eq=False)
 class Access:
     """Finds one record by its name or id. Raises ``NotFound`` (also for a foreign one)."""
 
-    def __init__(
-        self,
-        sessions: ActorRef[SessionStoreMessage],
-        approvals: ActorRef[ApprovalProtocol],
-        rooms: ActorRef[RoomStoreMessage],
-        table: RunTable,
-    ) -> None:
-        self._table = table
-        self._sessions = sessions
-        self._approvals = approvals
-        self._rooms = rooms
+    _sessions: ActorRef[SessionStoreMessage]
+    _approvals: ActorRef[ApprovalProtocol]
+    _rooms: ActorRef[RoomStoreMessage]
+    _table: RunTable
 
     async def find_session(self, session: str, principal: Principal) -> SessionInfo | None:
         """None if there is no such session."""
@@ -126,24 +120,16 @@ DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
 RETRY = "Try again, and go on from where you stopped."
 
 
+@attrs.frozen(eq=False)
 class Answers:
     """See the methods of these names of :class:`motet.Host`."""
 
-    def __init__(
-        self,
-        suspended_runs: SuspendedRuns,
-        access: Access,
-        intake: Intake,
-        table: RunTable,
-        store: ActorRef[SessionStoreMessage],
-        events: RunEvents,
-    ) -> None:
-        self._suspended_runs = suspended_runs
-        self._access = access
-        self._intake = intake
-        self._table = table
-        self._store = store
-        self._events = events
+    _suspended_runs: SuspendedRuns
+    _access: Access
+    _intake: Intake
+    _table: RunTable
+    _store: ActorRef[SessionStoreMessage]
+    _events: RunEvents
 
     async def approve(
         self,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Generic, Literal, Self
 
+import attrs
 import trio
 from typing_extensions import TypeVar
 
@@ -132,24 +133,16 @@ RESENDABLE = ("interrupted", "dropped")
 _NAME = re.compile(r"[^\[\]\x00-\x1f\x7f]{1,64}")
 
 
+@attrs.frozen(eq=False)
 class Inputs:
     """See the methods of these names of :class:`motet.Host`."""
 
-    def __init__(
-        self,
-        intake: Intake,
-        access: Access,
-        table: RunTable,
-        store: ActorRef[SessionStoreMessage],
-        services: Services,
-        registry: Callable[[], AgentRegistry],
-    ) -> None:
-        self._intake = intake
-        self._access = access
-        self._table = table
-        self._store = store
-        self._services = services
-        self._registry = registry
+    _intake: Intake
+    _access: Access
+    _table: RunTable
+    _store: ActorRef[SessionStoreMessage]
+    _services: Services
+    _registry: Callable[[], AgentRegistry]
 
     async def submit(
         self,

@@ -30,26 +30,18 @@ from motet.protocols.sessions import Principal, StopReport
 from motet.runtime.programs import Strays
 
 
+@attrs.frozen(eq=False)
 class Stops:
     """See :meth:`motet.Host.stop` and :meth:`motet.Host.drain`.
 
     ``resumable``: the next host can resume the runs that this one leaves.
     """
 
-    def __init__(
-        self,
-        table: RunTable,
-        rooms: RoomTable,
-        suspended_runs: SuspendedRuns,
-        intake: Intake,
-        *,
-        resumable: bool,
-    ) -> None:
-        self._table = table
-        self._rooms = rooms
-        self._suspended_runs = suspended_runs
-        self._intake = intake
-        self._resumable = resumable
+    _table: RunTable
+    _rooms: RoomTable
+    _suspended_runs: SuspendedRuns
+    _intake: Intake
+    _resumable: bool = attrs.field(alias="resumable", kw_only=True)
 
     async def stop(
         self,
