@@ -26,8 +26,8 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.classify import classify, failure_class
-from motet.actors.errors.describe import message_of, serialize_error
-from motet.actors.tools.arguments import dumped
+from motet.actors.errors.describe import message_of, serialize_error, well_formed
+from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
 from motet.actors.tools.tool import (
@@ -222,16 +222,31 @@ async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
 
 def _reply(result: outcome.Outcome[object]) -> bytes:
     try:
-        return msgspec.msgpack.encode(Reply("returned", result.unwrap()), enc_hook=dumped)
+        try:
+            return _crossing(Reply("returned", result.unwrap()), "returned")
+        except ToolNegative as no:
+            reply = Reply("negative", no.value, message_of(no), well_formed(no.code), no.kind)
+            return _crossing(reply, "raised ToolNegative with")
     except ToolRetry as retry:
-        return msgspec.msgpack.encode(Reply("retry", message=str(retry)))
+        return msgspec.msgpack.encode(Reply("retry", message=message_of(retry)))
     except ToolDenied as denied:
-        return msgspec.msgpack.encode(Reply("denied", message=str(denied)))
-    except ToolNegative as no:
-        reply = Reply("negative", no.value, str(no), no.code, no.kind)
-        return msgspec.msgpack.encode(reply, enc_hook=dumped)
+        return msgspec.msgpack.encode(Reply("denied", message=message_of(denied)))
     except (Exception, SystemExit) as error:
         return msgspec.msgpack.encode(_failed(error))
+
+
+def _crossing(reply: Reply, how: str) -> bytes:
+    """The reply with its value. Raises ``ToolFailure`` for one that cannot cross as data."""
+    try:
+        return msgspec.msgpack.encode(reply, enc_hook=plain)
+    except Exception as error:  # an object may raise anything here
+        raise ToolFailure(
+            f"it {how} a {type(reply.value).__qualname__} with no JSON form: give text or data\n"
+            "A result crosses to the host as data: texts, numbers of at most 64 bits, lists, "
+            f"dicts, dataclasses, structs and models of pydantic ({message_of(error)}).",
+            kind="validation",
+            detail=serialize_error(error),
+        ) from error
 
 
 def _found(module: str, name: str) -> Function:
@@ -248,8 +263,8 @@ def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Calla
 
 def _failed(error: BaseException) -> Reply:
     if isinstance(error, ToolFailure):
-        detail = error.detail or serialize_error(error)
-        failure = failure_class(error)
-        return Reply("failed", None, str(error), error.code, error.kind, detail, failure)
+        detail = serialize_error(error.detail or error)
+        failure, code = failure_class(error), well_formed(error.code)
+        return Reply("failed", None, message_of(error), code, error.kind, detail, failure)
     raw, failure = serialize_error(error), failure_class(error)
     return Reply("failed", None, message_of(error), "", classify(error), raw, failure)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from motet.actors.tools.process_tool import process_tool
-from motet.actors.tools.tool import ToolDenied, ToolFailure, ToolRetry
+from motet.actors.tools.tool import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 
 
 class Point(msgspec.Struct):
@@ -73,6 +73,18 @@ def fail(how: str) -> object:
             os._exit(7)
         case "strange":
             return object()
+        case "cycle":
+            cycle: list[object] = []
+            cycle.append(cycle)
+            return cycle
+        case "half":
+            return "\ud800"
+        case "large":
+            return [2**70]
+        case "no":
+            raise ToolNegative("none", value=object())
+        case "garbled":
+            raise ToolFailure("a\ud800b", detail={"x": object()}, code="\ud800")
         case _:
             return "x" * int(how)
     return None

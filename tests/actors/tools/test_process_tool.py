@@ -75,7 +75,12 @@ async def test_exceptions_of_the_function_are_raised() -> None:
         ("exit", "3", "unknown", {"type": "SystemExit"}),
         ("killed", "was killed by signal 9", "exit", {"exit_code": 137}),
         ("vanish", "ended with exit code 7", "exit", {"exit_code": 7}),
-        ("strange", "a object has no JSON form", "validation", {"type": "TypeError"}),
+        ("strange", "it returned a object with no JSON form: give text or data", "validation", {}),
+        ("cycle", "it returned a list with no JSON form: give text or data", "validation", {}),
+        ("half", "it returned a str with no JSON form", "validation", {}),
+        ("large", "numbers of at most 64 bits", "validation", {"type": "OverflowError"}),
+        ("garbled", "a\ufffdb", "", {}),
+        ("no", "it raised ToolNegative with a object with no JSON form", "validation", {}),
     ],
 )
 async def test_a_failure_keeps_its_type_its_traceback_and_its_output(
