@@ -3,7 +3,7 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
-import { EMPTY, fromHistory, fromRoom, reduce, reveal, review, stopText, withApproval, withdrawn } from "./state.js";
+import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, withApproval, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
@@ -175,7 +175,7 @@ function errorItem(one) {
   button.onclick = async () => {
     const whole = await ask("errors.get", { id: one.id }).catch((error) => error);
     $("error").hidden = false;
-    $("error").textContent = JSON.stringify(whole, null, 2);
+    $("error").textContent = json(whole);
   };
   return element("li", {}, button);
 }
@@ -360,13 +360,13 @@ function nodeElement(node) {
 
 function callElement(item, before) {
   const mark = { running: "▸", done: "✓", failed: "✗" }[item.state];
-  const given = Object.entries(item.args ?? {}).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ");
+  const given = Object.entries(item.args ?? {}).map(([name, value]) => `${name}=${json(value, 0)}`).join(", ");
   const short = given.length > 80 ? `${given.slice(0, 79)}…` : given;
   const far = item.progress ? ` ${item.progress}` : "";
   const took = item.ms === undefined ? far : ` ${Math.round(item.ms)} ms`;
   const details = element("details", { open: before?.querySelector("details")?.open ?? false },
     element("summary", {}, `${mark} ${item.name}(${short})${took}${item.error ? ` [${item.error}]` : ""}`),
-    element("pre", {}, [item.args && JSON.stringify(item.args, null, 2), item.preview].filter(Boolean).join("\n\n")));
+    element("pre", {}, [item.args && json(item.args), item.preview].filter(Boolean).join("\n\n")));
   return details;
 }
 

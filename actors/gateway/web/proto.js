@@ -11,6 +11,34 @@ export function backoff(failures, chance = Math.random) {
 /** Close codes after which the next connection would end in the same way. */
 export const FINAL = new Set([1000, 1003, 1008, 1009, 4002, 4003, 4008]);
 
+// JSON numbers are text, and JavaScript rounds them: 9007199254740993 becomes ...992. A number that
+// it would write differently is kept with its digits, where people read it: in arguments of calls.
+const DIGITS = Symbol.for("motet.digits");
+const MARK = `digits-${crypto.getRandomValues(new Uint32Array(4)).join("-")}:`;
+const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g;
+
+/** A JSON text without rounding: `{[DIGITS]: "…"}` for each number that JavaScript changes. */
+export function exact(text) {
+  let rounds = false;
+  const marked = text.replace(TOKENS, (token) => {
+    if (token[0] === '"' || String(Number(token)) === token) return token;
+    rounds = true;
+    return `"${MARK}${token}"`;
+  });
+  if (!rounds) return JSON.parse(text);
+  return JSON.parse(marked, (_, value) => (typeof value === "string" && value.startsWith(MARK) ? { [DIGITS]: value.slice(MARK.length) } : value));
+}
+
+/** The value with JavaScript's numbers, except in arguments of calls. */
+function rounded(value) {
+  if (value === null || typeof value !== "object") return value;
+  if (DIGITS in value) return Number(value[DIGITS]);
+  for (const key of Object.keys(value)) {
+    if (key !== "args" && key !== "proposed") value[key] = rounded(value[key]);
+  }
+  return value;
+}
+
 export class Machine {
   /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history;
    *  `ended(stream, reason)`: it was deleted, or is not the user's any more;
@@ -62,7 +90,8 @@ export class Machine {
 
   /** Returns {error} for a refused connect, {connected, restarted} for an accepted one. */
   received(text) {
-    const frame = JSON.parse(text);
+    const frame = exact(text);
+    if (this.pending.get(frame.id)?.method !== "errors.get") rounded(frame);
     if (frame.type === "event") this.#event(frame);
     else if (frame.type === "res") return this.#response(frame);
     return {};

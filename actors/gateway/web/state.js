@@ -70,6 +70,16 @@ export function reveal(text) {
   return text.replace(HIDDEN, (char) => " \t\n".includes(char) ? char : `<U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
 }
 
+const DIGITS = Symbol.for("motet.digits");
+const MARK = `digits-${crypto.getRandomValues(new Uint32Array(4)).join("-")}:`;
+const MARKED = new RegExp(`"${MARK}([^"]*)"`, "g");
+
+/** A value as JSON, with the digits that its numbers came with. */
+export function json(value, indent = 2) {
+  const marked = (_, one) => (one !== null && typeof one === "object" && DIGITS in one ? MARK + one[DIGITS] : one);
+  return (JSON.stringify(value, marked, indent) ?? "").replace(MARKED, "$1");
+}
+
 /** A call in lines, with every character of its arguments. */
 export function review(tool, args, proposed = null) {
   const edit = tool === "edit_file" && typeof args.old === "string" && typeof args.new === "string";
@@ -79,12 +89,12 @@ export function review(tool, args, proposed = null) {
   }
   if (edit) lines.push("  old -> new:", ...diff(args.old, args.new));
   lines.push(")");
-  if (proposed) lines.push("changed by a hook; the model gave:", ...diff(JSON.stringify(proposed, null, 2), JSON.stringify(args, null, 2)));
+  if (proposed) lines.push("changed by a hook; the model gave:", ...diff(json(proposed), json(args)));
   return lines;
 }
 
 function argument(name, value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const text = typeof value === "string" ? value : json(value);
   const lines = reveal(text).split("\n");
   const longest = Math.max(0, ...(text.match(/ +/g) ?? []).map((run) => run.length));
   const warned = longest < PADDED ? [] : [`  (there are ${longest} blanks in a row: read on behind them)`];

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -137,6 +138,49 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.evaluate("document.querySelector('#errors-box').open = true")
         await page.type("#text", "/status")
         await page.shows("No run")
+    assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
+    """Law: the numbers of an approval, of a call and of an error are shown as the host has them."""
+    account, amount = 2**53 + 1, 123456789012345678901234567890
+    more = {"limits": [-account, 5.0, 1.0000000000000002], "__proto__": {"id": 2**64}}
+    args = {"account": account, "amount": amount, "more": more}
+    model = ScriptedModel([call("pay", **args), say("it is paid")])
+    payer = motet.Agent("payer", model=model)
+
+    @payer.tool(approval=True)
+    def pay(account: int, amount: int, more: dict[str, Any]) -> str:
+        """Pay."""
+        assert (account, amount, more) == tuple(args.values())
+        raise motet.ToolFailure("no money", detail={"account": account})
+
+    assert PROGRAM is not None
+    async with motet.open_host(agents=[payer]) as host, tab(PROGRAM) as page:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        await page.call("Page.navigate", url=url)
+        await page.until("document.querySelector('#new-agent')?.value")
+        await page.click("Begin")
+        await page.type("#text", "pay")
+        await page.shows("Allow once")
+        shown = str(await page.evaluate("document.querySelector('.approval pre').innerText"))
+        assert "account = 9007199254740993\n" in shown
+        assert "amount = 123456789012345678901234567890\n" in shown
+        for digits in ("-9007199254740993", "1.0000000000000002", "18446744073709551616"):
+            assert f" {digits}" in shown
+        await page.click("Allow once")
+        await page.shows("it is paid")
+        called = str(await page.evaluate("document.querySelector('.call').textContent"))
+        assert called.count("9007199254740993") == 3
+        await page.evaluate("document.querySelector('#errors-box').open = true")
+        await page.until("document.querySelector('#errors button')")
+        await page.evaluate("document.querySelector('#errors button').click()")
+        await page.until("document.querySelector('#error').textContent")
+        assert "9007199254740993" in str(
+            await page.evaluate("document.querySelector('#error').textContent")
+        )
     assert page.problems == []
 
 

@@ -8,9 +8,9 @@ const load = async (name) => {
   const text = readFileSync(new URL(`../../../actors/gateway/web/${name}`, import.meta.url));
   return import(`data:text/javascript;base64,${text.toString("base64")}`);
 };
-const { Machine, backoff } = await load("proto.js");
+const { Machine, backoff, exact } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, fromHistory, fromRoom, reduce, reveal, review, stopText, withApproval, withdrawn } = await load("state.js");
+const { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, withApproval, withdrawn } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -242,4 +242,32 @@ test("histories are shown, and what a stop left", () => {
   const report = { stopped: ["a"], already_stopping: [], dropped_inputs: ["b"], still_running: [], held_by: [] };
   assert.equal(stopText(report), "stopped 1, 1 never began");
   assert.equal(stopText({ ...report, still_running: ["a"], held_by: ["shell (pid 4)"] }), "stopping… 1 left (shell (pid 4))");
+});
+
+test("every digit of a number is shown as it was sent", () => {
+  // Law: JSON that is read and shown is the same text, whatever its numbers and strings.
+  const texts = ["0", "-0", "5.0", "9007199254740993", "-12345678901234567890123", "1e400", "1E+2", "0.1", "0.10", "1.0000000000000002", '"1.0"', '"a\\"1.0"', '"\\u0000"', "null", "true", '"digits-1-2-3-4:5"'];
+  const next = chance(7);
+  const draw = (depth) => {
+    const dice = Math.floor(next() * (depth > 3 ? texts.length : texts.length + 8));
+    if (dice < texts.length) return texts[dice];
+    const items = Array.from({ length: Math.floor(next() * 4) }, () => draw(depth + 1));
+    if (dice % 2) return `[${items.join(",")}]`;
+    return `{${items.map((item, at) => `"${["k", "__proto__", "args", "1.0 "][at]}${at ? "" : "_1.0"}":${item}`).join(",")}}`;
+  };
+  for (let round = 0; round < 2000; round += 1) {
+    const text = draw(0);
+    assert.equal(json(exact(text), 0), text);
+  }
+});
+
+test("numbers that the page counts with are numbers", () => {
+  const heard = [];
+  const machine = new Machine({ deliver: (frame) => heard.push(frame), missed: () => {} });
+  machine.follow("session:a", 0);
+  machine.opened();
+  machine.received(JSON.stringify({ type: "res", id: machine.connecting, ok: true, result: { server: { instance: "x" }, streams: { "session:a": { head: 0, resumed: true } } } }));
+  machine.received('{"type":"event","stream":"session:a","seq":1,"event":"tool.call","data":{"id":"c","ms":5.0,"args":{"n":5.0,"args":[1e400]}}}');
+  assert.equal(heard[0].data.ms, 5);
+  assert.equal(json(heard[0].data.args, 0), '{"n":5.0,"args":[1e400]}');
 });
