@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import cast
 
 import pytest
 import trio
@@ -88,7 +89,7 @@ async def asked(
     fields = {"url": url, "headers": json.dumps(sdk_headers(token)), "more": more}
     found = await page.evaluate(ASK % {**fields, "stream": json.dumps(stream)})
     assert isinstance(found, dict)
-    return {str(key): value for key, value in found.items()}
+    return cast("dict[str, object]", found)
 
 
 async def test_a_page_of_a_configured_origin_talks_with_the_headers_of_the_sdk() -> None:
