@@ -14,14 +14,12 @@ import msgspec
 
 from motet.actors.models.catalog import ANTHROPIC_KEY, ANTHROPIC_URL
 from motet.actors.models.dialects import (
-    ANTHROPIC,
     Lawful,
     Reader,
     Rules,
     arguments_object,
     by_role,
     object_schema,
-    translated,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
@@ -37,6 +35,7 @@ from motet.protocols.models import (
     ThinkingPart,
     Usage,
 )
+from motet.protocols.schema_dialects import ANTHROPIC, translated
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

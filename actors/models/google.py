@@ -16,14 +16,12 @@ import trio
 
 from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.dialects import (
-    Dialect,
     Lawful,
     Reader,
     Rules,
     arguments_object,
     by_role,
     object_schema,
-    translated,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
@@ -48,6 +46,7 @@ from motet.protocols.models import (
     ThinkingPart,
     Usage,
 )
+from motet.protocols.schema_dialects import Dialect, translated
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

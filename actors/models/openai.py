@@ -21,13 +21,11 @@ import msgspec
 
 from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
 from motet.actors.models.dialects import (
-    OPENAI,
     Lawful,
     Reader,
     Rules,
     arguments_text,
     object_schema,
-    translated,
     wire_model,
 )
 from motet.actors.models.failures import refused
@@ -45,6 +43,7 @@ from motet.protocols.models import (
     ThinkingPart,
     Usage,
 )
+from motet.protocols.schema_dialects import OPENAI, translated
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

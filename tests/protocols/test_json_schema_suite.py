@@ -12,11 +12,11 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from motet.actors.models.dialects import ANTHROPIC, OPENAI, translated
 from motet.actors.tools.arguments import ArgumentError, ForeignArguments
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import SchemaError
 from motet.protocols.json_schema import JsonSchema, compiled
+from motet.protocols.schema_dialects import ANTHROPIC, OPENAI, translated
 from motet.protocols.schema_values import filled
 
 SUITE = Path(__file__).parent / "suite" / "draft2020-12.json.xz"

@@ -13,9 +13,10 @@ from motet.actors.agents.prompt import PromptInput, assemble
 from motet.actors.errors.classify import compact_error, error_block
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
-from motet.actors.tools.breakers import Breaker, BreakerPolicy
+from motet.actors.tools.breakers import refusal
 from motet.protocols.chat import FailureClass, Outcome
 from motet.protocols.errors import CompactError
+from motet.runtime.breaker import Breaker, BreakerPolicy
 from tests.vectors.areas_compaction import compaction
 from tests.vectors.areas_host import failing_model
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
@@ -276,7 +277,7 @@ def _driven(start: tuple[Breaker, float], ops: list[str]) -> Facts:
         "failures": state.failures,
         "allowed": state.admit(now)[1] is not None,
         "retry_after": max(state.until - now, 0.0),
-        "message": state.refusal("t", now),
+        "message": refusal(state, "t", now),
     }
 
 

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import attrs
@@ -254,22 +253,11 @@ def under_way() -> Generator[None]:
             scope.cancel()
 
 
-class Closing:
+class Closing(trio.abc.AsyncResource):
     """The rest of the SDK's protocols of streams, besides reading and writing."""
 
     async def aclose(self) -> None:
         """The block that opened the process closes its pipes."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 class Incoming(Closing):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from motet.actors.agents.output import form_of
 from motet.actors.models.anthropic import AnthropicModel
-from motet.actors.models.dialects import ANTHROPIC, OPENAI, Dialect, translated
 from motet.actors.models.openai import OpenAIModel
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import ModelFailure, ModelRequest, NativeOutput, OutputSchema
+from motet.protocols.schema_dialects import ANTHROPIC, OPENAI, Dialect, translated
 from tests.actors.models.builders import events_of, http_error, raw_server, request
 
 
