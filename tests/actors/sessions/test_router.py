@@ -148,9 +148,14 @@ def test_a_kill_at_any_step_keeps_nobody_waiting(path: str, every: int) -> None:
         for _ in range(2):
             assert host.run(agent, "hi", session="s").output
 
+    with mt.simulated_host() as host:
+        begun = host.loop.scheduler.steps
+        story(host)
+        # Not a fixed number: what is left of the host's start-up belongs to these steps or not.
+        steps = host.loop.scheduler.steps - begun
     report = mt.sweep(story, "kill", target=path, every=every)
     assert not report.findings, report
-    assert report.struck > 40 / every
+    assert report.struck >= steps // every
 
 
 async def test_a_passivated_session_is_freed_at_once(
