@@ -419,16 +419,17 @@ class Host(Records):
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
-        """Summarise a session now; the rows that the summary replaces, None: it was too short.
+        """Summarise a session now; the rows that have a summary, None: too short, refused, stopped.
 
         Nothing stored is deleted. Raises ``NotFound``, and ``UnknownName`` when its agent is gone.
         """
+        noted = self._parts.table.pending_inputs.expect(session, principal)
         info = await self.session(session, principal=principal)
         agent = await self._parts.resolver.resolve(info.agent)
         # On behalf of its owner, whose memory files the summary is preceded by.
         role: Role = "operator" if principal.user != info.owner else principal.role
         who = Principal(info.owner, role)
-        return await self._parts.intake.compact(agent, session, who, info.generation)
+        return await self._parts.intake.compact(agent, session, who, info.generation, noted)
 
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
         """Delete a session and everything stored of it; returns how many rows it had.

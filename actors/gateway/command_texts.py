@@ -87,7 +87,7 @@ def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:
 
 def compacted_text(done: SessionCompacted | None) -> str:
     if done is None:
-        return "Nothing was summarised: it is too short, or a hook was against it."
+        return "Nothing was summarised: it is too short, a hook was against it, or it was stopped."
     return f"Rows {done.start} to {done.end} are summarised; the transcript stays whole."
 
 

@@ -373,7 +373,10 @@ class MemberRunner:
 
         Needs no actor and no disk.
         """
-        return tuple(run.id for run in self.runs_to_stop() if run.cancel(why, by_user=True))
+        runs = self.runs_to_stop()
+        asked = tuple(run.id for run in runs if run.cancel(why, by_user=True))
+        self.detached.services.table.cancel_children(runs)
+        return asked
 
 
 _log = logger("motet.rooms")

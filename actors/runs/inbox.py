@@ -18,7 +18,7 @@ from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import recall
-from motet.actors.runs.run import Child, ChildSet, Run
+from motet.actors.runs.run import CALLER_ENDED, Child, ChildSet, Run
 from motet.actors.runs.services import Services, publish_entered
 from motet.actors.runs.turn import Turn
 from motet.actors.transcript.grammar import (
@@ -151,9 +151,6 @@ class SteeringInbox:
                 await services.events.emit(one, steered)
 
 
-WHY = "its caller has ended"
-
-
 class ChildInbox:
     """The results of the children that work beside a run, between its requests and before its end.
 
@@ -217,7 +214,7 @@ class ChildInbox:
     async def end(self) -> None:
         """End all live children, and wait for them. Shield it."""
         if self._run.lineage.children is not None:
-            await self._run.lineage.children.end(WHY)
+            await self._run.lineage.children.end(CALLER_ENDED)
 
     def conclude(self) -> None:
         """Put the results that the model has not seen into the last row."""

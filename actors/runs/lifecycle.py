@@ -86,7 +86,7 @@ NOT_BEGUN: Final[frozenset[RunState]] = frozenset(
 )
 RUNNING: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
 NEVER_STARTS: Final[frozenset[RunState]] = frozenset({"overtaken", "dropped"})
-OUT_OF_QUEUE: Final[frozenset[RunState]] = frozenset({"arriving", *NEVER_STARTS, *RUNNING})
+OUT_OF_QUEUE: Final[frozenset[RunState]] = frozenset({"new", "arriving", *NEVER_STARTS, *RUNNING})
 """Live and in no queue: a stop asks these to end, while it drops what is in a queue."""
 OVER: Final[frozenset[RunState]] = frozenset({"suspended", "ended"})
 

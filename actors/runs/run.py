@@ -203,6 +203,8 @@ class Placement:
 CLOSING = "the host is closing"
 SHUTDOWN = "the host is shutting down"
 """The same when the next host can go on with it."""
+CALLER_ENDED = "its caller has ended"
+"""Also while the caller still cleans up."""
 
 
 @attrs.frozen(eq=False)

@@ -12,8 +12,8 @@ never has more running runs than allowed; a stop ends only runs of its principal
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -32,7 +32,7 @@ from motet.actors.runs.queue import (
     Way,
     is_held,
 )
-from motet.actors.runs.run import PendingInputs, Run
+from motet.actors.runs.run import CALLER_ENDED, Input, PendingInput, PendingInputs, Run
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.transcript.guards import Finding
 from motet.protocols import events
@@ -46,11 +46,13 @@ from motet.protocols.sessions import (
     FinishRun,
     Principal,
     Pump,
+    RunStatus,
     SessionMessage,
     ShuttingDown,
     StopReport,
 )
 from motet.runtime import ActorRef, MailboxFull, held_by
+from motet.runtime.outside import fresh_hex
 
 
 @attrs.frozen
@@ -200,6 +202,34 @@ class RunTable:
             self.pending_inputs.remove(run.pending)
             if run.pending.stopped:
                 run.cancel(run.pending.stopped, by_user=True)
+
+    @contextmanager
+    def summarising(
+        self, agent: AnyAgent, session: str, principal: Principal, noted: PendingInput | None = None
+    ) -> Generator[Run]:
+        """Have stops reach a summary, by a run that stands for it and never starts.
+
+        A stop of the session ends the block. That of the newest run does so for a summary that a
+        person waits for, of which ``noted`` is the note.
+        """
+        run = Run(Input(f"compact_{fresh_hex(6)}", session, principal, ""), agent, agent.limits)
+        queue = self.queue(session)
+        self.runs[run.id] = run
+        queue.chores += 1
+        if noted is not None:
+            self._admitted += 1
+            run.admission = self._admitted
+            self.pending_inputs.remove(noted)
+            if noted.stopped:
+                run.cancel(noted.stopped, by_user=True)
+        try:
+            with run.scope:
+                yield run
+        finally:
+            queue.chores -= 1
+            status: RunStatus = "cancelled" if run.stop_reason else "completed"
+            run.end(run.ends_as(status, run.stop_reason))
+            self.runs.pop(run.id, None)
 
     def refuse(self, run: Run) -> None:
         """Forget a run whose input was not stored (or had been stored before)."""
@@ -365,7 +395,10 @@ class RunTable:
         return self.cancel_runs([run], reason, by_user=by_user)
 
     def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel these. Nothing is awaited: what was queued is out of its queue at once."""
+        """Cancel these, and the runs that work for them, which end with them and are not named.
+
+        Nothing is awaited: what was queued is out of its queue at once.
+        """
         active: list[Run] = []
         dropped: list[Run] = []
         for run in runs:
@@ -380,7 +413,20 @@ class RunTable:
         for run in dropped:
             run.drop(reason, by_user=by_user)
         first = [run for run in active if run.cancel(reason, by_user=by_user)]
+        self.cancel_children(active)
         return Stop(first, [run for run in active if run not in first], dropped)
+
+    def cancel_children(self, runs: Iterable[Run]) -> None:
+        """Cancel the runs that work for these, at any depth.
+
+        Their callers end them too, but only when the clean-up of their own tools is over; until
+        then a child would begin tools after the stop.
+        """
+        callers = {run.id for run in runs}
+        for run in self.runs.values():  # a child comes after its caller
+            if run.lineage.caller is not None and run.lineage.caller[0] in callers:
+                callers.add(run.id)
+                run.cancel(CALLER_ENDED)
 
     def may(self, principal: Principal, run: Run | SuspendedRun) -> bool:
         user = run.user if isinstance(run, SuspendedRun) else run.input.principal.user

@@ -42,7 +42,6 @@ from motet.protocols.sessions import (
     SessionStoreMessage,
 )
 from motet.runtime import ActorDead, ActorRef
-from motet.runtime.outside import fresh_hex
 
 
 def body_hash(session: str, agent: str, text: str) -> str:
@@ -269,18 +268,18 @@ class Intake:
         return accepted
 
     async def compact(
-        self, agent: AnyAgent, session: str, principal: Principal, generation: str | None = None
+        self,
+        agent: AnyAgent,
+        session: str,
+        principal: Principal,
+        generation: str | None,
+        noted: PendingInput,
     ) -> SessionCompacted | None:
-        """Have the session's actor summarise it, on behalf of a run that never starts."""
-        said = Input(f"compact_{fresh_hex(6)}", session, principal, "")
-        run = Run(said, agent, agent.limits)
-        runs = self._table.runs
-        runs[run.id] = run
-        try:
+        """Have the session's actor summarise it; None also when that was stopped."""
+        with self._table.summarising(agent, session, principal, noted) as run:
             actor = await self._router.ask(Resolve(session))
             return await actor.ask(Compact(run.id, generation))
-        finally:
-            del runs[run.id]
+        return None
 
     async def first_run(self, run_id: str, resent: Run) -> Run:
         """The run that a resent input has started before: live, or as it was stored."""

@@ -99,9 +99,10 @@ class Session(Actor[SessionMessage]):
         if run.was_stopped:  # else they stay in the queue, also for the next host
             self._drop_steering(run)
         self._pump()
-        # The session of a child has no next run.
-        if runner.model_step.is_long and run.lineage.caller is None:
-            self.start_soon(self._compact, CompactionJob.after_run(runner))
+        # The session of a child has no next run; after a stop the next run looks again.
+        if runner.model_step.is_long and run.lineage.caller is None and not run.stop_reason:
+            with self.services.table.summarising(run.agent, run.session, run.input.principal):
+                await self._compact(CompactionJob.after_run(runner))
 
     async def _drop(self, run: Run) -> None:
         await drop(run, self.services)
@@ -175,15 +176,10 @@ class Session(Actor[SessionMessage]):
         return await self._compact(CompactionJob.on_request(run, prepared, message.generation))
 
     async def _compact(self, job: CompactionJob) -> SessionCompacted | None:
-        queue = self.queue
-        queue.chores += 1
-        try:
-            done = await compact_session(job, self.services, self.summariser)
-            if done is not None:
-                queue.tokens = None  # not counted since the summary
-            return done
-        finally:
-            queue.chores -= 1
+        done = await compact_session(job, self.services, self.summariser)
+        if done is not None:
+            self.queue.tokens = None  # not counted since the summary
+        return done
 
     async def on_stop(self) -> None:
         if self._is_late and self.services.health.problem is None:

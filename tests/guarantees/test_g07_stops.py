@@ -6,15 +6,28 @@ By default at some of the steps, with the marker ``sweep`` at all of them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 import motet
 from motet.actors.host import Host
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
-from tests.guarantees.worlds.stops import GATES, Stops, Story, Way, everywhere, gated
+from tests.guarantees.worlds.stops import (
+    EVE,
+    FAY,
+    GATES,
+    GROUP,
+    Door,
+    Stops,
+    Story,
+    Way,
+    everywhere,
+    gated,
+)
 
 WAYS: tuple[Way, ...] = ("everything", "session", "newest", "close")
 POINTS = (
@@ -59,6 +72,56 @@ def meets(world: Stops, agent: motet.Agent[None]) -> None:
     world.host.advance(1)
 
 
+def steered(world: Stops, agent: motet.Agent[None]) -> None:
+    """Texts for a run that waits for a person, before and between the answers."""
+    world.host.start(agent, "go !wipe !nap !wipe")
+    world.host.start_soon(agent, "and !thread", mode="steer")
+    world.host.advance(0.5)
+    for approval in world.host.call(Host.approvals):
+        world.host.call(Host.approve, approval.id, "allow-once")
+        world.host.start_soon(agent, "and more", mode="steer")
+        world.host.advance(0.5)
+    world.host.advance(1)
+
+
+def group(world: Stops, agent: motet.Agent[None]) -> None:
+    """Two people in a group, each with a run, its children, and more to say."""
+    for text in ("go +nap !nap", "go !ask", "and !thread", "more"):
+        for sender in (EVE, FAY):
+            world.host.begin(partial(_say, agent.name, text, sender))
+            world.host.advance(0.2)
+    world.host.advance(2)
+
+
+async def _say(agent: str, text: str, sender: str, host: Host) -> None:
+    await host.submit(text, session=GROUP, agent=agent, sender=sender)
+
+
+def long_talk(world: Stops, agent: motet.Agent[None]) -> None:
+    """A conversation that is to be summarised soon."""
+    for number in range(4):
+        world.host.run(agent, f"{number} {PADDING}", session="main")
+
+
+def many_rows(world: Stops, agent: motet.Agent[None]) -> None:
+    """A conversation that is to be summarised after its next run."""
+    world.host.run(agent, "hello", session="main")
+    for number in range(48):
+        world.host.call(Host.inject, "so", session="main", key=f"{number}")
+
+
+def compacts(world: Stops, _agent: motet.Agent[None]) -> None:
+    """A person has the conversation summarised."""
+    world.host.begin(Host.compact, "main")
+    world.host.advance(1)
+
+
+class Sized(msgspec.Struct):
+    length: int
+
+
+PADDING = "and so on " * 200
+LONG: dict[str, Any] = {"before": long_talk, "window": 4_000, "every": 17, "way": "everything"}
 STORIES: dict[str, tuple[Story, dict[str, Any]]] = {
     "streams": (says("hello"), {}),
     "tools": (says("go !nap !stubborn !thread"), {}),
@@ -72,18 +135,54 @@ STORIES: dict[str, tuple[Story, dict[str, Any]]] = {
     "turns": (says("go !nap"), {"limits": Limits(turns=1)}),
     "calls": (says("go !nap !nap !thread"), {"limits": Limits(tool_calls=1)}),
     "rooms": (meets, {}),
+    "steering beside approvals": (steered, {}),
+    "steering beside suspended approvals": (steered, {"hold": 0.0}),
+    "repairs": (says("go !nap", "hello", after=1), {"output_type": Sized}),
+    "summary in a run": (says(PADDING), LONG),
+    "summary on request": (compacts, LONG),
+    "summary after a run": (says("more", after=1), {**LONG, "before": many_rows}),
+    "children of a run that cleans up": (
+        says("go +nap !shielded", after=1),
+        {"way": "session", "every": 23},
+    ),
     **{mode: (says("go !nap", "and !thread", "more", mode=mode), {}) for mode in MODES},
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_stop_at_any_step_is_a_stop(name: str) -> None:
-    """Law: at whatever step a stop comes, no run fails, no tool begins after it, and each call says
-    that it was done, cut while it ran, or never began, as it was; nothing is left running.
+    """Law: at whatever step a stop comes, no run fails, no tool begins and no model is asked after
+    it, and each call says that it was done, cut while it ran, or never began, as it was; nothing is
+    left running.
     """
     story, options = STORIES[name]
     way = WAYS[list(STORIES).index(name) % len(WAYS)]
-    assert everywhere(story, way, every=SOME, **options)
+    own: dict[str, Any] = {"way": way, "every": SOME, **options}
+    assert everywhere(story, **own)
+
+
+DOORS: tuple[tuple[Door, Way], ...] = (
+    ("python", "run"),
+    ("method", "everything"),
+    ("method", "session"),
+    ("method", "run"),
+    ("chat", "everything"),
+    ("chat", "newest"),
+    ("chat", "run"),
+)
+
+
+@pytest.mark.parametrize(("door", "way"), DOORS)
+def test_a_stop_through_any_door_is_a_stop(door: Door, way: Way) -> None:
+    """Law: the same for ``runs.stop`` and for a text in a chat, over a gateway."""
+    assert everywhere(says("go !ask +nap !thread", "more"), way, door=door, every=2 * SOME)
+
+
+@pytest.mark.parametrize(("door", "way"), [("python", "sender"), ("chat", "own")])
+def test_a_stop_by_one_of_a_group_ends_nothing_of_the_others(door: Door, way: Way) -> None:
+    """Law: the same for one person's runs and inputs in a group, with their children; those of the
+    others are answered."""
+    assert everywhere(group, way, door=door, session=GROUP, every=2 * SOME)
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -98,7 +197,8 @@ def test_a_stop_at_any_step_of_a_gate_is_a_stop(kind: str) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_a_stop_at_every_step_is_a_stop(name: str, way: Way) -> None:
     story, options = STORIES[name]
-    assert everywhere(story, way, seeds=range(2), every=1, **options)
+    own: dict[str, Any] = {**options, "way": way, "seeds": range(2), "every": 1}
+    assert everywhere(story, **own)
 
 
 @pytest.mark.sweep
@@ -108,3 +208,16 @@ def test_a_stop_at_every_step_is_a_stop(name: str, way: Way) -> None:
 def test_a_stop_at_every_step_of_every_gate_is_a_stop(point: str, kind: str, way: Way) -> None:
     story = says("go !nap !ask +nap !thread", after=2)
     assert everywhere(story, way, every=3, setup=gated(point, kind))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("door", "way"), DOORS)
+def test_a_stop_at_every_step_through_any_door_is_a_stop(door: Door, way: Way) -> None:
+    assert everywhere(says("go !ask +nap !thread", "more"), way, door=door, every=2)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("way", ["sender", "own"])
+@pytest.mark.parametrize("door", ["python", "chat"])
+def test_a_stop_at_every_step_by_one_of_a_group_is_only_theirs(door: Door, way: Way) -> None:
+    assert everywhere(group, way, door=door, session=GROUP, every=2)

@@ -9,27 +9,38 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import attrs
+import msgspec
 import trio
 
 import motet
 from motet import testing as mt
+from motet.actors.gateway.context import Context, Settings
 from motet.actors.host import Host
+from motet.actors.runs.output import FINAL_ANSWER
+from motet.actors.runs.run import Run
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import ToolMessage, UserMessage
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import MotetError
+from motet.protocols.errors import MotetError, NotFound
+from motet.protocols.host import HostApi
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.sessions import RunInfo, StopReport
 from motet.runtime.errors import MotetRuntimeError
-from motet.runtime.testing.loop import Interrupted
+from motet.runtime.testing.loop import EPOCH, Interrupted
+from tests.actors.gateway.fakes import connected
 from tests.scripted import call, say
 
-Way: TypeAlias = Literal["everything", "session", "newest", "close"]
+Way: TypeAlias = Literal["everything", "session", "newest", "run", "sender", "own", "close"]
+"""Of whom: ``sender`` and ``own`` are EVE's, all of hers or her newest run, in a group."""
+Door: TypeAlias = Literal["python", "method", "chat"]
+"""Through which it comes: ``Host.stop``, ``runs.stop`` or a text in a chat, over a gateway."""
+GROUP = "agent:main:tcp:group:den"
+EVE, FAY = "eve", "fay"
 NEVER_BEGAN = frozenset({"cancelled_before_start", "denied", "answered", "failed"})
 GATED = ("ask", "denied")
 """A gate has denied the child of a call that has begun."""
@@ -39,18 +50,37 @@ CHUNK = 3
 
 @attrs.define
 class Chunky:
-    """Calls the tools that the last input names, and then says something, in chunks of parts."""
+    """Calls the tools that the last input names, and then says something, in chunks of parts.
+
+    ``asked``: the requests that it is at, each with the step in which it began.
+    """
 
     name: str = "chunky"
+    steps: Callable[[], int] = lambda: 0
+    asked: dict[object, int] = attrs.field(factory=dict[object, int])
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        self.asked[key := object()] = self.steps()
+        try:
+            async with self._answered(request) as parts:
+                yield parts
+        finally:
+            del self.asked[key]
+
+    @asynccontextmanager
+    async def _answered(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         last = next(row for row in reversed(request.messages) if not _is_hint(row))
         step = say("one ", "two ", "three ", "four ", "five ", "six")
         if isinstance(last, UserMessage) and request.tools:
             names = [word for word in last.text.split() if word.startswith(("!", "+"))]
             if names:
                 step = call(*[_call(word) for word in names], text="I will, ")
+            elif request.tools[-1].name == FINAL_ANSWER:
+                step = call((FINAL_ANSWER, {"length": "long"}))  # it has to be repaired
+        elif request.tools and request.tools[-1].name == FINAL_ANSWER:
+            repaired = isinstance(last, ToolMessage) and last.name == FINAL_ANSWER
+            step = call((FINAL_ANSWER, {"length": 1 if repaired else "long"}))
         assert isinstance(step, list)
         send, receive = trio.open_memory_channel[list[ModelEvent]](0)
 
@@ -98,16 +128,28 @@ def _call(word: str) -> tuple[str, dict[str, object]]:
 
 @attrs.define(eq=False)
 class Stops:
-    """One world. ``stopped``: the ids of the runs that were live when the stop came."""
+    """One world.
+
+    Attributes:
+        session: of which a stop is, unless it is of everything.
+        stopped: ids of the runs that a stop was of when it came; ``waiting``: those not begun.
+        spared: ids of the live runs of others.
+        models: by the names of their agents.
+    """
 
     host: mt.SimulatedHost
     way: Way
+    door: Door = "python"
+    session: str = "main"
     began: dict[tuple[str, str], int] = attrs.field(factory=dict[tuple[str, str], int])
     ended: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     struck: int = 0
+    struck_at: float = 0.0
     stopped: set[str] = attrs.field(factory=set[str])
     waiting: set[str] = attrs.field(factory=set[str])
-    reports: list[StopReport] = attrs.field(factory=list[StopReport])
+    spared: set[str] = attrs.field(factory=set[str])
+    models: dict[str, Chunky] = attrs.field(factory=dict[str, Chunky])
+    late_requests: list[str] = attrs.field(factory=list[str])
     wrong: list[str] = attrs.field(factory=list[str])
 
     # ------------------------------------------------------------------ the agents
@@ -123,12 +165,8 @@ class Stops:
         ]
         if name == "main":
             tools.append("group:agents")
-        agent: motet.Agent[None] = motet.Agent(
-            name,
-            model=Chunky(f"model of {name}"),
-            tools=tools,
-            **options,
-        )
+        model = self.models[name] = Chunky(f"model of {name}", self._asked)
+        agent: motet.Agent[None] = motet.Agent(name, model=model, tools=tools, **options)
         agent.tool(approval=True)(self.wipe)
         if name == "main":
             child = self.agent("child")
@@ -142,6 +180,12 @@ class Stops:
             self.host.know(child)
         self.host.know(agent)
         return agent
+
+    def _asked(self) -> int:
+        step = self.host.loop.scheduler.steps
+        if self.struck:
+            self.late_requests.append(f"step {step}")
+        return step
 
     def working(self, ctx: motet.Context[None]) -> _Work:
         return _Work(self, (ctx.run_id, ctx.call_id))
@@ -191,28 +235,75 @@ class Stops:
     def strike(self) -> None:
         """The stop is sent now, between two steps."""
         if self.way == "close":
-            self._note()
+            self.note()
             raise Interrupted
         self.host.loop.start_here(self._stop, name="stop")
 
-    def _note(self) -> None:
+    def note(self, target: str = "") -> None:
         """The stop comes in this step: these runs are there."""
         table = self.host.host._parts.table  # pyright: ignore[reportPrivateUsage]
-        self.struck = self.host.loop.scheduler.steps
+        self.struck, self.struck_at = self.host.loop.scheduler.steps, self.host.now()
         for run in table.runs.values():
-            if self.way in ("session", "newest") and run.session != "main":
+            caller = run.lineage.caller
+            if run.state == "entered":  # that is its end; it is being stored
                 continue
-            self.stopped.add(run.id)
-            self.waiting |= {run.id} if run.state in ("arriving", "queued", "offered") else set()
+            if self._is_meant(run, target) or (caller is not None and caller[0] in self.stopped):
+                self.stopped.add(run.id)
+                waits = run.state in ("arriving", "queued", "offered")
+                self.waiting |= {run.id} if waits else set()
+            elif run.author != EVE:
+                self.spared.add(run.id)
+
+    def _is_meant(self, run: Run, target: str) -> bool:
+        match self.way:
+            case "everything" | "close":
+                return True
+            case "session" | "newest":
+                return run.session == self.session
+            case "sender" | "own":
+                return run.session == self.session and run.author == EVE
+            case "run":
+                return run.id == target
 
     async def _stop(self) -> None:
-        host = self.host.host
-        self._note()
-        if self.way == "everything":
-            report = await host.stop(everything=True)
-        else:
-            report = await host.stop(session="main", newest=self.way == "newest")
-        self.reports.append(report)
+        table = self.host.host._parts.table  # pyright: ignore[reportPrivateUsage]
+        active = table.active(self.session, "")
+        target = active.id if active is not None else "run_none"
+        with suppress(NotFound):
+            report = await self._through_door(target)
+            if self.way == "everything" and not report.still_running:
+                for name, model in self.models.items():
+                    if any(step <= self.struck for step in model.asked.values()):
+                        self.wrong.append(f"the model of {name} is still asked after the stop")
+
+    async def _through_door(self, target: str) -> StopReport:
+        named: dict[Way, dict[str, Any]] = {
+            "everything": {"everything": True},
+            "session": {"session": self.session},
+            "newest": {"session": self.session, "newest": True},
+            "run": {"run_id": target},
+            "sender": {"session": self.session, "sender": EVE},
+            "own": {"session": self.session, "newest": True, "sender": EVE},
+        }
+        if self.door == "python":
+            self.note(target)
+            return await self.host.host.stop(**named[self.way])
+        # Noted when the host hears of it, since the way there takes steps.
+        context = Context(cast(HostApi, _Noting(self, target)), Settings())
+        async with connected(context) as client:
+            if self.door == "chat":
+                said = {
+                    "everything": "/stopall",
+                    "sender": "/stopall",
+                    "run": f"/stop {target}",
+                }.get(self.way, "stop")
+                sender = EVE if self.way in ("sender", "own") else ""
+                answer = await client.result(
+                    "chat.send", session=self.session, text=said, sender=sender, key="k"
+                )
+                return msgspec.convert(answer["report"], StopReport)
+            params = {"all": True} if self.way == "everything" else named[self.way]
+            return msgspec.convert(await client.result("runs.stop", **params, key="k"), StopReport)
 
     def reopen(self) -> None:
         """The host is closed, as by SIGTERM, and another one opens its state."""
@@ -238,6 +329,9 @@ class Stops:
                 if isinstance(item.row, ToolMessage):
                     self._check_call((item.run_id or "", item.row.call_id), item.row)
         self._check_events()
+        late = any(info.created >= EPOCH + self.struck_at for info in infos.values())
+        if self.late_requests and not (late or self.spared or self.way == "close"):
+            self.wrong.append(f"a model was asked after the stop: {self.late_requests}")
         if left := self.host.processes.running:
             self.wrong.append(f"still running: {left}")
         assert not self.wrong, "; ".join(self.wrong)
@@ -245,12 +339,14 @@ class Stops:
     def _check_run(self, info: RunInfo) -> None:
         if "internal error" in info.detail:
             self.wrong.append(f"{info.run_id} has failed: {info.detail}")
+        if info.run_id in self.spared and info.status in ("cancelled", "dropped"):
+            self.wrong.append(f"{info.run_id} is another's, and is {info.status}: {info.detail}")
         if info.run_id not in self.stopped or self.way == "close":
             return
         ends = {"cancelled", "dropped", "completed", "limited"}
         if info.status not in ends:
             self.wrong.append(f"{info.run_id} was stopped, and is {info.status}: {info.detail}")
-        if info.run_id in self.waiting and info.session == "main" and info.status == "completed":
+        if info.run_id in self.waiting and info.status == "completed":
             self.wrong.append(f"{info.run_id} was waiting when the stop came, and was answered")
 
     def _check_call(self, which: tuple[str, str], row: ToolMessage) -> None:
@@ -295,6 +391,21 @@ class _Work:
 
     def __exit__(self, *_: object) -> None:
         self.world.ended.add(self.which)
+
+
+@attrs.frozen(eq=False)
+class _Noting:
+    """The host of a gateway; the world learns in which step a stop reaches it."""
+
+    world: Stops
+    target: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world.host.host, name)
+
+    async def stop(self, **named: Any) -> StopReport:
+        self.world.note(self.target)
+        return await self.world.host.host.stop(**named)
 
 
 async def _runs(host: Host) -> tuple[RunInfo, ...]:
@@ -363,15 +474,23 @@ def play(
     step: int,
     seed: int,
     *,
+    door: Door = "python",
+    session: str = "main",
+    before: Story | None = None,
     setup: Callable[[Host], None] | None = None,
     hold: float = 3600.0,
     **options: Any,
 ) -> bool:
-    """Play the story with a stop before ``step``; whether that was before its end."""
+    """Play the story with a stop before ``step``; whether that was before its end.
+
+    ``before``: what has happened before, undisturbed.
+    """
     with mt.simulated_host(seed, config=config(hold), setup=setup) as host:
         host.processes.program("make", mt.answers("made", after=0.5))
-        world = Stops(host, way)
+        world = Stops(host, way, door, session)
         agent = world.agent(**options)
+        if before is not None:
+            before(world, agent)
         host.loop.at(host.loop.scheduler.steps + step, world.strike)
         host.begin(_tick)
         try:
@@ -392,7 +511,7 @@ def play(
         try:
             world.check()
         except AssertionError as error:
-            error.add_note(f"way {way}, step {step}, seed {seed}\n{host.report(25)}")
+            error.add_note(f"{way} by {door}, step {step}, seed {seed}\n{host.report(25)}")
             raise
         return bool(world.struck)
 
@@ -413,15 +532,13 @@ def everywhere(
     *,
     seeds: range = range(1),
     every: int = 7,
-    setup: Callable[[Host], None] | None = None,
-    hold: float = 3600.0,
     **options: Any,
 ) -> int:
     """Play it with a stop at every ``every``-th step; returns how many stops struck."""
     struck = 0
     for seed in seeds:
         step = 1 + seed % every
-        while play(story, way, step, seed, setup=setup, hold=hold, **options):
+        while play(story, way, step, seed, **options):
             struck += 1
             step += every
     return struck
