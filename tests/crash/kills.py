@@ -23,9 +23,13 @@ EARLY = 0.15
 """Share of the kills that come while the host starts."""
 GENTLE = 0.1
 """Share of the others that are told to end, and do it in order."""
+LONG = 0.15
+"""Share of the lives that have time for runs that wait for a person, and are steered meanwhile."""
 START = 0.3
 BUSY = 0.4
-"""Seconds within which a kill comes: from the start of the process; from when it serves."""
+GROWN = 3.0
+"""Seconds within which a kill comes: from the start of the process; from when it serves, also in a
+long life."""
 
 
 @attrs.define
@@ -39,10 +43,12 @@ class Outcome:
     notes: Counter[str] = attrs.field(factory=Counter[str])
     runs: Counter[str] = attrs.field(factory=Counter[str])
     acked: int = 0
+    effects: int = 0
 
     def line(self) -> str:
         found = f"{len(self.problems)} PROBLEMS" if self.problems else "all laws hold"
-        return f"{len(self.kills)} kills, {self.acked} inputs acknowledged: {found}"
+        done = f"{self.acked} inputs acknowledged, {self.effects} effects"
+        return f"{len(self.kills)} kills, {done}: {found}"
 
     def summary(self) -> str:
         runs = ", ".join(f"{count} {status}" for status, count in sorted(self.runs.items()))
@@ -102,11 +108,12 @@ class Kills:
         random = self._random
         early, at = random.random() < EARLY, random.random()
         end = signal.SIGTERM if not early and random.random() < GENTLE else signal.SIGKILL
+        within = GROWN if random.random() < LONG else BUSY
         began = time.monotonic()
         pid = self._start(f"{life}")
         serves = early or self._hears("serving") > 0
         if serves:
-            time.sleep(at * (START if early else BUSY))
+            time.sleep(at * (START if early else within))
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(pid, end)
             self._hears("ended")
@@ -127,6 +134,7 @@ class Kills:
     def _look(self, *, quiet: bool = False) -> None:
         self.outcome.problems += self._checker.problems(quiet=quiet)
         self.outcome.acked = len(lines(self._folder / "acks"))
+        self.outcome.effects = len(lines(self._folder / "effects"))
 
     def _counted(self) -> Outcome:
         for line in lines(self._folder / "starts"):

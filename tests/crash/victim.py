@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,10 @@ from tests.crash.workload import Diary, lines, listener, mixed_plans, plans, wor
 T = TypeVar("T")
 SESSIONS = 50
 MIXED = 10
+PATIENCE = 3
+MIXED_PATIENCE = 6
+"""Texts to which a person awaits an answer, at most: with long queues nearly all of a life would go
+into taking up what was said in earlier ones, and no text would steer."""
 BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
 
 
@@ -49,6 +54,7 @@ class Life:
         self.starts = Diary(folder / "starts")
         self.began, self.cpu = time.monotonic(), time.process_time()
         self.served = False
+        self.unanswered = Counter[str]()
 
     async def live(self) -> None:
         effects = Diary(self.folder / "effects")
@@ -75,16 +81,33 @@ class Life:
                     nursery.cancel_scope.cancel()
                 else:
                     acked = lines(self.folder / "acks")
+                    await self.count(host)
+                    nursery.start_soon(self.keep_count, host)
                     for session in range(SESSIONS):
                         nursery.start_soon(told_to_end, self.talk, host, session, acked)
                     for session in range(MIXED):
                         nursery.start_soon(told_to_end, self.mix, host, session, acked)
+
+    async def keep_count(self, host: motet.Host) -> None:
+        while True:
+            await self.count(host)
+            await trio.sleep(0.05)
+
+    async def count(self, host: motet.Host) -> None:
+        """Count the texts of each session that are not answered."""
+        found = [await host.runs(status=status, limit=1_000) for status in BUSY]
+        self.unanswered = Counter(run.session for runs in found for run in runs)
+
+    async def patient(self, session: str, most: int) -> None:
+        while self.unanswered[session] >= most:
+            await trio.sleep(0.02)
 
     async def talk(self, host: motet.Host, session: int, acked: list[str]) -> None:
         """Say one thing after the other; what was not acknowledged is said again."""
         done = sum(1 for line in acked if line.startswith(f"{session}/"))
         for text in islice(plans(self.seed, session), done, None):
             key = text.split(" ")[0]
+            await self.patient(f"s{session}", PATIENCE)
             ack = await self.insist(host, text, f"s{session}", key)
             self.acks.write(f"{key} {ack.run_id}")
             if not self.served:
@@ -107,12 +130,14 @@ class Life:
         """Send texts in all modes while runs think, work, and wait for a person; stop some."""
         done, name = sum(1 for line in acked if line.startswith(f"m{session}/")), f"m{session}"
         for key, text, mode, pause in islice(mixed_plans(self.seed, session), done, None):
+            await self.patient(name, MIXED_PATIENCE)
             try:
                 ack = await host.submit(text, session=name, agent="mixed", key=key, mode=mode)
             except (QueueFull, StorageUnavailable):
                 await trio.sleep(0.05)
                 ack = await self.insist(host, text, name, key, "mixed")
             self.acks.write(f"{key} {ack.run_id}")
+            self.unanswered[name] += 1
             await trio.sleep(pause)
             if self.random.random() < 0.05:
                 with suppress(MotetError):
