@@ -21,10 +21,11 @@ import msgspec
 import trio
 
 from motet.actors.agents.prompt import ContextFile
-from motet.actors.tools.builtin.paths import Owner, Parts, give, open_file, open_folder, owner_of
+from motet.actors.tools.builtin.paths import Parts, give, open_file, open_folder, owner_of
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.agents import AgentProfile, AgentType, PromptMode, Team
 from motet.runtime.outside import fresh_hex
+from motet.runtime.sandbox import Owner
 
 Home: TypeAlias = Literal["agent", "user"]
 """``agent``: the agent's own folder, for all users; ``user``: the folder of one user."""

@@ -17,7 +17,6 @@ from pathlib import Path
 import trio
 
 from motet.actors.tools.builtin.paths import (
-    Owner,
     explained,
     give,
     locate,
@@ -28,6 +27,7 @@ from motet.actors.tools.builtin.paths import (
 )
 from motet.actors.tools.tool import ToolFailure, ToolNegative
 from motet.runtime.outside import fresh_hex
+from motet.runtime.sandbox import Owner
 
 CHUNK = 1 << 20
 MAX_EDIT = 10 << 20

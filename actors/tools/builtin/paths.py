@@ -21,20 +21,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-import msgspec
-
 from motet.actors.errors.classify import failure_class
 from motet.actors.tools.tool import ToolFailure, ToolNegative
+from motet.runtime.sandbox import Owner
 
 NOBODY = 65534
 """The user and group that commands run as when a workspace belongs to root."""
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """A numeric user and group."""
-
-    uid: int
-    gid: int
 
 
 def owner_of(workspace: Path) -> Owner | None:

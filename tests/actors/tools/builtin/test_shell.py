@@ -17,9 +17,10 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from motet.actors.tools.builtin.paths import NOBODY
-from motet.actors.tools.builtin.shell import Shell, inspect_machine
+from motet.actors.tools.builtin.shell import FILE_MB, Shell, limits
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import ShellConfig
+from motet.runtime.sandbox import inspect_machine
 
 T = TypeVar("T")
 Mode = Literal["sandbox", "unsafe"]
@@ -396,3 +397,9 @@ async def test_a_workspace_that_only_its_owner_may_enter_is_entered(
 ) -> None:
     workspace.chmod(0o700)
     assert str(workspace) in await confined.run(workspace, "pwd")
+
+
+def test_memory_and_core_files_are_limited() -> None:
+    given = limits(ShellConfig(memory_mb=64))
+    assert given["RLIMIT_DATA"] == 64 << 20
+    assert given["RLIMIT_FSIZE"] == FILE_MB << 20

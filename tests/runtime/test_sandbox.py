@@ -6,16 +6,13 @@ import sys
 from itertools import pairwise
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.tools.builtin.paths import Owner
-from motet.actors.tools.builtin.shell import FILE_MB, Machine, limits, sandbox_argv, unfit
-from motet.protocols.config import ShellConfig
 from motet.runtime.process_guard import descendants
 from motet.runtime.processes import GUARD
+from motet.runtime.sandbox import Machine, Owner, sandbox_argv, unfit
 
 MACHINE = Machine(
     bwrap="/usr/bin/bwrap",
@@ -26,12 +23,11 @@ MACHINE = Machine(
     folders=("lib",),
     root=False,
 )
-CONFIG = ShellConfig()
 OWNER = Owner(1234, 5678)
 
 
-def argv(machine: Machine = MACHINE, config: ShellConfig = CONFIG) -> list[str]:
-    return sandbox_argv(machine, config, "/srv/agents/work", OWNER, "echo hi")
+def argv(machine: Machine = MACHINE, *, network: bool = False) -> list[str]:
+    return sandbox_argv(machine, "/srv/agents/work", OWNER, "echo hi", network=network)
 
 
 def test_only_the_workspace_is_mounted_writable() -> None:
@@ -75,7 +71,7 @@ def test_root_becomes_the_owner_of_the_workspace_before_the_shell_starts() -> No
 
 @pytest.mark.parametrize("network", [False, True])
 def test_the_network_is_there_when_configured(network: bool) -> None:
-    words = argv(config=evolve(CONFIG, network=network))
+    words = argv(network=network)
     assert ("--unshare-net" in words) is not network
     assert ("/etc/resolv.conf" in words) is network
 
@@ -95,14 +91,8 @@ def test_without_prlimit_only_the_number_of_processes_is_unlimited() -> None:
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
 def test_a_command_is_one_argument_whatever_it_says(command: str) -> None:
     """Law: no command changes its own sandbox."""
-    words = sandbox_argv(MACHINE, CONFIG, "/srv/agents/work", OWNER, command)
+    words = sandbox_argv(MACHINE, "/srv/agents/work", OWNER, command, network=False)
     assert words == [*argv()[:-1], command]
-
-
-def test_memory_and_core_files_are_limited() -> None:
-    given = limits(evolve(CONFIG, memory_mb=64))
-    assert given["RLIMIT_DATA"] == 64 << 20
-    assert given["RLIMIT_FSIZE"] == FILE_MB << 20
 
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/usr/src", "/etc", "/proc/1", "/tmp", "/root"])
