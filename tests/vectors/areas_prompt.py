@@ -18,11 +18,11 @@ from motet.actors.agents.prompt import cut
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.workspace import Peer, Workspaces, folder_names, shares, text_of
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.tools.builtin.paths import Owner
 from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols import session_keys as keys
 from motet.protocols.agents import AgentProfile, AgentRecord, AgentType, Sharing
 from motet.protocols.errors import ConfigError
+from motet.runtime.sandbox import Owner
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 
 T = TypeVar("T")

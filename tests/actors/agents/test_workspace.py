@@ -24,9 +24,9 @@ from motet.actors.agents.workspace import (
     text_of,
     user_folder,
 )
-from motet.actors.tools.builtin.paths import Owner
 from motet.protocols.agents import AgentProfile, Sharing, Team
 from motet.protocols.errors import Internal
+from motet.runtime.sandbox import Owner
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=40) | st.text(
     "./%\\ aA\0", max_size=9
