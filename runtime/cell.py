@@ -21,17 +21,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
 
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.errors import ActorDead, StartFailed, unwrapped
+from motet.runtime.foreign import shown
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.kernel import Kernel, Owner
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.monitors import report_end
 from motet.runtime.observe import Observer
+from motet.runtime.outside import foreign_code
 from motet.runtime.stopping import Leftover, StopPlan, at_once
 from motet.runtime.supervision import Restart
 from motet.runtime.supervisor import Factory, Supervisor
@@ -129,7 +132,9 @@ class Cell(Owner):
         if self.restarts:
             observer = self._observer()
             if observer is not None:
-                observer.restarted()
+                # In the supervisor's task, which no failing meter may end.
+                with suppress(Exception), foreign_code:
+                    observer.restarted()
         self.plan = None
         self.cancel_at = math.inf
         self.failed_with = None
@@ -326,10 +331,10 @@ class Cell(Owner):
         until = min(began + actor.cleanup_budget, self._orders().until)
         scope = self._on_stop_scope = trio.CancelScope(deadline=until, shield=True)
         try:
-            with scope:
+            with scope, foreign_code:
                 await actor.on_stop()
         except Exception as error:
-            self._abandon(f"clean-up failed: {error!r}")
+            self._abandon(f"clean-up failed: {shown(error)}")
             self.failed_with = self.failed_with or unwrapped(error)
         if scope.cancelled_caught:
             self._abandon(f"clean-up cut after {trio.current_time() - began:g} s")
@@ -338,7 +343,8 @@ class Cell(Owner):
     def _end(self, *, cancelled: bool) -> None:
         error = self.failed_with
         if error is not None:
-            _log.error("%s crashed: %r", self.path, error, exc_info=error)
+            with suppress(Exception), foreign_code:  # of a log handler, or of the error itself
+                _log.error("%s crashed: %s", self.path, shown(error), exc_info=error)
         self.supervisor = None
         self.change("ended")
         if self.plan is not None:
@@ -362,7 +368,8 @@ class Cell(Owner):
 
     def _abandon(self, what: str) -> None:
         self._orders().ledger.abandoned.append(Leftover(self.path, what))
-        _log.warning("%s: %s", self.path, what)
+        with suppress(Exception), foreign_code:
+            _log.warning("%s: %s", self.path, what)
 
     def _signal_started(self) -> None:
         if self._started is not None:
@@ -372,9 +379,10 @@ class Cell(Owner):
 
 def _build(factory: Factory, path: str) -> Behaviour[Any]:
     try:
-        actor = factory()
+        with foreign_code:
+            actor = factory()
     except Exception as error:
-        raise StartFailed(path, f"its factory raised {error!r}") from error
+        raise StartFailed(path, f"its factory raised {shown(error)}") from error
     if actor.__motet_owner__ is not None:
         raise StartFailed(
             path, "its factory returned an actor that was started before, not a new one"

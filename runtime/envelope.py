@@ -34,6 +34,8 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, reschedule
 
 from motet.protocols.messages import Message
 from motet.runtime.errors import ActorDead
+from motet.runtime.foreign import shown
+from motet.runtime.outside import foreign_code
 from motet.runtime.waits import Work
 
 __all__ = [
@@ -272,7 +274,7 @@ class TakingAsk(ItemsAsk, eq=False, kw_only=True):
             super().settle(result)
             return
         if isinstance(result, outcome.Error) and result.error.__cause__ is not failure:
-            failure.add_note(f"after it, the handler failed too: {result.error!r}")
+            failure.add_note(f"after it, the handler failed too: {shown(result.error)}")
         # Not that of the base: if `take` sends on to another asker who has left, that is its error.
         Ask.settle(self, outcome.Error(failure))
 
@@ -320,7 +322,8 @@ class TakenReplies(Replies[T_contra]):
                 raise AskerLeft("the asker takes no more items")
             raise trio.BrokenResourceError("the asker takes no more items") from ask.failure
         try:
-            self._take(item)
+            with foreign_code:
+                self._take(item)
         except Exception as error:
             ask.fail(error)
             raise trio.BrokenResourceError("the asker failed to take an item") from error

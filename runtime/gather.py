@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from motet.runtime.errors import unwrapped
+from motet.runtime.outside import foreign_code
 
 __all__ = ["Cut", "Done", "Failed", "Settled", "gather_ordered"]
 
@@ -101,15 +102,16 @@ class _FanOut(Generic[T]):
         # Written before the call, so that whatever way the call is left by, the entry is right.
         self.results[index] = Cut(started=True)
         try:
-            self.results[index] = Done(await self._calls[index]())
+            with foreign_code:
+                self.results[index] = Done(await self._calls[index]())
         except Exception as error:
             self._failed(index, unwrapped(error))
         except BaseExceptionGroup as group:
-            cancelled, rest = group.split(trio.Cancelled)
-            if isinstance(rest, Exception):
-                self._failed(index, unwrapped(rest))
+            failures, going_on = group.split(Exception)
+            if failures is not None:
+                self._failed(index, unwrapped(failures))
                 # A group that is no Exception holds a Cancelled, which must reach its scope.
-                raise (cancelled or group) from None
+                raise (going_on or group) from None
             raise
 
     def _failed(self, index: int, error: Exception) -> None:

@@ -26,6 +26,7 @@ from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import Observer
+from motet.runtime.outside import foreign_code
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.scopes import cancel_at
 from motet.runtime.workers import Workers
@@ -121,7 +122,8 @@ class Incarnation:
         if self.finishing:
             return
         try:
-            self.actor.on_child_end(name, error)
+            with foreign_code:
+                self.actor.on_child_end(name, error)
         except Exception as failure:
             self.crash(unwrapped(failure))
 
@@ -149,14 +151,14 @@ class Incarnation:
     async def run(self, became_ready: Callable[[], None]) -> None:
         """From ``on_start``, after which ``became_ready`` is called, to the end of the last task.
 
-        Raises no Exception, only other BaseExceptions.
+        Raises nothing but what is nobody's failure; see ``foreign.py``.
         """
         try:
             # Each round is the life of one scope. An ask that is cancelled uses it up: `_drain`
             # returns, or raises the Cancelled that this scope caused and catches. Then the next
             # round has a new one.
             while not self.finishing:
-                with trio.CancelScope(deadline=self.owner.cancel_at) as self.scope:
+                with trio.CancelScope(deadline=self.owner.cancel_at) as self.scope, foreign_code:
                     if not self.ready:
                         await self._start(became_ready)
                     await self._drain(self.scope)
@@ -277,7 +279,7 @@ class Incarnation:
     async def answer(self, ask: Ask, scope: trio.CancelScope) -> None:
         """Run the handler of ``ask`` in ``scope``, and settle the ask by its end.
 
-        In the turn or in a worker. Raises no Exception, only cancellations and the like.
+        In the turn or in a worker. Raises nothing but what is nobody's failure; see ``foreign.py``.
         """
         mailbox = self.owner.mailbox
         ask.queue = None  # from here on it can't be withdrawn
@@ -296,16 +298,17 @@ class Incarnation:
                 call = self._calls.all[type(message)](self.actor, message)
             if self._observer is not None:
                 call = self._observed(message, ask.context, call)
-            result = Answer(await call)
+            with foreign_code:
+                result = Answer(await call)
         except Exception as error:
             result = outcome.Error(unwrapped(error))
         except BaseExceptionGroup as group:
             # A nursery of the handler was cancelled while a task of it failed. The asker gets the
             # failures, and Trio must get its Cancelled back.
-            cancelled, rest = group.split(trio.Cancelled)
-            if isinstance(rest, Exception):
-                result = outcome.Error(unwrapped(rest))
-                raise (cancelled or group) from None
+            failures, going_on = group.split(Exception)
+            if failures is not None:
+                result = outcome.Error(unwrapped(failures))
+                raise (going_on or group) from None
             raise
         finally:
             # In a `finally`, so that no way out of a handler leaves the asker waiting (G3).

@@ -31,6 +31,8 @@ from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
 from motet.runtime.feed import DeadLetter, DeadLetters
+from motet.runtime.foreign import divided, shown
+from motet.runtime.outside import is_cancelled
 
 __all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
 
@@ -294,9 +296,10 @@ class Mailbox(Counters):
         """Make a dead letter of a taken, told message whose handler did not finish."""
         self.lost += 1
         reason = "its handler was cancelled when the actor ended"
-        if isinstance(error, Exception):
+        failure, _ = divided(error, cancelled=is_cancelled())
+        if failure is not None:
             times = item.attempts if isinstance(item, Told) else 1
-            reason = f"its handler failed{f' {times} times' if times > 1 else ''}: {error!r}"
+            reason = f"its handler failed{f' {times} times' if times > 1 else ''}: {shown(failure)}"
         self._dead(item, reason)
 
     def retry(self, item: Told) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import trio
 
 from motet.runtime.errors import MotetRuntimeError, NotInProtocol
+from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
 from motet.runtime.lifecycle import Terminated
 
@@ -88,5 +89,5 @@ def report_end(dead: Owner) -> None:
 
 def _report(dead: Owner) -> Terminated:
     assert dead.mailbox.closed is not None, "an actor that has ended has said why"
-    error = None if dead.failed_with is None else repr(dead.failed_with)
+    error = None if dead.failed_with is None else shown(dead.failed_with)
     return Terminated(dead.path, dead.mailbox.closed, error)

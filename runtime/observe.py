@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import trio
 
 from motet.protocols.messages import Message
+from motet.runtime.foreign import shown
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Kernel
 from motet.runtime.telemetry import (
@@ -139,4 +140,4 @@ def _span(
 def _detail(error: BaseException | None) -> str:
     if error is None:
         return ""
-    return "cancelled" if isinstance(error, trio.Cancelled) else repr(error)
+    return "cancelled" if isinstance(error, trio.Cancelled) else shown(error)

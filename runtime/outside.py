@@ -14,6 +14,7 @@ stop which has to wait for it can say where it is (G2).
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -22,13 +23,14 @@ import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import Final, Self
 
 import attrs
 import trio
 from trio.lowlevel import RunVar
 
+from motet.runtime.foreign import divided
 from motet.runtime.stopping import blocking_tasks
 
 __all__ = [
@@ -37,8 +39,10 @@ __all__ = [
     "all_under_way",
     "boot_time",
     "current_under_way",
+    "foreign_code",
     "fresh_hex",
     "held_by",
+    "is_cancelled",
     "monotonic",
     "replaced",
     "wall_time",
@@ -98,6 +102,49 @@ def replaced(outside: Outside) -> Generator[None]:
 
 
 # ---------------------------------------------------------------------- code of others
+
+
+class _Edge:
+    """Around code of others: ``with foreign_code:``.
+
+    An error of the block that is no ``Exception`` leaves it as :func:`divided` says, by the state
+    of the current task. The two parts of a group leave it together, in a group: the scope that is
+    cancelled takes its part out.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        in_task = trio.lowlevel.in_trio_task()
+        cancelled = in_task and is_cancelled()
+        if kind is trio.Cancelled and cancelled:  # as almost always
+            return
+        failure, going_on = divided(error, cancelled=cancelled, in_task=in_task)
+        if failure is error or failure is None:
+            return
+        if going_on is None:
+            raise failure from failure.__cause__
+        both = "a failure, and errors that go on"
+        raise BaseExceptionGroup(both, (failure, going_on)) from None
+
+
+foreign_code: Final = _Edge()
+
+
+def is_cancelled() -> bool:
+    """Whether the next checkpoint of the current task raises ``Cancelled``."""
+    # Of a cancelled scope. A deadline that has merely passed is no cancellation yet.
+    return trio.current_effective_deadline() == -math.inf
 
 
 @attrs.define(eq=False)

@@ -19,6 +19,7 @@ from trio.lowlevel import current_task
 from motet.protocols.messages import StreamRequest
 from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result
 from motet.runtime.errors import AskTimeout
+from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
 from motet.runtime.waits import current_deadline, current_work, refuse_cycle
@@ -168,7 +169,9 @@ async def open_stream(
         except BaseException as error:
             unseen = await envelope.leave()
             if unseen is not None:
-                error.add_note(f"while leaving it, the stream's handler failed too: {unseen!r}")
+                error.add_note(
+                    f"while leaving it, the stream's handler failed too: {shown(unseen)}"
+                )
             raise
         unseen = await envelope.leave()
         if unseen is not None:

@@ -26,6 +26,7 @@ from motet.runtime.errors import (
     StartFailed,
     TooManyChildren,
 )
+from motet.runtime.foreign import shown
 from motet.runtime.kernel import Kernel
 from motet.runtime.lifecycle import LifeState
 from motet.runtime.stopping import StopPlan, at_once, within
@@ -236,7 +237,7 @@ class Supervisor(Generic[C]):
                 await self._undo_start(cell)
         if not cell.was_ready:
             error = cell.failed_with
-            reason = f"on_start raised {error!r}" if error is not None else "it was stopped"
+            reason = f"on_start raised {shown(error)}" if error is not None else "it was stopped"
             raise StartFailed(cell.path, reason) from error
         return cell
 
@@ -300,7 +301,7 @@ class Supervisor(Generic[C]):
     def child_ended(self, cell: C, *, cancelled: bool) -> None:
         """An incarnation has ended. If another may follow, this supervisor's task decides that."""
         if self.closing or cancelled or cell.is_final or not cell.was_ready:
-            why = "it ended" if cell.was_ready else f"it did not start: {cell.failed_with!r}"
+            why = "it ended" if cell.was_ready else f"it did not start: {shown(cell.failed_with)}"
             self._bury(cell, why)
             return
         self._exits.append((cell, cell.generation))

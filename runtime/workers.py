@@ -25,6 +25,7 @@ from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import unwrapped
 from motet.runtime.kernel import Owner
+from motet.runtime.outside import foreign_code
 from motet.runtime.scopes import cancel_at
 from motet.runtime.waits import Work, current_work
 
@@ -136,7 +137,7 @@ class Workers:
         try:
             # The turn does not wait for this task, so its asks are no edges of the turn (G11).
             current_work.set(None)
-            with self._scope(task):
+            with self._scope(task), foreign_code:
                 await fn(*args)
         except Exception as error:
             self._incarnation.crash(unwrapped(error))
@@ -198,7 +199,7 @@ class Workers:
             needed = True
             while needed:
                 # As in the turn: one scope for all messages, until one is cancelled in it.
-                with self._scope(task) as scope:
+                with self._scope(task) as scope, foreign_code:
                     needed = await self._work(kind, task, scope)
         except Exception as error:
             self._incarnation.crash(unwrapped(error))

@@ -46,6 +46,7 @@ from motet.runtime.errors import (
     RestartLimitExceeded,
     StartFailed,
 )
+from motet.runtime.outside import foreign_code
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
     "timeout": "Try with a simpler query or smaller dataset",
@@ -185,7 +186,8 @@ def _status_of(error: BaseException) -> int:
 
 def _attribute(holder: object, name: str) -> object:
     try:
-        return getattr(holder, name, None)
+        with foreign_code:
+            return getattr(holder, name, None)
     except Exception:  # a property of a foreign exception
         return None
 

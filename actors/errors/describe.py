@@ -19,6 +19,8 @@ from typing import cast
 import msgspec
 
 from motet.protocols.chat import JsonObject
+from motet.runtime.foreign import ForeignError
+from motet.runtime.outside import foreign_code
 
 _LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _VISIBLE = re.compile(r"[^\s\x00]")
@@ -40,7 +42,8 @@ def well_formed(text: str) -> str:
 def safe_text(value: object) -> str:
     """``str(value)``, or the name of its type when that fails."""
     try:
-        return well_formed(str(value))
+        with foreign_code:
+            return well_formed(str(value))
     except Exception:
         return f"<{type_name(value)} without text>"
 
@@ -63,9 +66,9 @@ def members(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def sole(error: BaseException) -> BaseException:
-    """The error itself, out of the groups of one that nurseries wrap around it."""
-    while len(inner := members(error)) == 1:
-        error = inner[0]
+    """The error itself, out of the groups of one that nurseries wrap around it, and as raised."""
+    while isinstance(error, ForeignError) or len(members(error)) == 1:
+        error = error.raised if isinstance(error, ForeignError) else members(error)[0]
     return error
 
 
@@ -99,6 +102,9 @@ def shorten(text: str, limit: int) -> str:
 DEPTH_LIMIT = 64
 NODE_LIMIT = 100_000
 CAUSES_LIMIT = 16
+LINKS_LIMIT = 500
+"""Causes, contexts and members of one error that are all formatted."""
+FRAMES_LIMIT = 50
 PART_LIMIT = 16_384
 """Code points of one frame, or of one exception, in a traceback."""
 _INTEGER_BITS = 1_024
@@ -155,10 +161,32 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         error = cause
 
 
+def has_many_causes(error: BaseException) -> bool:
+    """Whether so many errors are linked to this one that formatting all would take seconds."""
+    seen, left = set[int](), [error]
+    while left and len(seen) < LINKS_LIMIT:
+        if id(one := left.pop()) not in seen:
+            seen.add(id(one))
+            left += filter(None, (one.__cause__, one.__context__, *members(one)))
+    return bool(left)
+
+
+def traceback_parts(error: BaseException) -> list[str]:
+    """As ``traceback.format_exception``; of an error with many causes, the nearest ones only."""
+    if not has_many_causes(error):
+        return traceback.format_exception(error, limit=-FRAMES_LIMIT)
+    parts: list[str] = []
+    for one in (*reversed([*_causes(error)]), error):
+        parts += traceback.format_tb(one.__traceback__, limit=-FRAMES_LIMIT)
+        parts.append(f"{type_name(one)}: {message_of(one)}\n")
+    return parts
+
+
 def _traceback(error: BaseException) -> str:
     """The frames, and the beginning of each exception, whose whole message is stored beside it."""
     try:
-        parts = traceback.format_exception(error, limit=-50)
+        with foreign_code:
+            parts = traceback_parts(error)
         return well_formed("".join(_beginning(part) for part in parts))
     except Exception:  # an exception whose attributes raise
         return ""
@@ -197,7 +225,8 @@ class _JsonConverter:
 
     def _compound(self, value: object, depth: int) -> object:
         try:
-            return self._opened(value, depth)
+            with foreign_code:
+                return self._opened(value, depth)
         except Exception:  # msgspec cannot convert it, or an attribute raised
             return safe_text(value)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-import traceback
 from collections import deque
 from typing import Final, cast
 
+from motet.actors.errors.describe import has_many_causes, traceback_parts
 from motet.actors.errors.redact import redact, redact_text
 from motet.protocols.chat import JsonObject
 from motet.protocols.host_records import LogLine
+from motet.runtime.outside import foreign_code
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
 """The fields of every record; all others came with the call."""
@@ -50,7 +51,8 @@ class Logger:
     ) -> None:
         if self._standard.isEnabledFor(level):
             extra = {f"{key}_" if key in _TAKEN else key: value for key, value in fields.items()}
-            self._standard.log(level, event, exc_info=error, extra=extra, stacklevel=_CALLER)
+            with foreign_code:  # handlers of the program, and the text of the error
+                self._standard.log(level, event, exc_info=error, extra=extra, stacklevel=_CALLER)
 
 
 def logger(name: str) -> Logger:
@@ -79,8 +81,8 @@ def _redacting(record: logging.LogRecord) -> bool:
         if name not in STANDARD_FIELDS and isinstance(value, str | dict | list):
             setattr(record, name, redact(cast("object", value)))
     if record.exc_info and record.exc_info[1] is not None:
-        shown = "".join(traceback.format_exception(*record.exc_info))
-        if (clean := redact_text(shown)) != shown:
+        shown = "".join(traceback_parts(record.exc_info[1]))
+        if (clean := redact_text(shown)) != shown or has_many_causes(record.exc_info[1]):
             record.exc_info = (Redacted, Redacted(clean), None)
     return True
 

@@ -10,7 +10,7 @@ silence: without an answer, it decides as the strictest of the hooks would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.errors.describe import safe_text, sole
 from motet.actors.errors.log import logger
 from motet.actors.hooks.points import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.registry import Hook, HookSet
@@ -25,6 +26,7 @@ from motet.protocols import hooks
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point, Verdict, point_of
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, UnderWay, handles
+from motet.runtime.outside import foreign_code
 
 log = logger(__name__)
 
@@ -35,12 +37,16 @@ SLACK = 1.0
 
 @attrs.frozen
 class HookFault:
-    """The failure of a hook, for the event log. ``on_error``: its policy, block or continue."""
+    """The failure of a hook, for the event log.
+
+    ``on_error``: its policy, block or continue. ``error_id``: of what it raised, if that is stored.
+    """
 
     hook: str
     on_error: OnError
     event: AnyHookEvent
     message: str
+    error_id: str | None = None
 
     def __str__(self) -> str:
         where, what = f"at {point_of(self.event)}", "the run"
@@ -51,7 +57,8 @@ class HookFault:
             where, what = f"on child {self.event.child!r}", "the child"
         refused = {"the result": "was withheld", "the run": "ended"}.get(what, "was denied")
         meant = f"{what} {refused}" if self.on_error == "block" else f"{what} went on"
-        return f"hook {self.hook!r} failed {where}, {meant}: {self.message}"
+        found = f" [Error ID: {self.error_id}]" if self.error_id else ""
+        return f"hook {self.hook!r} failed {where}, {meant}: {self.message}{found}"
 
     @property
     def tool(self) -> str:
@@ -62,6 +69,8 @@ class HookFault:
 Warn: TypeAlias = Callable[[HookFault], None]
 OnVerdict: TypeAlias = Callable[[Hook, Verdict, float], None]
 """Gets each hook's own verdict, and the seconds it took."""
+Keep: TypeAlias = Callable[[AnyHookEvent, str, Exception], Awaitable[str | None]]
+"""Stores the error that a hook has raised, by the hook's name; gives its id. Raises nothing."""
 
 _STRONGEST_FIRST: tuple[type[AnyDecision], ...] = (
     hooks.Abort,
@@ -88,13 +97,17 @@ def merge(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 async def decide(
-    chain: Sequence[Hook], event: AnyHookEvent, warn: Warn, on_verdict: OnVerdict | None = None
+    chain: Sequence[Hook],
+    event: AnyHookEvent,
+    warn: Warn,
+    on_verdict: OnVerdict | None = None,
+    keep: Keep | None = None,
 ) -> Verdict:
     """Ask every hook in order; each sees the event as the one before left it. Abort ends it."""
     verdicts: list[Verdict] = []
     for hook in chain:
         began = trio.current_time()
-        verdict = await _consult(hook, event, warn)
+        verdict = await _consult(hook, event, warn, keep)
         if on_verdict is not None:
             on_verdict(hook, verdict, trio.current_time() - began)
         verdicts.append(verdict)
@@ -111,7 +124,8 @@ async def decide(
     return replace(verdict, args=args, asked=tuple(asked))
 
 
-async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
+async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn, keep: Keep | None) -> Verdict:
+    error_id: str | None = None
     try:
         value, late = await _call(hook, event)
         if (restricted := restriction(event, value)) is not None:
@@ -120,8 +134,10 @@ async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
             return Verdict(allowance(event, value), hook.name)
         problem = f"no answer within {hook.timeout:g} s"
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-    warn(HookFault(hook.name, hook.on_error, event, problem))
+        cause = sole(error)
+        problem = f"{type(cause).__name__}: {safe_text(cause)}"
+        error_id = await keep(event, hook.name, error) if keep is not None else None
+    warn(HookFault(hook.name, hook.on_error, event, problem, error_id))
     if hook.on_error == "continue":
         return Verdict(hooks.Allow(), hook.name, "error")
     return Verdict(refusal(event, hook.name), hook.name, "error")
@@ -133,6 +149,7 @@ async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
     with (
         trio.move_on_after(hook.timeout) as scope,
         UnderWay(event.run_id, f"hook {hook.name!r}"),
+        foreign_code,
     ):
         value = await hook.fn(own_copy(event))
     return value, trio.current_time() >= scope.deadline
@@ -163,17 +180,21 @@ class Hooks(Actor[Gate | Observe]):
     ``warn`` gets the fault of every hook that failed; it must not block and must not raise.
     """
 
-    def __init__(self, hooks: HookSet, warn: Warn) -> None:
+    def __init__(self, hooks: HookSet, warn: Warn, keep: Keep | None = None) -> None:
         self._hooks = hooks
         self._warn = warn
+        self._keep = keep
 
     @handles(Gate, concurrent=AT_ONCE)
     async def gate(self, request: Gate) -> Verdict:
-        return await decide(self._hooks.of(request.event), request.event, self._report)
+        return await self._decided(request.event)
 
     @handles(Observe, concurrent=AT_ONCE)
     async def observe(self, message: Observe) -> None:
-        await decide(self._hooks.of(message.event), message.event, self._report)
+        await self._decided(message.event)
+
+    async def _decided(self, event: AnyHookEvent) -> Verdict:
+        return await decide(self._hooks.of(event), event, self._report, keep=self._keep)
 
     def _report(self, fault: HookFault) -> None:
         """Report a fault, also to the hooks at ``warning``, unless one of those has failed."""

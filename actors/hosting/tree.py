@@ -56,6 +56,7 @@ from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
+from motet.protocols.hooks import AnyHookEvent
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.sessions import ListSettings, ListUnpublishedEnds, RunInfo
@@ -228,9 +229,10 @@ async def start_actors(
     """Start every actor, stores first, and resume what the last host left unfinished."""
     config = generations.config
     stores = await start_stores(system, location, readers, config, memory)
-    hooks = await _start_hooks(system, stores.publisher, workspace, config)
+    channel = ErrorChannel(stores.errors, partial(_warn, stores.publisher, table), stores.tracer)
+    hooks = await _start_hooks(system, stores.publisher, channel, workspace, config)
     workers = await start_workers(
-        system, stores, readers, generations, table, hooks, workspace, stand_ins
+        system, stores, readers, generations, table, hooks, channel, workspace, stand_ins
     )
     services, resolver, suspended_runs = workers.services, workers.resolver, workers.suspended_runs
     sessions = await start_sessions(system, stores, generations, table, workers)
@@ -315,6 +317,7 @@ async def start_workers(
     generations: Generations,
     table: RunTable,
     hooks: HooksClient,
+    channel: ErrorChannel,
     workspace: Path,
     stand_ins: StandIns,
 ) -> Workers:
@@ -344,9 +347,6 @@ async def start_workers(
     )
     await toolkit.mcp.start(system)
     context = partial(_context, table, workspace, children, events)
-    warn = partial(_warn, publisher, table)
-    channel = ErrorChannel(stores.errors, warn, stores.tracer)
-
     settings = SessionSettings()
     toolkits = Toolkits(toolkit, table, settings)
 
@@ -361,7 +361,7 @@ async def start_workers(
             results=stores.results,
             breakers=breakers,
             approvals=gate,
-            warn=warn,
+            warn=channel.warn,
         )
 
     tools = await system.start(stand_ins.tools or executor, name="tools")
@@ -427,11 +427,21 @@ def _add_agent(
 
 
 async def _start_hooks(
-    system: System, publisher: Publisher, workspace: Path, config: HostConfig
+    system: System,
+    publisher: Publisher,
+    channel: ErrorChannel,
+    workspace: Path,
+    config: HostConfig,
 ) -> HooksClient:
     hooks, mark = HookSet(), partial(_mark, publisher)
     add_configured(hooks, config.hooks, workspace)
-    ref = await system.start(lambda: Hooks(hooks, mark), name="hooks")
+
+    async def keep(event: AnyHookEvent, hook: str, error: Exception) -> str | None:
+        session, run_id, tool = event.session, event.run_id, f"hook {hook}"
+        report = await channel.report(session=session, run_id=run_id, tool=tool, error=error)
+        return report.error_id
+
+    ref = await system.start(lambda: Hooks(hooks, mark, keep), name="hooks")
     return HooksClient(hooks, ref, mark)
 
 

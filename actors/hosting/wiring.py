@@ -34,7 +34,7 @@ from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
 from motet.actors.storage.writer import Database, StorageHealth, Writer, through
-from motet.actors.telemetry.error_channel import error_detail
+from motet.actors.telemetry.error_channel import ErrorChannel, error_detail
 from motet.actors.telemetry.event_bus import EventBus, Publisher, Subscribers
 from motet.actors.telemetry.tracer import Tracer
 from motet.actors.tools.builtin.all_tools import (
@@ -57,6 +57,7 @@ from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, TracingConfig
 from motet.protocols.errors import ErrorProtocol
+from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
@@ -115,7 +116,15 @@ async def start_stores(
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
     commit = through(database)
-    await system.start(lambda: EventBus(writer.submit, subscribers, writer.health), name="events")
+
+    async def store_fault(record: EventRecord, error: Exception) -> None:
+        channel = ErrorChannel(error_store, lambda _run, _event: None, tracer)
+        session, run_id = record.stream.partition(":")[2], record.run_id or ""
+        await channel.report(session=session, run_id=run_id, tool="subscriber", error=error)
+
+    await system.start(
+        lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"
+    )
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )

@@ -51,7 +51,7 @@ from motet.protocols.rooms import (
 )
 from motet.protocols.sessions import FINAL, StopReport
 from motet.runtime import Actor, handles, held_by
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import foreign_code, wall_time
 
 _log = logger("motet.rooms")
 
@@ -270,7 +270,8 @@ class RoomActor(Actor[RoomMessages]):
     async def _safely(self, move: Callable[[], Awaitable[bool]]) -> bool:
         """Make a move. One that fails, by an error of the program's policies, ends its round."""
         try:
-            return await move()
+            with foreign_code:
+                return await move()
         except Exception as error:
             _log.error("a round has failed", room=self._room.name, exc_info=error)
             await self._history.warn(f"the round has failed: {type(error).__name__}; see the log")
@@ -403,7 +404,8 @@ class RoomActor(Actor[RoomMessages]):
     async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
         ask = partial(self._members.ask_model, too_late)
         try:
-            return only_members(await self._room.speakers.pick(view, ask), view)
+            with foreign_code:
+                return only_members(await self._room.speakers.pick(view, ask), view)
         except NoSuchMember as error:
             await self._history.warn(str(error))
         except Exception as error:

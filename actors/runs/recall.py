@@ -26,6 +26,7 @@ from motet.protocols.memory import Remembered
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun, ReadHistory, SessionStoreMessage
 from motet.runtime import ActorRef
+from motet.runtime.outside import foreign_code
 
 PAGE = 200
 
@@ -135,9 +136,14 @@ async def _guarded(
     problem = f"no answer within {DEADLINE:g} s"
     with trio.move_on_after(DEADLINE):
         try:
-            return await job()
+            with foreign_code:
+                return await job()
         except Exception as error:
+            report = await services.errors.report(
+                session=run.session, run_id=run.id, tool="memory", error=error
+            )
             problem = summarize(error)
+            problem += f" [Error ID: {report.error_id}]" if report.error_id else ""
     message = f"the memory could not be {what}: {problem}"
     await services.events.warn(run, "memory", message, grave=False)
     return None

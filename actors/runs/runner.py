@@ -44,7 +44,7 @@ from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
 from motet.protocols.tools import CallResult
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import foreign_code, wall_time
 
 FINISH_BUDGET = 5.0
 REASON = 300
@@ -191,7 +191,7 @@ class Runner:
         """Drive the turn under the run's scope, which a stop or the wall time cancels."""
         run = self.run
         try:
-            with run.scope:
+            with foreign_code, run.scope:
                 if run.lineage.child_limit is None:
                     return await self._drive()
                 async with run.lineage.child_limit:

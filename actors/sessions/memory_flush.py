@@ -38,6 +38,7 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessag
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import SessionContext
 from motet.protocols.tools import CallResult, ExecuteCall
+from motet.runtime.outside import foreign_code
 
 AskModel: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]
 """Asks a model once, retries included; raises the model's failure."""
@@ -151,7 +152,8 @@ class MemoryFlush:
         """Flush; whether that is done. Raises nothing but a cancellation."""
         with trio.move_on_after(FLUSH_DEADLINE):
             try:
-                return await self._run(flush_rows(context.rows, context.summary))
+                with foreign_code:
+                    return await self._run(flush_rows(context.rows, context.summary))
             except Exception as error:
                 _log.warning("memory flush failed", exc_info=error)
                 return False

@@ -31,6 +31,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.runtime import ActorRef
+from motet.runtime.outside import foreign_code
 
 STORE_DEADLINE = 0.25
 """Seconds a run waits for the store."""
@@ -145,11 +146,12 @@ class _Description(msgspec.Struct, frozen=True):
 
 def _described(error: object, code: str) -> _Description:
     try:
-        code = first_line(code or error_code(error))
-        text, left_out = redacted_head(error_text(error))
-        return _Description(
-            text, left_out, code, classify(error, code), serialize_error(error, code)
-        )
+        with foreign_code:
+            code = first_line(code or error_code(error))
+            text, left_out = redacted_head(error_text(error))
+            return _Description(
+                text, left_out, code, classify(error, code), serialize_error(error, code)
+            )
     except Exception:  # an error object may be unreadable on purpose
         name = type_name(error)
         log.warning("error_not_readable", type=name)

@@ -15,7 +15,8 @@ number, never the event; a subscriber never slows a run or another subscriber. S
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar, Never, TypeAlias
 
 import attrs
@@ -46,13 +47,15 @@ from motet.protocols.storage import (
     Transaction,
 )
 from motet.runtime import Actor
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import foreign_code, wall_time
 
 Sink: TypeAlias = Callable[[EventRecord], None]
 
 log = logger(__name__)
 
 _EVERY_STREAM = "*"  # no stream's name, which all have a colon
+BROKEN = 100
+"""Errors of sinks that wait to be stored."""
 
 
 @attrs.define(eq=False)
@@ -77,6 +80,7 @@ class Subscribers:
         dropped: ephemeral events that a full bus threw away.
         unjournalled: durable events that were delivered without a number, since the journal failed.
         broken_sinks: sinks that raised.
+        broken: their latest errors, until the bus has them stored.
     """
 
     clock: Callable[[], float] = wall_time
@@ -85,6 +89,9 @@ class Subscribers:
     dropped: int = attrs.field(default=0, init=False)
     unjournalled: int = attrs.field(default=0, init=False)
     broken_sinks: int = attrs.field(default=0, init=False)
+    broken: deque[tuple[EventRecord, Exception]] = attrs.field(
+        factory=partial(deque[tuple[EventRecord, Exception]], maxlen=BROKEN), init=False
+    )
     feed: PublishQueue = attrs.field(init=False, repr=False)
     _listeners: dict[str, tuple[_Listener, ...]] = attrs.field(
         factory=dict[str, tuple[_Listener, ...]], init=False
@@ -125,9 +132,11 @@ class Subscribers:
                 listener.skip -= 1
                 continue
             try:
-                listener.sink(record)
+                with foreign_code:
+                    listener.sink(record)
             except Exception as error:
                 self.broken_sinks += 1
+                self.broken.append((record, error))
                 self._detach(listener)
                 log.error(
                     "event_sink_detached",
@@ -364,7 +373,8 @@ PATIENCE = 0.02
 class EventBus(Actor[Never]):
     """Journals and delivers the queued events, in a task of its own.
 
-    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``.
+    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``. ``keep``
+    stores the error of a sink, with the record that it got; raises nothing.
 
     It is told nothing: events come through the feed, see :class:`Publisher`. Counters are kept in
     ``subscribers``. A stop delivers the queue.
@@ -377,8 +387,10 @@ class EventBus(Actor[Never]):
         transact: Commit,
         subscribers: Subscribers,
         health: StorageHealth | None = None,
+        keep: Callable[[EventRecord, Exception], Awaitable[None]] | None = None,
     ) -> None:
         self._transact = transact
+        self._keep = keep
         self._health = health or StorageHealth()
         self._subscribers = subscribers
         self._feed = subscribers.feed
@@ -401,6 +413,8 @@ class EventBus(Actor[Never]):
             while True:
                 await self._feed.collect(PATIENCE)
                 await self._round()
+                while self._keep is not None and self._subscribers.broken:
+                    self.start_soon(self._keep, *self._subscribers.broken.popleft())
         finally:
             self._feed.closed = True
             self._feed.moved()

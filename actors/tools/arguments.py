@@ -23,6 +23,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
 from motet.protocols.json_schema import JsonSchema, compiled, fragment, problems
 from motet.protocols.stable_json import shortened
+from motet.runtime.outside import foreign_code
 
 NEAR_CHARS = 24
 QUICK_CHARS = 4_000
@@ -82,7 +83,8 @@ def has_form(value: object) -> bool:
         return True
     try:
         kinds = (bytes, bytearray, memoryview)
-        msgspec.to_builtins(value, builtin_types=kinds, str_keys=True, enc_hook=plain)
+        with foreign_code:
+            msgspec.to_builtins(value, builtin_types=kinds, str_keys=True, enc_hook=plain)
     except Exception:  # an object may raise anything here
         return False
     return True
@@ -162,7 +164,8 @@ class Arguments:
         """The arguments as JSON data, repaired unless ``strict``. Raises ``ArgumentError``."""
         plain: JsonObject | None
         try:
-            plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
+            with foreign_code:
+                plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
         except Exception:
             plain = None
         if plain is None:  # each by itself may still be repaired, or has a problem to report
@@ -175,7 +178,8 @@ class Arguments:
     def typed(self, args: JsonObject) -> dict[str, object]:
         """Checked arguments as the values for a Python function. Raises ``ArgumentError``."""
         try:
-            values = dict(zip(self.parameters, astuple(self._fitting(args)), strict=True))
+            with foreign_code:
+                values = dict(zip(self.parameters, astuple(self._fitting(args)), strict=True))
         except Exception:  # as above
             return {
                 name: _convert(self.parameters[name], value, strict=True)
@@ -228,7 +232,8 @@ class Arguments:
 
 def _convert(parameter: Parameter, value: object, *, strict: bool) -> object:
     try:
-        return _repaired(parameter.type, value, strict=strict)
+        with foreign_code:
+            return _repaired(parameter.type, value, strict=strict)
     except Exception as error:  # a __post_init__ of the user's own type may raise anything
         every = problems(value, parameter.schema, parameter.name)
         if len(every) > 1 and error.__cause__ is None:  # msgspec names only the first one

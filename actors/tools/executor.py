@@ -49,6 +49,7 @@ from motet.protocols.results import ResultProtocol
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.errors import only_error
+from motet.runtime.outside import foreign_code
 
 log = logger(__name__)
 
@@ -420,7 +421,8 @@ class ToolExecutor(Actor[ExecuteCall]):
                 programs = work.context.programs
                 programs.ended = False
                 try:
-                    value = await tool.run(work.context, work.args)
+                    with foreign_code:
+                        value = await tool.run(work.context, work.args)
                 finally:
                     del self._call_scopes[call]
                     programs.ended = True
@@ -433,7 +435,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 late = late and (not under_way.worked or under_way.worked > tool.timeout)
                 if not late:
                     return _End(value, "done")
-        except (Exception, SystemExit) as raised:
+        except Exception as raised:
             error = only_error(raised)
             if isinstance(error, NotBegun):
                 return NOT_BEGUN

@@ -42,6 +42,7 @@ from motet.actors.tools.tool import (
 )
 from motet.protocols.chat import FailureClass, JsonObject
 from motet.runtime import current_under_way
+from motet.runtime.outside import foreign_code
 from motet.runtime.processes import HeadTail, open_child
 
 FUNCTIONS: dict[tuple[str, str], Function] = {}
@@ -223,7 +224,8 @@ async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
 def _reply(result: outcome.Outcome[object]) -> bytes:
     try:
         try:
-            return _crossing(Reply("returned", result.unwrap()), "returned")
+            with foreign_code:
+                return _crossing(Reply("returned", result.unwrap()), "returned")
         except ToolNegative as no:
             reply = Reply("negative", no.value, message_of(no), well_formed(no.code), no.kind)
             return _crossing(reply, "raised ToolNegative with")
@@ -231,7 +233,7 @@ def _reply(result: outcome.Outcome[object]) -> bytes:
         return msgspec.msgpack.encode(Reply("retry", message=message_of(retry)))
     except ToolDenied as denied:
         return msgspec.msgpack.encode(Reply("denied", message=message_of(denied)))
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         return msgspec.msgpack.encode(_failed(error))
 
 
@@ -261,7 +263,7 @@ def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Calla
     return fn, partial(fn, **describe(fn).accepts.typed(args))
 
 
-def _failed(error: BaseException) -> Reply:
+def _failed(error: Exception) -> Reply:
     if isinstance(error, ToolFailure):
         detail = serialize_error(error.detail or error)
         failure, code = failure_class(error), well_formed(error.code)

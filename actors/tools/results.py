@@ -52,6 +52,7 @@ from motet.protocols.results import (
     checksum,
 )
 from motet.runtime import ActorRef
+from motet.runtime.outside import foreign_code
 
 INLINE_LIMIT = 16_384
 """Bytes of UTF-8."""
@@ -216,9 +217,10 @@ def _builtins(value: object) -> object:
     if isinstance(value, memoryview):
         return cast("memoryview[int]", value).tobytes()
     try:
-        return msgspec.to_builtins(
-            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=plain
-        )
+        with foreign_code:
+            return msgspec.to_builtins(
+                value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=plain
+            )
     except Exception:  # an object may raise anything here; it is shown by its type then
         return value
 

@@ -30,7 +30,7 @@ from motet.protocols.chat import FailureClass, JsonObject
 from motet.protocols.errors import MotetError, SchemaError
 from motet.protocols.tools import Effects, ToolSpec
 from motet.runtime import UnderWay, current_under_way
-from motet.runtime.outside import monotonic
+from motet.runtime.outside import foreign_code, monotonic
 
 log = logger(__name__)
 
@@ -215,9 +215,10 @@ async def asked_by_tool(
     with trio.move_on_after(tool.timeout):
         try:
             # A copy: the condition cannot change the arguments that the tool gets.
-            wanted = decide(context, deepcopy(args))
-            if inspect.isawaitable(wanted):
-                wanted = await wanted
+            with foreign_code:
+                wanted = decide(context, deepcopy(args))
+                if inspect.isawaitable(wanted):
+                    wanted = await wanted
             if wanted is False:
                 return ()
             problem = "" if wanted is True else f"its condition gave {type(wanted).__name__}"

@@ -29,6 +29,7 @@ from motet.protocols.mcp import MCP, McpServer, McpTool
 from motet.protocols.policy import Effect, Judged, ToolsList
 from motet.protocols.sessions import LOCAL, Principal, Role
 from motet.runtime.errors import only_error
+from motet.runtime.outside import foreign_code
 
 _COLOURS: dict[Effect, str] = {"allow": "green", "ask": "yellow", "deny": "red"}
 
@@ -150,8 +151,9 @@ async def probe(name: str, server: McpServer, limit: float) -> Probe:
     log, end = StderrLog(name), End()
     with registered_secrets(server.secrets):
         try:
-            async with open_connection(server, log, end) as (connection, tools):
-                return Probe(name, connection.about(), tools)
+            with foreign_code:
+                async with open_connection(server, log, end) as (connection, tools):
+                    return Probe(name, connection.about(), tools)
         except MissingExtra as error:
             return Probe(name, problem=str(error))
         except Exception as raised:

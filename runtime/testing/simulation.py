@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import trio
 from trio.testing import MockClock
 
+from motet.runtime.foreign import HarnessEnd
 from motet.runtime.snapshot import Statistics
 from motet.runtime.system import System
 from motet.runtime.testing.faults import Fault, InjectedCrash
@@ -51,7 +52,7 @@ class Stuck(Exception):
         self.tasks = tuple(tasks)
 
 
-class Ended(BaseException):
+class Ended(HarnessEnd):
     """Raised in the tasks of a world that swallows its cancellation."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -152,13 +154,13 @@ async def test_running_and_queued_asks_learn_that_the_actor_died(
     assert outcomes == ["ActorDead", "ActorDead"]
 
 
-async def test_a_system_error_in_a_handler_ends_the_system_and_settles_the_ask() -> None:
+async def test_ctrl_c_in_a_handler_ends_the_system_and_settles_the_ask() -> None:
     outcomes: list[str] = []
 
     class Interrupted(Actor[Hang]):
         @handles(Hang)
         async def hang(self, _: Hang) -> None:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     async def asker(ref: ActorRef[Hang]) -> None:
         try:

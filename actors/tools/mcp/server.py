@@ -36,6 +36,7 @@ from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 from motet.runtime.backoff import Backoff
 from motet.runtime.errors import only_error
+from motet.runtime.outside import foreign_code
 
 State: TypeAlias = Literal["stopped", "starting", "ready", "stopping"]
 Event: TypeAlias = Literal["wanted", "listed", "idle", "ended"]
@@ -267,10 +268,11 @@ class McpClient(Actor[McpProtocol]):
         """Start the server and serve its callers; returns why it has ended."""
         end, why = End(), ""
         try:
-            async with open_connection(self._server, self._stderr, end) as (connection, tools):
-                self._transition("listed")
-                self._publish(tools)
-                await self._serve(server, connection)
+            with foreign_code:
+                async with open_connection(self._server, self._stderr, end) as (connection, tools):
+                    self._transition("listed")
+                    self._publish(tools)
+                    await self._serve(server, connection)
         except Exception as raised:
             error = only_error(raised)
             why = str(error) or type(error).__name__

@@ -46,6 +46,7 @@ from motet.protocols.policy import (
     ToolRules,
 )
 from motet.protocols.tools import ToolSpec
+from motet.runtime.outside import foreign_code
 from motet.runtime.rates import SlidingWindows
 
 HOUR = 3600.0
@@ -308,7 +309,8 @@ def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
     """The engine's ruling; a failure, and any other value, denies."""
     name = type(engine).__name__
     try:
-        ruling = _checked(engine.decide(subject, facts))
+        with foreign_code:
+            ruling = _checked(engine.decide(subject, facts))
     except Exception as error:
         _log.error("a policy engine failed: denied", engine=name, tool=facts.name, exc_info=error)
         return Ruling("deny", f"{name} failed", type(error).__name__)

@@ -91,8 +91,10 @@ def _forgive_refusals() -> list[Patch]:
     """What a gate that fails open says against a call is taken for a failure of it."""
     consult = chain._consult
 
-    async def consult_leniently(hook: Hook, event: AnyHookEvent, warn: chain.Warn) -> Verdict:
-        verdict = await consult(hook, event, warn)
+    async def consult_leniently(
+        hook: Hook, event: AnyHookEvent, warn: chain.Warn, keep: chain.Keep | None
+    ) -> Verdict:
+        verdict = await consult(hook, event, warn, keep)
         lenient = hook.on_error == "continue" and isinstance(verdict.decision, Deny)
         return Verdict(Allow(), hook.name) if lenient else verdict
 

@@ -1,0 +1,287 @@
+"""Exceptions that are no ``Exception``, at the edges where an actor's own code is called."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from types import FrameType
+from typing import cast
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from motet.protocols.messages import Message, Request, StreamRequest
+from motet.runtime import Actor, Replies, StartFailed, handles, open_system
+from motet.runtime.foreign import ForeignError, HarnessEnd, divided, shown
+from motet.runtime.outside import foreign_code
+from tests.stray import ERRORS, MakeError, Panic, Unreadable, stray_cancelled
+
+each_error = pytest.mark.parametrize("make", ERRORS.values(), ids=ERRORS)
+
+
+class Told(Message, frozen=True, tag="foreign.told"):
+    pass
+
+
+class Asked(Request[int], frozen=True, tag="foreign.asked"):
+    fails: bool = True
+
+
+class Aside(Request[int], frozen=True, tag="foreign.aside"):
+    pass
+
+
+class Many(StreamRequest[int, None], frozen=True, tag="foreign.many"):
+    pass
+
+
+class Work(Message, frozen=True, tag="foreign.work"):
+    pass
+
+
+class Child(Message, frozen=True, tag="foreign.child"):
+    pass
+
+
+class Frail(Actor[Told | Asked | Aside | Many | Work | Child]):
+    """Fails in everything that it is told or asked, but ``Asked(fails=False)``."""
+
+    def __init__(self, make: MakeError, *, at_stop: bool = False) -> None:
+        self._make = make
+        self._at_stop = at_stop
+
+    async def on_stop(self) -> None:
+        if self._at_stop:
+            raise self._make()
+
+    def on_child_end(self, name: str, error: Exception | None) -> None:
+        raise self._make()
+
+    @handles(Told)
+    async def told(self, _: Told) -> None:
+        raise self._make()
+
+    @handles(Asked)
+    async def asked(self, request: Asked) -> int:
+        if request.fails:
+            raise self._make()
+        return 1
+
+    @handles(Aside, concurrent=2)
+    async def aside(self, _: Aside) -> int:
+        await trio.lowlevel.checkpoint()
+        raise self._make()
+
+    @handles(Many)
+    async def many(self, _: Many, replies: Replies[int]) -> None:
+        await replies.send(1)
+        raise self._make()
+
+    @handles(Work)
+    async def work(self, _: Work) -> None:
+        self.start_soon(self._fail)
+
+    @handles(Child)
+    async def child_ends(self, _: Child) -> None:
+        child = await self.start_child(lambda: Frail(self._make), name="child")
+        await child.stop(grace=0)
+
+    async def _fail(self) -> None:
+        raise self._make()
+
+
+# ---------------------------------------------------------------------- the kernel
+
+
+@each_error
+async def test_an_asker_gets_the_failure_and_the_actor_lives(make: MakeError) -> None:
+    async with open_system() as system:
+        ref = await system.start(lambda: Frail(make), name="frail")
+        for request in (Asked(), Aside()):
+            with pytest.raises(Exception):  # noqa: B017, PT011 (whatever class stands for it)
+                await ref.ask(request)
+        with pytest.raises(Exception):  # noqa: B017, PT011, PT012
+            async with ref.stream(Many()) as items:
+                async for _ in items:
+                    pass
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            await ref.stream_to(Many(), lambda _: raised(make))
+        assert await ref.ask(Asked(fails=False)) == 1
+
+
+@each_error
+@pytest.mark.parametrize("message", [Told(), Work(), Child()], ids=lambda one: type(one).__name__)
+async def test_a_crash_is_restarted_and_siblings_live(
+    message: Told | Work | Child, make: MakeError, autojump_clock: MockClock
+) -> None:
+    async with open_system() as system:
+        sibling = await system.start(lambda: Frail(make), name="sibling")
+        ref = await system.start(lambda: Frail(make), name="frail")
+        await ref.tell(message)
+        with trio.fail_after(60):
+            while not ref.statistics().restarts:
+                await trio.sleep(0.1)
+        assert await ref.ask(Asked(fails=False)) == 1
+        assert await sibling.ask(Asked(fails=False)) == 1
+
+
+@each_error
+async def test_a_start_fails_and_a_clean_up_is_abandoned(make: MakeError) -> None:
+    def none() -> Frail:
+        raise make()
+
+    class Unstartable(Frail):
+        async def on_start(self) -> None:
+            raise make()
+
+    async with open_system() as system:
+        for factory in (none, lambda: Unstartable(make)):
+            with pytest.raises(StartFailed):
+                await system.start(factory, name="never")
+        ref = await system.start(lambda: Frail(make, at_stop=True), name="frail")
+        report = await ref.stop()
+        assert [left.path for left in report.abandoned] == [ref.path]
+        assert await (await system.start(lambda: Frail(make), name="other")).ask(Asked(False)) == 1
+
+
+def raised(make: MakeError) -> None:
+    raise make()
+
+
+# ---------------------------------------------------------------------- the rule
+
+STRAY = stray_cancelled()
+LEAVES = (ValueError, Panic, GeneratorExit, KeyboardInterrupt, trio.Cancelled)
+
+
+def grown(tree: object) -> BaseException:
+    """The error, or group of errors, of nested lists of classes."""
+    if isinstance(tree, list):
+        return BaseExceptionGroup("group", [grown(one) for one in cast("list[object]", tree)])
+    assert isinstance(tree, type)
+    return STRAY if tree is trio.Cancelled else cast("BaseException", tree())
+
+
+def leaves(error: BaseException | None) -> Iterator[BaseException]:
+    if isinstance(error, ForeignError):
+        error = error.raised
+    if isinstance(error, BaseExceptionGroup):
+        for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(one)
+    elif error is not None:
+        yield error
+
+
+@given(
+    st.recursive(
+        st.sampled_from(LEAVES), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=8
+    ),
+    st.booleans(),
+)
+def test_no_part_of_an_error_is_lost_and_only_a_cancellation_goes_on(
+    tree: object, cancelled: bool
+) -> None:
+    """Law: each error of a group is in the failure or goes on, and what goes on are the Cancelled
+    under a cancelled scope; that scope gets them from the edge, and the failures leave it."""
+
+    async def main() -> None:
+        error = grown(tree)
+        failure, going_on = divided(error, cancelled=cancelled)
+        caught: Exception | None = None
+        try:
+            with trio.CancelScope() as scope:
+                if cancelled:
+                    scope.cancel()
+                with foreign_code:
+                    raise error
+        except Exception as left:
+            caught = left
+
+        parts = [*leaves(failure), *leaves(going_on)]
+        assert sorted(map(id, parts)) == sorted(map(id, leaves(error)))
+        wanted = [one for one in leaves(error) if cancelled and one is STRAY]
+        assert list(leaves(going_on)) == wanted
+        assert list(leaves(caught)) == list(leaves(failure))
+
+    trio.run(main)
+
+
+def test_outside_of_tasks_a_generator_is_closed_in_silence() -> None:
+    generator = waits()
+    next(generator)
+    generator.close()
+
+    with pytest.raises(ForeignError), foreign_code:
+        raise STRAY
+
+
+def waits() -> Generator[None]:
+    with foreign_code:
+        yield
+
+
+def test_what_a_signal_handler_raises_is_the_programs() -> None:
+    """In a function, in a method, in another function that a partial calls, under groups."""
+
+    class Handler:
+        def __call__(self, *_: object) -> None:
+            sys.exit(143)
+
+        def method(self, *_: object) -> None:
+            self()
+
+    def handler(leave: Callable[[], None], _number: int, _frame: FrameType | None) -> None:
+        leave()
+
+    for one in (Handler(), Handler().method, partial(handler, Handler().method)):
+        before = signal.signal(signal.SIGTERM, one)
+        try:
+            with pytest.raises(SystemExit, match="143"), foreign_code:
+                signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(BaseExceptionGroup) as caught, foreign_code:
+                grouped(lambda: signal.raise_signal(signal.SIGTERM))
+            assert [type(error) for error in leaves(caught.value)] == [Panic, SystemExit]
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    with pytest.raises(ForeignError), foreign_code:
+        sys.exit(143)
+
+
+def grouped(fail: Callable[[], None]) -> None:
+    try:
+        fail()
+    except BaseException as error:
+        raise BaseExceptionGroup("group", [error, Panic()]) from None
+
+
+def test_ctrl_c_reaches_the_main_task_through_an_edge() -> None:
+    async def main() -> None:
+        with foreign_code:
+            trio.lowlevel.spawn_system_task(press)
+            await trio.sleep_forever()
+
+    async def press() -> None:  # a protected task, so that Trio delivers it to the main task
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+
+
+def test_the_end_of_a_simulation_passes() -> None:
+    class End(HarnessEnd):
+        pass
+
+    with pytest.raises(End), foreign_code:
+        raise End
+
+
+def test_an_error_without_a_text_is_shown_by_its_type() -> None:
+    assert shown(Unreadable()) == "<Unreadable without a text>"
+    assert repr(ForeignError(Unreadable())) == "ForeignError(<Unreadable without a text>)"
+    assert str(ForeignError(Panic("x"))) == "Panic('x')"
