@@ -129,9 +129,11 @@ class Runner:
             with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
                 await self.inbox.children.end()
         finish = finish or self._stop()
-        if finish.status == "waiting" and not await self.suspension.suspend(self.tool_step):
-            # Either it could not be stored, or a stop came meanwhile: it is over after all.
-            finish = self._stop()
+        if finish.status == "waiting":
+            if not await self.suspension.suspend(self.tool_step):
+                finish = self._stop()  # it could not be stored, or a stop came meanwhile
+            elif self.suspension.state == "kept":
+                finish = Finish("interrupted", detail=self._why)
         is_over = finish.status not in ("waiting", "interrupted")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
             if finish.status == "interrupted":

@@ -110,30 +110,41 @@ class Suspension:
         """Store all of the run and publish that it waits; False: it has to end.
 
         Each attempt is shielded, with a budget. A run whose state the storage does not take now
-        tries again. A stop that comes meanwhile still ends it.
+        tries again, until a stop ends it, or its host leaves it to the next one: that has the run
+        as it was when it asked the person.
         """
         assert step is not None
         self.state = "failed"
-        while await self._tries(step) and trio.current_effective_deadline() > -inf:
+        while await self._tries(step):
+            is_closing = trio.current_effective_deadline() == -inf or bool(self._run.stop_reason)
+            if is_closing and self._may_go_on:
+                self.state = "kept"
+                break
             with trio.CancelScope(shield=True):
                 await trio.sleep(RETRY)
-        if not self.done:
-            self._run.cancel("it could not be suspended")
         return self.done
 
     async def _tries(self, step: ToolStep) -> bool:
         """Try to store the run; whether to try again."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SUSPEND_BUDGET):
+            why = "the storage is slow"
             try:
-                if await self._store(step) and self._may_go_on:
-                    self.state = "suspended"
+                is_stored = await self._store(step)
             except StorageUnavailable as error:
-                self._services.events.log.warning("not suspended", run=self._run.id, why=str(error))
-                return not self._run.stop_reason
+                why = str(error)
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.events.warn(self._run, "approvals", message)
-        return False
+                self._run.cancel(f"it could not be suspended: {error}")
+                return False
+            else:
+                if not is_stored:
+                    self._run.cancel("it has ended on disk already")
+                elif self._may_go_on:
+                    self.state = "suspended"
+                return False
+        self._services.events.log.warning("not suspended", run=self._run.id, why=why)
+        return self._may_go_on
 
     async def keep_for_next_host(self) -> None:
         """Leave the run to the next host, with its whole journal on disk. Shield it."""

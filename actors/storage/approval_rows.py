@@ -99,7 +99,8 @@ STATE_STEP = -2
 
 KEEP_STATE = f"""
 INSERT INTO steps (run_id, step, body)
-SELECT run_id, {STATE_STEP}, ?2 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
+SELECT run_id, {STATE_STEP}, ?2 FROM runs
+WHERE run_id = ?1 AND status IN ('queued', 'running', 'waiting')
 ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body
 RETURNING 1"""
 
@@ -148,9 +149,10 @@ EXPIRE = f"{transition('expire', 'resolved = ?2', 'id = ?1')} RETURNING 1"
 _CLAIMED = "id = ?1 AND run_id = ?2 AND args_hash = ?3"
 CLAIM = f"{transition('use', 'used = ?4', _CLAIMED)} RETURNING 1"
 
+# Also one that is suspended: its host may not have heard in time that the storage took it.
 SUSPEND = """
 UPDATE runs SET status = 'waiting', usage = ?2, updated = ?3
-WHERE run_id = ?1 AND status IN ('queued', 'running')
+WHERE run_id = ?1 AND status IN ('queued', 'running', 'waiting')
 RETURNING 1"""
 
 RESUME = """

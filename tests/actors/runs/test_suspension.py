@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
 
 import motet
+from motet import testing as mt
 from motet.actors.runs.suspend import MOST_RESUMED
+from motet.actors.storage.connection import InlineJobs
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -35,6 +39,8 @@ from tests.actors.runs.ops import (
     told,
 )
 from tests.scripted import Scripted, call, say
+
+T = TypeVar("T")
 
 
 async def started(host: motet.Host, agent: motet.Agent[None, str], session: str = "s") -> Ack:
@@ -388,3 +394,105 @@ async def test_a_call_whose_approval_cannot_be_claimed_does_not_run(
         (info,) = await pending(host)
         await host.approve(info.id, "allow-once")
     assert own.ran == []
+
+
+# ------------------------------------------------------- when the storage does not take the run
+
+
+class Slow:
+    """Commits that take ``seconds``, as they do while another program holds the lock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        run = InlineJobs.run
+
+        async def late(jobs: InlineJobs, job: Callable[[], T]) -> T:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.seconds)
+            return await run(jobs, job)
+
+        monkeypatch.setattr(InlineJobs, "run", late)
+
+
+async def statuses(host: motet.Host) -> dict[str, str]:
+    return {run.text: f"{run.status} {run.detail}".strip() for run in await host.runs(session="s")}
+
+
+async def allow(host: motet.Host) -> None:
+    for info in await host.approvals(state="pending"):
+        await host.approve(info.id, "allow-once")
+
+
+def waits_while(host: mt.SimulatedHost, slow: Slow, locked: bool) -> None:
+    """A run asks; before its hold is over the storage is away, and a text is sent to it."""
+    host.call(submitted)
+    host.advance(0.3)
+    host.call(steer)
+    slow.seconds, host.disk.locked = 6.0, locked
+    host.advance(40)
+
+
+async def steer(host: motet.Host) -> Ack:
+    return await host.send("hurry", session="s")
+
+
+async def submitted(host: motet.Host) -> Ack:
+    return await host.submit("go", session="s", agent="ops")
+
+
+@pytest.mark.parametrize("locked", [True, False])
+@pytest.mark.parametrize("end", ["none", "stop", "shutdown", "crash"])
+def test_a_run_whose_suspension_is_not_stored_in_time_waits_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, locked: bool, end: str
+) -> None:
+    """Law: it is parked when the storage returns, here or in the next host, or a stop ends it."""
+    slow, own = Slow(monkeypatch), ops(call(("wipe", {"disk": "a"})), *[say("done")] * 3)
+    config = HostConfig(approvals=ApprovalsConfig(hold=0.5))
+    with mt.simulated_host(1, agents=[own.agent], config=config) as host:
+        waits_while(host, slow, locked)
+        if end == "stop":
+            host.begin(lambda live: live.stop(session="s"))
+            host.advance(20)
+        elif end == "shutdown":
+            host.begin(lambda live: live.drain(0))
+            host.advance(20)
+        slow.seconds, host.disk.locked = 0.0, False
+        if end == "stop":
+            host.advance(10)
+            why = "stopped by local"
+            assert host.call(statuses) == {"go": f"cancelled {why}", "hurry": f"dropped {why}"}
+            return
+        if end == "shutdown":
+            host.restart(0)
+        elif end == "crash":
+            host.crash()
+        host.advance(10)
+        assert host.call(statuses) == {"go": "waiting", "hurry": "queued"}
+        host.call(allow)
+        host.advance(10)
+        after = host.call(statuses)
+        assert (after["go"], after["hurry"][:7]) == ("completed", "steered")
+        assert own.ran == ["wipe a"]
+
+
+def test_a_caller_is_told_the_truth_of_a_run_that_its_host_could_not_suspend() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), *[say("done")] * 3)
+    results = list[str]()
+
+    async def run(host: motet.Host) -> None:
+        results.append((await host.run("ops", "go", session="s", check=False)).status)
+
+    with mt.simulated_host(1, agents=[own.agent], config=PATIENT) as host:
+        host.begin(run)
+        host.advance(1)
+        host.disk.locked = True
+        host.begin(lambda live: live.drain(0))
+        host.advance(20)
+        host.disk.locked = False
+        host.restart(0)
+        host.advance(5)
+        assert results == ["interrupted"]
+        assert host.call(statuses) == {"go": "waiting"}
+        host.call(allow)
+        host.advance(5)
+        assert (host.call(statuses), own.ran) == ({"go": "completed"}, ["wipe a"])
