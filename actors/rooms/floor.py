@@ -155,15 +155,15 @@ def end_turn(state: RoomState, name: str, *, silent: bool, called: Iterable[str]
 def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
     """The members that had the floor when the host died lose it; the counters stay.
 
-    ``again``: they speak next, in another turn. Suspended turns go on.
+    ``again``: they speak next, in another turn. Suspended turns go on. The others have passed.
     """
     floor, names = state.floor, set(again)
     back = tuple(turn for turn in floor.speaking if turn.name in names)
     due = tuple(due for due in floor.due if due.name not in names)
     kept = tuple(turn for turn in floor.speaking if state.holds(turn.name))
-    return _after(
-        "recover", state, replace(state, floor=replace(floor, speaking=kept, due=back + due))
-    )
+    passes = floor.passes + len(floor.speaking) - len(back) - len(kept)
+    floor = replace(floor, speaking=kept, due=back + due, passes=passes)
+    return _after("recover", state, replace(state, floor=floor))
 
 
 def end_round(state: RoomState, reason: str, *, heard: int = 0) -> RoomState:

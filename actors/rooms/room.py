@@ -355,24 +355,29 @@ class RoomActor(Actor[RoomMessages]):
             run = await members.detached.run_since(members.session(name), self._state.given)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                # Its prompt had the messages that were there when it got the floor.
-                shown = [one.seq for one in self._history.messages if one.at <= self._state.given]
-                agents, people = max(shown, default=0), self._state.heard
-                note = partial(floor.shown_at_least, names=[name], agents=agents, people=people)
-                await self._suspend(name, run.run_id, Usage(), note)
+                await self._suspend(name, run.run_id, Usage(), self._shown_when_given([name]))
             elif run is not None:
                 members.add_detached(0.0, run.usage)
         return expected
 
+    def _shown_when_given(self, names: Sequence[str]) -> Change:
+        """Note the messages that were there when members got the floor: their prompts had them."""
+        shown = [one.seq for one in self._history.messages if one.at <= self._state.given]
+        agents, people = max(shown, default=0), self._state.heard
+        return partial(floor.shown_at_least, names=names, agents=agents, people=people)
+
     async def _repeat(self, cut: Sequence[str]) -> None:
         """Give members that were cut off another turn, unless it could have effects twice."""
         again = [name for name in cut if await self._members.may_repeat(name)]
-        for name in cut:
-            if name not in again:
-                await self._history.warn(f"{name} was cut off while it used its tools")
-        await self._history.record(
-            lambda state: replace(floor.recover_round(state, again), usage=self._members.usage)
-        )
+        lost = [name for name in cut if name not in again]
+        for name in lost:
+            await self._history.warn(f"{name} was cut off while it used its tools")
+        shown = self._shown_when_given(lost)
+
+        def change(state: RoomState) -> RoomState:
+            return replace(shown(floor.recover_round(state, again)), usage=self._members.usage)
+
+        await self._history.record(change)
 
     # Rounds
 

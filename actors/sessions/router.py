@@ -122,9 +122,9 @@ class Router(Actor[RouterMessage]):
             await self.stop_child(actor_name(message.session))
 
     def on_child_end(self, name: str, error: Exception | None) -> None:
-        """Inputs that came too late for a session's actor are for its next one."""
+        """Inputs and unsaved ends that came too late for a session's actor are for its next one."""
         queue = self.services.table.queues.get(unquote(name))
-        if queue is None or not queue.has_work:
+        if queue is None or not (queue.has_work or queue.unsaved):
             return
         if error is None:
             self._opened(queue.session)
