@@ -126,8 +126,8 @@ class Suspension:
 
     async def _tries(self, step: ToolStep) -> bool:
         """Try to store the run; whether to try again."""
+        why = "the storage is slow"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SUSPEND_BUDGET):
-            why = "the storage is slow"
             try:
                 is_stored = await self._store(step)
             except StorageUnavailable as error:

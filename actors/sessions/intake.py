@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 
 import attrs
@@ -167,21 +168,9 @@ class Intake:
             agent, deps, who, sender = target.agent, said.deps, said.principal, said.sender
         steers = target.id if mode == "steer" else None
         where: guard.Where = "injected" if steers else "message"
-        place, session = Placement(mode, steers), target.session
-        return await self.new_run(
-            agent,
-            text,
-            session,
-            deps,
-            limits,
-            who,
-            key,
-            where=where,
-            toolkit=toolkit,
-            arrival=arrival,
-            sender=sender,
-            placement=place,
-        )
+        new = partial(self.new_run, placement=Placement(mode, steers), arrival=arrival)
+        of_it = partial(new, agent, text, target.session, deps, limits, who, key, sender=sender)
+        return await of_it(where=where, toolkit=toolkit)
 
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
