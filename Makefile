@@ -3,7 +3,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt
+# Without bytecode, which Python writes for the few modules that are imported.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile -c constraints.txt
 PYTHONS := $(or $(PYTHON),python3.11 python3)
 CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 SOURCES := protocols runtime actors motet tests bench examples

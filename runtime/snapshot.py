@@ -83,9 +83,13 @@ def statistics_of(cell: Cell) -> Statistics:
 
 def _concurrency(cell: Cell) -> int:
     """The declared number of handlers at once: one in the turn, if any, and the concurrent."""
-    handlers = cell.handlers.values()
-    in_turn = any(handler.in_turn for handler in handlers)
-    return in_turn + sum(handler.concurrent for handler in handlers if not handler.in_turn)
+    in_turn = beside = 0
+    for handler in cell.handlers.values():
+        if handler.in_turn:
+            in_turn = 1
+        else:
+            beside += handler.concurrent
+    return in_turn + beside
 
 
 def leftovers_of(cell: Cell) -> Iterator[Leftover]:

@@ -21,6 +21,7 @@ The laws are pure functions; :class:`Watch` applies them to the actors that have
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -71,12 +72,13 @@ def broken_laws(
     if now.accepted != placed + there:
         terms = ("handled", "withdrawn", "dead_lettered", "stashed", "queued", "running")
         yield "G4", f"accepted {now.accepted}, but {_list(_numbers(now), terms)}"
-    numbers = _numbers(now)
-    negative = [name for name in _SHOWN if numbers[name] < 0]
-    if negative:
+    # Named only when one is wrong: this runs at every change of an actor.
+    if min(_all(now)) < 0:
+        numbers = _numbers(now)
+        negative = [name for name in _SHOWN if numbers[name] < 0]
         yield "G4", f"less than nothing: {_list(numbers, negative)}"
-    if before is not None:
-        earlier = _numbers(before)
+    if before is not None and any(map(operator.gt, _all(before)[: len(_COUNTED)], _all(now))):
+        numbers, earlier = _numbers(now), _numbers(before)
         for name in _COUNTED:
             if numbers[name] < earlier[name]:
                 yield "G4", f"{name} went from {earlier[name]} to {numbers[name]}"
@@ -92,9 +94,11 @@ def broken_laws(
         )
     if now.queued + now.stashed > limits.capacity:
         yield "G13", f"queued {now.queued} + stashed {now.stashed} of {limits.capacity}"
-    left = [name for name in _LEFT if numbers[name]]
-    if now.state == "dead" and left:
-        yield "G2", f"dead, but {_list(numbers, left)}"
+    if now.state == "dead":
+        numbers = _numbers(now)
+        left = [name for name in _LEFT if numbers[name]]
+        if left:
+            yield "G2", f"dead, but {_list(numbers, left)}"
 
 
 def changes(before: Statistics | None, now: Statistics) -> str:
@@ -104,6 +108,21 @@ def changes(before: Statistics | None, now: Statistics) -> str:
     if before is None or before.state != now.state:
         words.insert(0, now.state)
     return ", ".join(words)
+
+
+def _all(seen: Statistics) -> tuple[int, ...]:
+    """The numbers, those of ``_COUNTED`` first."""
+    return (
+        seen.accepted,
+        seen.handled,
+        seen.withdrawn,
+        seen.dead_lettered,
+        seen.restarts,
+        seen.stashed,
+        seen.queued,
+        seen.running,
+        seen.waiting,
+    )
 
 
 def _numbers(seen: Statistics) -> dict[str, int]:
@@ -142,7 +161,7 @@ def _counted(cell: Cell) -> tuple[object, ...]:
     box = cell.mailbox
     return (
         cell.state,
-        cell.restarts,
+        cell.generation,
         box.accepted,
         box.taken,
         box.handled,

@@ -148,8 +148,9 @@ class Simulation:
 
     def strike(self) -> None:
         """Before a step: apply the faults that are due."""
+        step = self.step
         for fault in self._faults:
-            if fault.step == self.step and self._hit(fault):
+            if fault.step == step and self._hit(fault):
                 self.struck.append(fault)
                 self.note(f"FAULT: {fault.kind}", fault.target or self._delayed())
 
@@ -184,7 +185,8 @@ class Simulation:
             trio.lowlevel.add_instrument(self._watcher)
 
     def _changed(self, path: str, before: Statistics | None, now: Statistics) -> None:
-        self.trace.add(self.step, self.clock.current_time(), path, lambda: changes(before, now))
+        if not self.trace.muted:
+            self.trace.add(self.step, self.clock.current_time(), path, lambda: changes(before, now))
 
 
 class Watcher(trio.abc.Instrument):
@@ -308,7 +310,7 @@ class _WorldLog(logging.Handler):
     sim: Simulation | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.sim is not None:
+        if self.sim is not None and not self.sim.trace.muted:
             text = f"{record.levelname.lower()}: {record.getMessage()}"
             self.sim.note(normalised(text), "log")
 

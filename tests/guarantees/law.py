@@ -15,7 +15,7 @@ import attrs
 from motet.runtime.testing import DelayBounded, Fault, Outcome, Pct, Policy, Uniform, World, run
 from motet.runtime.testing.scheduler import Patch, patched
 
-__all__ = ["Finding", "Law", "Mutant", "first_finding", "on_schedules", "planted", "simulated"]
+__all__ = ["Finding", "Law", "Mutant", "Search", "first_finding", "planted"]
 
 # The worlds make some eighty choices: horizons beyond that would waste delays and change points.
 POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(3, 80), Pct(3, 80))
@@ -58,41 +58,35 @@ def no_faults(_: random.Random) -> Sequence[Fault]:
     return ()
 
 
-def simulated(
-    world: World[object],
-    number: int,
-    faults: Faults = no_faults,
-    policies: Sequence[Policy] = POLICIES,
-    *,
-    traced: bool = True,
-) -> Outcome[object]:
-    """Run ``world`` on schedule ``number``."""
-    return run(
-        world,
-        seed=number,
-        policy=policies[number % len(policies)],
-        faults=faults(random.Random(number)),
-        max_steps=MAX_STEPS,
-        traced=traced,
-    )
+@attrs.frozen
+class Search:
+    """The schedules of a world. Broken: ``guarantee`` does not hold, or the world fails."""
 
+    guarantee: str
+    world: World[object]
+    faults: Faults = no_faults
+    policies: Sequence[Policy] = POLICIES
 
-def on_schedules(
-    guarantee: str,
-    world: World[object],
-    faults: Faults = no_faults,
-    policies: Sequence[Policy] = POLICIES,
-) -> Callable[[int], str | None]:
-    """Broken: ``guarantee`` does not hold at some step, or the world ends with an error."""
+    def __call__(self, number: int) -> str | None:
+        return self.judged(self.run(number, traced=False))
 
-    def broken(number: int) -> str | None:
-        outcome = simulated(world, number, faults, policies, traced=False)
-        mine = [str(found) for found in outcome.violations if found.guarantee == guarantee]
+    def run(self, number: int, *, traced: bool = True) -> Outcome[object]:
+        """Run schedule ``number``."""
+        return run(
+            self.world,
+            seed=number,
+            policy=self.policies[number % len(self.policies)],
+            faults=self.faults(random.Random(number)),
+            max_steps=MAX_STEPS,
+            traced=traced,
+        )
+
+    def judged(self, outcome: Outcome[object]) -> str | None:
+        """How a run broke the guarantee, or None."""
+        mine = [str(found) for found in outcome.violations if found.guarantee == self.guarantee]
         if outcome.error is not None:
             mine.append(f"the world ended with {outcome.error!r}")
         return "; ".join(mine) or None
-
-    return broken
 
 
 def first_finding(law: Law, schedules: Iterable[int]) -> Finding | None:

@@ -13,18 +13,19 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 
 import attrs
 
 from motet.runtime.testing.sweep import sweep
 from tests.guarantees.exits import difference, random_cases, shrunk
-from tests.guarantees.law import POLICIES, SEARCH, first_finding, planted
+from tests.guarantees.law import POLICIES, SEARCH, Search, first_finding, planted
 from tests.guarantees.laws import GUARANTEES, LAWS, MUTANTS, OF_HOSTS, mutants_of
 from tests.guarantees.soak import soak
 from tests.guarantees.worlds.call_graph import ASKERS, call_graph
+from tests.guarantees.worlds.replays import REPLAY, plan, replay
 
 CHUNK = 500  # schedules per piece of work
 LEAST_MUTANTS = 2
@@ -37,21 +38,63 @@ PLANS = 400  # run in two processes
 
 @attrs.frozen
 class Done:
-    """A piece of work: how much was tried, what was found wrong, how long it took."""
+    """A piece of work: how much was tried, what was found wrong, how long it took.
+
+    ``hashes`` are those of the traces of plans that G12 runs again.
+    """
 
     tried: int
     wrong: tuple[str, ...] = ()
     seconds: float = 0.0
+    hashes: Mapping[int, str] = attrs.field(factory=dict[int, str])
 
 
 # ---------------------------------------------------------------------- pieces of work
 
 
-def clean(guarantee: str, first: int, end: int) -> Done:
-    """The law holds on every schedule from ``first`` up to ``end``."""
-    found = first_finding(LAWS[guarantee], range(first, end))
-    wrong = () if found is None else (f"{guarantee}, schedule {found.schedule}: {found.how}",)
-    return Done(end - first, wrong)
+def clean(guarantee: str, first: int, end: int, plans: int) -> Done:
+    """The law holds on every schedule from ``first`` up to ``end``.
+
+    Schedules that are among the first ``plans`` of G12 leave their traces' hashes.
+    """
+    search = LAWS[guarantee].broken
+    assert isinstance(search, Search)
+    hashes: dict[int, str] = {}
+    for schedule in range(first, end):
+        number = plans_by_schedule(plans).get((guarantee, schedule))
+        outcome = search.run(schedule, traced=number is not None)
+        how = search.judged(outcome)
+        if how is not None:
+            return Done(end - first, (f"{guarantee}, schedule {schedule}: {how}",))
+        if number is not None:
+            hashes[number] = outcome.hash
+    return Done(end - first, hashes=hashes)
+
+
+@cache
+def plans_by_schedule(plans: int) -> Mapping[tuple[str, int], int]:
+    """The plans of G12 by the guarantee and the number of their schedules."""
+    found: dict[tuple[str, int], int] = {}
+    for number in range(plans):
+        search, schedule = plan(number)
+        found[search.guarantee, schedule] = number
+    return found
+
+
+def repeated(hashes: Mapping[int, str]) -> Done:
+    """These plans leave the same traces once more, often in another process than at first."""
+    for number, first in hashes.items():
+        if (how := replay(number, first)) is not None:
+            return Done(len(hashes), (f"G12, plan {number}: {how}",))
+    return Done(len(hashes))
+
+
+def run_twice(numbers: Iterable[int]) -> Done:
+    """These plans, which no other search has run, leave the same trace twice."""
+    mine = tuple(numbers)
+    found = first_finding(REPLAY, mine)
+    wrong = () if found is None else (f"G12, plan {found.schedule}: {found.how}",)
+    return Done(len(mine), wrong)
 
 
 def hunted(name: str) -> Done:
@@ -160,15 +203,27 @@ LONG: dict[str, list[Callable[[], Done]]] = {
 
 
 def everything(schedules: int, of_hosts: int) -> Iterable[tuple[str, str, Callable[[], Done]]]:
-    """All pieces of work, the longest first: the row, what it is, the work."""
+    """All pieces of work but :func:`repeated`, the longest first: the row, what it is, the work."""
     for name, pieces in reversed(LONG.items()):
         yield from ((name, "piece", work) for work in pieces)
+    searched: dict[str, int] = {}
     for guarantee in sorted(LAWS, key=OF_HOSTS.__contains__, reverse=True):
-        count = min(schedules, of_hosts) if guarantee in OF_HOSTS else schedules
-        for first in range(0, count, CHUNK):
-            work = partial(clean, guarantee, first, min(first + CHUNK, count))
-            yield guarantee, "piece", work
         yield from ((guarantee, "hunt", partial(hunted, name)) for name in mutants_of(guarantee))
+        if guarantee == REPLAY.guarantee:
+            continue
+        count = min(schedules, of_hosts) if guarantee in OF_HOSTS else schedules
+        searched[guarantee] = count
+        for first in range(0, count, CHUNK):
+            work = partial(clean, guarantee, first, min(first + CHUNK, count), schedules)
+            yield guarantee, "piece", work
+    # Those beyond a short search of hosts.
+    rest = [
+        number
+        for (guarantee, schedule), number in plans_by_schedule(schedules).items()
+        if schedule >= searched[guarantee]
+    ]
+    if rest:
+        yield REPLAY.guarantee, "piece", partial(run_twice, rest)
 
 
 def missing() -> Iterable[str]:
@@ -204,8 +259,12 @@ def main() -> int:
             for row, what, work in everything(options.schedules, options.hosts)
         ]
         for row, what, future in pending:
+            done = future.result()
             into = rows[row].hunts if what == "hunt" else rows[row].pieces
-            into.append(future.result())
+            into.append(done)
+            if done.hashes:
+                again = pool.submit(timed, partial(repeated, done.hashes))
+                pending.append((REPLAY.guarantee, "piece", again))
     wrong = [*missing()]
     wrong += [f"{name}: {line}" for name, row in rows.items() for line in row.wrong]
     worlds = rows["cancel at every step: worlds"].tried

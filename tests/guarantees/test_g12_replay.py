@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.guarantees.laws import holds, is_found, mutants_of
+from tests.guarantees.worlds.replays import hash_of, plan, replay
 
 
 def test_a_plan_that_is_run_twice_leaves_the_same_trace() -> None:
@@ -20,6 +21,21 @@ def test_a_plan_that_is_run_twice_leaves_the_same_trace() -> None:
 def test_the_law_finds_a_kernel_that(mutant: str) -> None:
     """A planted defect is found within 200 schedules."""
     is_found(mutant)
+
+
+def test_plans_are_different_schedules_of_the_other_laws_under_every_policy() -> None:
+    """Law: no schedule is replayed twice, and no world is replayed under some policies only."""
+    plans = [plan(number) for number in range(240)]
+    assert len({(search.guarantee, schedule) for search, schedule in plans}) == len(plans)
+    for world in {search.guarantee for search, _ in plans}:
+        policies = {schedule % 3 for search, schedule in plans if search.guarantee == world}
+        assert policies == {0, 1, 2}
+
+
+def test_a_plan_whose_first_trace_was_another_is_told() -> None:
+    first = hash_of(3)
+    assert replay(3, first) is None
+    assert "at first, then" in str(replay(4, first))
 
 
 @pytest.fixture(scope="module")

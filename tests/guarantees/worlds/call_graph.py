@@ -31,7 +31,7 @@ from motet.runtime import (
     open_system,
 )
 from motet.runtime.testing import Fault, FaultKind, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 NODES = 3
 ASKERS = 4
@@ -253,5 +253,5 @@ def hit_one(chance: random.Random) -> Sequence[Fault]:
     return (hit, *cancel_one(chance)) if chance.random() < 0.5 else (hit,)
 
 
-CANCELLATION_CLOSURE = Law("G1", on_schedules("G1", call_graph, cancel_one))
-ONE_OUTCOME = Law("G3", on_schedules("G3", call_graph, hit_one))
+CANCELLATION_CLOSURE = Law("G1", Search("G1", call_graph, cancel_one))
+ONE_OUTCOME = Law("G3", Search("G3", call_graph, hit_one))

@@ -10,7 +10,7 @@ import trio
 from motet.protocols.messages import Message
 from motet.runtime import Actor, ActorDead, ActorRef, MailboxSpec, Supervision, handles, open_system
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 from tests.guarantees.worlds.looking import tasks_of
 
 LONGEST = 3.0  # seconds that a handler takes at most
@@ -112,4 +112,4 @@ async def control(sim: Simulation) -> None:
             await _end(sim, actor, ref)
 
 
-CONTROL_OVERTAKES = Law("G6", on_schedules("G6", control))
+CONTROL_OVERTAKES = Law("G6", Search("G6", control))

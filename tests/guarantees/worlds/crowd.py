@@ -10,7 +10,7 @@ import trio
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, MailboxSpec, Overflow, handles, open_system
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 POLICIES: tuple[Overflow, ...] = ("wait", "fail", "drop_oldest", "drop_newest")
 SENDERS = 4
@@ -145,4 +145,4 @@ async def crowd(sim: Simulation) -> None:
         await _drop_by_age(sim, ref, actor, spec)
 
 
-BOUNDED_MEMORY = Law("G13", on_schedules("G13", crowd))
+BOUNDED_MEMORY = Law("G13", Search("G13", crowd))

@@ -17,7 +17,7 @@ import trio
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, AskCycle, handles, open_system
 from motet.runtime.testing import Fault, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 ACTORS = 4
 ASKERS = 4
@@ -142,4 +142,4 @@ def cancel_one(chance: random.Random) -> Sequence[Fault]:
     return (Fault("cancel", chance.randrange(1, 90), f"asker {chance.randrange(ASKERS)}"),)
 
 
-NO_SILENT_DEADLOCK = Law("G11", on_schedules("G11", cycles, cancel_one))
+NO_SILENT_DEADLOCK = Law("G11", Search("G11", cycles, cancel_one))

@@ -19,7 +19,7 @@ from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, asks, gather, handles, open_system
 from motet.runtime.gather import Cut, Done, Failed, Settled
 from motet.runtime.testing import Fault, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 ACTORS = 2
 MOST_CALLS = 12  # so that "10" sorts before "2"
@@ -191,4 +191,4 @@ def cancel_one_call(chance: random.Random) -> Sequence[Fault]:
     return (Fault("cancel", chance.randrange(1, 90), target),)
 
 
-ORDERED_FAN_OUT = Law("G8", on_schedules("G8", either, cancel_one_call))
+ORDERED_FAN_OUT = Law("G8", Search("G8", either, cancel_one_call))

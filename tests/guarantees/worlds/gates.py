@@ -32,7 +32,7 @@ from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, StartFailed, Supervision, System, open_system
 from motet.runtime.testing import Fault, FaultKind, InjectedCrash, Simulation
 from tests.actors.tools.stage import context_of
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 HOOKS, TOOLS = "/system/hooks", "/system/tools"
 TIMEOUT = 2.0
@@ -220,4 +220,4 @@ def hit_one(chance: random.Random) -> Sequence[Fault]:
     return (Fault(kind, chance.randrange(1, STEPS), target),)
 
 
-GATES = Law("G10", on_schedules("G10", gates, hit_one))
+GATES = Law("G10", Search("G10", gates, hit_one))

@@ -21,7 +21,7 @@ from motet.protocols.queueing import QueueMode
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
+from tests.guarantees.law import HOST_POLICIES, Law, Search
 from tests.guarantees.worlds.hosts import Life, Place, new_place, settled
 
 USERS = ("ann", "bob")
@@ -190,4 +190,4 @@ def _problems(found: Found, one: Input, listed: set[str]) -> list[str]:
     return problems
 
 
-DURABLE_INPUT = Law("G15", on_schedules("G15", inputs, policies=HOST_POLICIES))
+DURABLE_INPUT = Law("G15", Search("G15", inputs, policies=HOST_POLICIES))

@@ -28,7 +28,7 @@ from motet.runtime import (
     open_system,
 )
 from motet.runtime.testing import Fault, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 SENDERS = 3
 EACH = 6  # messages per sender
@@ -163,4 +163,4 @@ def crash_it(chance: random.Random) -> Sequence[Fault]:
     return (Fault("crash", chance.randrange(1, 120), "/system/belt"),)
 
 
-CONSERVATION = Law("G4", on_schedules("G4", mail, crash_it))
+CONSERVATION = Law("G4", Search("G4", mail, crash_it))

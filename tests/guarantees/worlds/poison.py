@@ -24,7 +24,7 @@ from motet.protocols.sessions import NewInput
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
+from tests.guarantees.law import HOST_POLICIES, Law, Search
 from tests.guarantees.worlds.hosts import ADMIN, EPOCH, Life, Place, new_place, settled
 
 BAD = "bad"
@@ -170,4 +170,4 @@ def _judge(story: Story, place: Place, sound: str) -> None:
             found("G14", run_id, f"it is {runs.get(run_id, 'missing')}")
 
 
-CONTAINMENT = Law("G14", on_schedules("G14", poison, policies=HOST_POLICIES))
+CONTAINMENT = Law("G14", Search("G14", poison, policies=HOST_POLICIES))

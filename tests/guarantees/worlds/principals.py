@@ -33,7 +33,7 @@ from motet.protocols.models import (
     UsageReport,
 )
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
+from tests.guarantees.law import HOST_POLICIES, Law, Search
 from tests.guarantees.worlds.hosts import ADMIN, LEFT_OUT, Life, new_place, settled
 
 USERS = ("ann", "bob")
@@ -275,4 +275,4 @@ async def _judge(town: Town, life: Life) -> None:
             town.sim.violated("G16", user, f"of its sessions there are {known.sessions}")
 
 
-ISOLATION = Law("G16", on_schedules("G16", principals, policies=HOST_POLICIES))
+ISOLATION = Law("G16", Search("G16", principals, policies=HOST_POLICIES))

@@ -22,7 +22,7 @@ from motet.runtime import (
     open_system,
 )
 from motet.runtime.testing import Fault, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 from tests.guarantees.worlds.looking import tasks_of
 
 BUDGET = 2.0
@@ -130,4 +130,4 @@ def crash_one(chance: random.Random) -> Sequence[Fault]:
     return (Fault("crash", chance.randrange(1, STEPS), target),)
 
 
-STOP_IS_BOUNDED = Law("G2", on_schedules("G2", stopping, crash_one))
+STOP_IS_BOUNDED = Law("G2", Search("G2", stopping, crash_one))

@@ -13,7 +13,7 @@ from motet.runtime.supervision import ExitKind
 from motet.runtime.system import System
 from motet.runtime.testing import Simulation
 from tests.guarantees.exits import CHANCE, Case, Model, random_case
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 
 class Exit(Message, frozen=True, tag="supervision.exit"):
@@ -91,4 +91,4 @@ async def supervised(sim: Simulation) -> None:
     _compare_logs(sim, model, log)
 
 
-SUPERVISION = Law("G9", on_schedules("G9", supervised))
+SUPERVISION = Law("G9", Search("G9", supervised))

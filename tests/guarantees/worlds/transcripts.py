@@ -38,7 +38,7 @@ from motet.protocols.sessions import LoadTranscript, RecoverRuns, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead, open_system
 from motet.runtime.testing import Simulation
-from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
+from tests.guarantees.law import HOST_POLICIES, Law, Search
 from tests.guarantees.worlds.hosts import Life, Place, new_place, settled
 
 SESSIONS = ("a", "b")
@@ -294,4 +294,4 @@ def _number(call: Call) -> int:
     return job["n"]
 
 
-VALID_TRANSCRIPT = Law("G7", on_schedules("G7", transcripts, policies=HOST_POLICIES))
+VALID_TRANSCRIPT = Law("G7", Search("G7", transcripts, policies=HOST_POLICIES))

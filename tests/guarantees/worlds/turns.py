@@ -12,7 +12,7 @@ import trio
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, StartFailed, Supervision, handles, open_system
 from motet.runtime.testing import Fault, Simulation
-from tests.guarantees.law import Law, on_schedules
+from tests.guarantees.law import Law, Search
 
 ASIDE = 2  # handlers that may run next to the turn
 
@@ -109,4 +109,4 @@ def crash_it(chance: random.Random) -> Sequence[Fault]:
     return (Fault("crash", chance.randrange(1, 80), "/system/counter"),)
 
 
-TURN_ISOLATION = Law("G5", on_schedules("G5", turns, crash_it))
+TURN_ISOLATION = Law("G5", Search("G5", turns, crash_it))
