@@ -1,4 +1,4 @@
-"""MCP servers: their configuration, their tools, and the requests of their actors.
+"""MCP servers: their configuration, tools and answers, and the requests of their actors.
 
 Invariant: a server's name holds no ``__`` and begins and ends with a letter or a digit, so that
 ``mcp__<server>__<tool>`` can be read back.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
+from motet.protocols.stable_json import stable_json
 
 Start: TypeAlias = Literal["lazy", "eager"]
 Failure: TypeAlias = Literal["unavailable", "timeout", "invalid", "refused"]
@@ -191,3 +192,80 @@ class McpStatus(msgspec.Struct, frozen=True):
 
 class GetMcpStatus(Request[McpStatus], frozen=True, tag="mcp.status"):
     """The status of the server; never starts it."""
+
+
+# Answers obey the one rule for results: texts alone become one text; anything else is a list of
+# parts with binary in the fields that the rule knows, so that images and files are stored and
+# noted, never shown.
+
+
+def answer_of(result: Mapping[str, object]) -> McpAnswer:
+    """The answer in the JSON of a ``tools/call`` result."""
+    content = result.get("content")
+    blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
+    objects = [cast(JsonObject, block) for block in blocks if isinstance(block, dict)]
+    parts = [_part(block) for block in objects]
+    structured = result.get("structuredContent")
+    if structured is not None and not _is_told(structured, objects, parts):
+        parts.append(structured)
+    return McpAnswer(_joined(parts), failed=result.get("isError") is True)
+
+
+def _joined(parts: list[object]) -> object:
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _part(block: JsonObject) -> object:
+    kind, text = block.get("type"), block.get("text")
+    if kind == "text" and isinstance(text, str):
+        return text
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return _resource(cast(JsonObject, resource))
+    return {key: value for key, value in block.items() if key not in ("_meta", "annotations")}
+
+
+def _resource(resource: JsonObject) -> object:
+    """Its text below its URI; its bytes with their type, where the rule for results finds them."""
+    text = resource.get("text")
+    if isinstance(text, str):
+        return f"[{resource.get('uri', 'resource')}]\n{text}"
+    shown = {key: value for key, value in resource.items() if key != "_meta"}
+    return {"mimeType": "application/octet-stream", **shown}
+
+
+def _is_told(structured: object, blocks: Sequence[JsonObject], parts: Sequence[object]) -> bool:
+    """Whether the content has the structured value too, as the protocol wants for older clients.
+
+    Servers repeat it as JSON in a text, or put the text, or the content itself, into a field of an
+    object: ``{"result": ...}`` of some SDKs, ``{"content": ...}`` of the filesystem server.
+    """
+    texts = [part for part in parts if isinstance(part, str)]
+    whole = ["\n".join(texts), "\n\n".join(texts), "".join(texts)] if len(texts) > 1 else []
+    values = [_json_of(text) for text in texts]
+    told = [*texts, *whole, *values, *blocks, *filter(None, (values, texts, list(blocks)))]
+    if any(_same(structured, one) for one in told):
+        return True
+    if not isinstance(structured, dict) or len(cast(JsonObject, structured)) != 1:
+        return False
+    ((_, field),) = cast(JsonObject, structured).items()
+    return any(_same(field, one) for one in told)
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal as JSON: 1 is not true."""
+    try:
+        return one == other and stable_json(one) == stable_json(other)
+    except RecursionError:
+        return False
+
+
+def _json_of(text: str) -> object:
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return value

@@ -1,7 +1,6 @@
-"""The journal of one run: read from the database or from a file, and compared with another.
+"""The journal of one run: read from the database, and compared with another.
 
-A file has its secrets and personal data taken out before it is written, so that it may be put under
-version control. The comparison is pure. It leaves out everything that always differs: ids, times,
+The comparison is pure. It leaves out everything that always differs: ids, times,
 prices, and the texts that the host adds to a run that was cut off.
 """
 
@@ -10,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 import msgspec
 
 from motet.actors.errors.classify import canonical
-from motet.actors.errors.redact import redact
 from motet.actors.storage.events import record_of
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import RUNS, run_info
@@ -27,7 +24,6 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, Use
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import AnyEvent, RunStarted
 from motet.protocols.sessions import FINAL, RunInfo, RunStatus
-from motet.protocols.version import __version__
 
 BEFORE = 1_000
 """Rows before the run that are kept: a session may be years long."""
@@ -144,58 +140,6 @@ def from_a_turn(before: list[ChatMessage]) -> tuple[ChatMessage, ...]:
         if isinstance(row, UserMessage) and not row.note:
             return tuple(before[place:])
     return ()
-
-
-# The file of a run
-
-
-VERSION: Final = 1
-
-
-class RunRecord(msgspec.Struct, frozen=True, tag="run", tag_field="case"):
-    """The content of the file: the fields of :class:`RunJournal`, and the version that wrote it."""
-
-    version: int
-    motet: str
-    info: RunInfo
-    before: tuple[ChatMessage, ...]
-    rows: tuple[ChatMessage, ...]
-    events: tuple[AnyEvent, ...]
-
-
-def encode_record(journal: RunJournal) -> bytes:
-    """The file of a run, as indented JSON."""
-    fields = attrs.asdict(journal, recurse=False)
-    record = RunRecord(VERSION, __version__, **fields)
-    plain: object = msgspec.json.decode(msgspec.json.encode(record))
-    return msgspec.json.format(msgspec.json.encode(redact(plain)), indent=1) + b"\n"
-
-
-def read_record(file: str | Path) -> RunJournal:
-    """The run in a file. Raises ``ConfigError`` if it holds none, or is of another version."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"the record {file} cannot be read: {error.strerror}") from error
-    return decode_record(data, str(file))
-
-
-def decode_record(data: bytes, file: str) -> RunJournal:
-    """As :func:`read_record`, from bytes; ``file`` is their name in errors."""
-    try:
-        record = msgspec.json.decode(data, type=RunRecord)
-    except msgspec.DecodeError as error:
-        raise ConfigError(
-            f"{file} is no record of a run: {error}; `motet record RUN > {file}` writes one"
-        ) from None
-    if record.version != VERSION:
-        raise ConfigError(
-            f"{file} is a record of version {record.version}, this motet reads {VERSION}: "
-            "record the run anew"
-        )
-    if not record.rows:
-        raise ConfigError(f"{file} has no rows: a run that never began cannot be played")
-    return RunJournal(record.info, record.before, record.rows, record.events)
 
 
 # The comparison of two runs

@@ -11,7 +11,6 @@ import trio
 from motet.actors.hosting.replay_journal import (
     BEFORE,
     RunJournal,
-    encode_record,
     from_a_turn,
     read_journal,
     require_ended,
@@ -25,6 +24,7 @@ from motet.client import Client, connect
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import AnyEvent, Gap
 from motet.protocols.sessions import HistoryRow, RunInfo
+from motet.testing.run_records import encode_record
 
 
 def record_run(setup: Setup, run: str) -> int:

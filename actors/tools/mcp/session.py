@@ -2,22 +2,17 @@
 
 A session of the SDK is a nursery in disguise, so :func:`open_connection` is entered and left in one
 task; calls may come from any. The SDK takes half a second to import: on first use, in a thread.
-
-A server's answer (:func:`answer_of`) obeys the one rule for results: texts alone become one text;
-anything else is a list of parts with binary in the fields that the rule knows, so that images and
-files are stored and noted, never shown.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import attrs
-import msgspec
 import trio
 
 from motet.actors.tools.mcp.stdio import (
@@ -31,8 +26,7 @@ from motet.actors.tools.mcp.stdio import (
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
 from motet.protocols.json_schema import compiled
-from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
-from motet.protocols.stable_json import stable_json
+from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool, answer_of
 from motet.protocols.version import __version__
 
 if TYPE_CHECKING:
@@ -365,75 +359,3 @@ async def _load_sdk() -> None:
         await trio.to_thread.run_sync(load)
     except ModuleNotFoundError as error:
         raise MissingExtra("mcp", "an MCP server") from error
-
-
-def answer_of(result: Mapping[str, object]) -> McpAnswer:
-    """The answer in the JSON of a ``tools/call`` result."""
-    content = result.get("content")
-    blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
-    objects = [cast(JsonObject, block) for block in blocks if isinstance(block, dict)]
-    parts = [_part(block) for block in objects]
-    structured = result.get("structuredContent")
-    if structured is not None and not _is_told(structured, objects, parts):
-        parts.append(structured)
-    return McpAnswer(_joined(parts), failed=result.get("isError") is True)
-
-
-def _joined(parts: list[object]) -> object:
-    if len(parts) == 1:
-        return parts[0]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "\n\n".join(texts) if len(texts) == len(parts) else parts
-
-
-def _part(block: JsonObject) -> object:
-    kind, text = block.get("type"), block.get("text")
-    if kind == "text" and isinstance(text, str):
-        return text
-    resource = block.get("resource")
-    if kind == "resource" and isinstance(resource, dict):
-        return _resource(cast(JsonObject, resource))
-    return {key: value for key, value in block.items() if key not in ("_meta", "annotations")}
-
-
-def _resource(resource: JsonObject) -> object:
-    """Its text below its URI; its bytes with their type, where the rule for results finds them."""
-    text = resource.get("text")
-    if isinstance(text, str):
-        return f"[{resource.get('uri', 'resource')}]\n{text}"
-    shown = {key: value for key, value in resource.items() if key != "_meta"}
-    return {"mimeType": "application/octet-stream", **shown}
-
-
-def _is_told(structured: object, blocks: Sequence[JsonObject], parts: Sequence[object]) -> bool:
-    """Whether the content has the structured value too, as the protocol wants for older clients.
-
-    Servers repeat it as JSON in a text, or put the text, or the content itself, into a field of an
-    object: ``{"result": ...}`` of some SDKs, ``{"content": ...}`` of the filesystem server.
-    """
-    texts = [part for part in parts if isinstance(part, str)]
-    whole = ["\n".join(texts), "\n\n".join(texts), "".join(texts)] if len(texts) > 1 else []
-    values = [_json_of(text) for text in texts]
-    told = [*texts, *whole, *values, *blocks, *filter(None, (values, texts, list(blocks)))]
-    if any(_same(structured, one) for one in told):
-        return True
-    if not isinstance(structured, dict) or len(cast(JsonObject, structured)) != 1:
-        return False
-    ((_, field),) = cast(JsonObject, structured).items()
-    return any(_same(field, one) for one in told)
-
-
-def _same(one: object, other: object) -> bool:
-    """Equal as JSON: 1 is not true."""
-    try:
-        return one == other and stable_json(one) == stable_json(other)
-    except RecursionError:
-        return False
-
-
-def _json_of(text: str) -> object:
-    try:
-        value: object = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return text
-    return value

@@ -19,12 +19,13 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
 from motet.actors.hosting.replay import Replay as RunReplay
 from motet.actors.hosting.replay import replay
-from motet.actors.hosting.replay_journal import Comparison, excerpt, read_record
+from motet.actors.hosting.replay_journal import Comparison, excerpt
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
 from motet.runtime.testing.replay import difference, versions
 from motet.testing.checking import check
 from motet.testing.host import simulated_host
+from motet.testing.run_records import read_record
 from motet.testing.stories.printing import Place, place_of
 from motet.testing.stories.program import BoundProgram, InvariantBroken, Play, Program, latest
 from motet.testing.stories.stage import Replay, being_replayed, hash_of, replay_of

@@ -11,12 +11,10 @@ import motet
 from motet.actors.hosting.replay import replay
 from motet.actors.hosting.replay_journal import (
     RunJournal,
-    decode_record,
-    encode_record,
-    read_record,
 )
 from motet.protocols.errors import ConfigError
 from motet.testing import ScriptedModel, call, say
+from motet.testing.run_records import decode_record, encode_record, read_record
 
 SECRET = "sk-" + "a1" * 16
 

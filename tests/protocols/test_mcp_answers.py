@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from motet.actors.tools.mcp.session import answer_of
 from motet.protocols.chat import JsonObject
+from motet.protocols.mcp import answer_of
 
 IMAGE: JsonObject = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
