@@ -22,18 +22,7 @@ if TYPE_CHECKING:
     from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
     from motet.actors.tools.context import Context
     from motet.actors.tools.process_tool import process_tool
-    from motet.actors.tools.tool import (
-        Length,
-        ModelRetry,
-        Pattern,
-        Range,
-        Tool,
-        ToolDenied,
-        ToolFailure,
-        ToolNegative,
-        ToolRetry,
-        tool,
-    )
+    from motet.actors.tools.tool import Length, Pattern, Range, Tool, tool
     from motet.agent import Agent
     from motet.client import Client, connect
     from motet.embed.asyncio_host import AsyncioHost, guest
@@ -137,6 +126,7 @@ if TYPE_CHECKING:
         StopReport,
     )
     from motet.protocols.storage import StateInUse, StorageError
+    from motet.protocols.tools import ModelRetry, ToolDenied, ToolFailure, ToolNegative, ToolRetry
 
 
 # The module of each public name.
@@ -151,9 +141,7 @@ _HOMES = {
     "motet.actors.rooms.selection": "handoff mentions round_robin selector",
     "motet.actors.tools.context": "Context",
     "motet.actors.tools.process_tool": "process_tool",
-    "motet.actors.tools.tool": (
-        "Length ModelRetry Pattern Range Tool ToolDenied ToolFailure ToolNegative ToolRetry tool"
-    ),
+    "motet.actors.tools.tool": "Length Pattern Range Tool tool",
     "motet.agent": "Agent",
     "motet.client": "Client connect",
     "motet.embed.asyncio_host": "AsyncioHost guest",
@@ -192,6 +180,7 @@ _HOMES = {
         "Ack KeyConflict LOCAL Principal QueueFull SessionBusy ShuttingDown StopReport"
     ),
     "motet.protocols.storage": "StateInUse StorageError",
+    "motet.protocols.tools": "ModelRetry ToolDenied ToolFailure ToolNegative ToolRetry",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

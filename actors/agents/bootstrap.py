@@ -22,8 +22,8 @@ import trio
 
 from motet.actors.agents.prompt import ContextFile
 from motet.actors.tools.builtin.paths import Parts, give, open_file, open_folder, owner_of
-from motet.actors.tools.tool import ToolFailure
 from motet.protocols.agents import AgentProfile, AgentType, PromptMode, Team
+from motet.protocols.tools import ToolFailure
 from motet.runtime.outside import fresh_hex
 from motet.runtime.sandbox import Owner
 

@@ -21,10 +21,11 @@ import msgspec.yaml
 from motet.actors.tools.builtin.files import read_lines
 from motet.actors.tools.builtin.paths import open_file
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Length, Range, Tool, ToolFailure, ToolRetry, tool
+from motet.actors.tools.tool import Length, Range, Tool, tool
 from motet.protocols.agents import AgentProfile
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import nearest
+from motet.protocols.tools import ToolFailure, ToolRetry
 
 MAX_HEAD = 16_384
 """Bytes of a SKILL.md in which its front matter must end."""

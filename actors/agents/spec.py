@@ -16,7 +16,7 @@ from typing_extensions import TypeForm, TypeVar
 
 from motet.actors.agents.output import form_of
 from motet.actors.tools.context import Context, ToolOptions
-from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.agents import PLAIN, AgentLike, AgentProfile, Team
 from motet.protocols.chat import FailureClass
 from motet.protocols.errors import ConfigError
@@ -24,7 +24,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import Model
 from motet.protocols.policy import ALL_TOOLS, ToolRules
 from motet.protocols.run import RunResult
-from motet.protocols.tools import Effects
+from motet.protocols.tools import Effects, ToolDenied, ToolFailure
 
 D_contra = TypeVar("D_contra", contravariant=True, default=None)
 O_co = TypeVar("O_co", covariant=True, default=str)

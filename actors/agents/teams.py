@@ -17,7 +17,7 @@ import msgspec
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
+from motet.actors.tools.tool import Length, Tool, tool
 from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS
 from motet.protocols.agents import Member
 from motet.protocols.agents import Team as Membership
@@ -36,6 +36,7 @@ from motet.protocols.teams import (
     TeamWorkspace,
     UpdateTask,
 )
+from motet.protocols.tools import ToolDenied, ToolRetry
 from motet.runtime import ActorRef
 
 TASK_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(

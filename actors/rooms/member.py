@@ -28,7 +28,7 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolRetry, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import EventRecord, Terminal
@@ -46,6 +46,7 @@ from motet.protocols.sessions import (
     SessionStoreMessage,
 )
 from motet.protocols.storage import StorageError
+from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 
 # The tool that hands the floor over. It decides nothing: the room reads the call in the transcript

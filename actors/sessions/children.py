@@ -21,12 +21,13 @@ from motet.actors.runs.lifecycle import phase_of
 from motet.actors.runs.run import Child, ChildSet, Run
 from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
+from motet.actors.tools.tool import Length, Tool, tool
 from motet.protocols import events
 from motet.protocols.agents import AnyAgentLike, Team
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 from motet.protocols.session_keys import sub_agent_key
+from motet.protocols.tools import ToolDenied, ToolRetry
 
 if TYPE_CHECKING:
     from motet.actors.sessions.intake import Intake

@@ -24,7 +24,7 @@ from motet.actors.tools.builtin.paths import locate, open_file
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import Reporter, ToolExecutor
-from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.actors.transcript.grammar import row_of
 from motet.actors.transcript.summary import (
     FLUSH_DEADLINE,
@@ -37,7 +37,7 @@ from motet.actors.transcript.summary import (
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import SessionContext
-from motet.protocols.tools import CallResult, ExecuteCall
+from motet.protocols.tools import CallResult, ExecuteCall, ToolFailure
 from motet.runtime.outside import foreign_code
 
 AskModel: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]

@@ -31,22 +31,21 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
-from motet.actors.tools.tool import (
-    NotBegun,
-    Tool,
-    ToolDenied,
-    ToolFailure,
-    ToolNegative,
-    ToolRetry,
-    asked_by_tool,
-)
+from motet.actors.tools.tool import NotBegun, Tool, asked_by_tool
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, FailureClass, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
 from motet.protocols.results import ResultProtocol
-from motet.protocols.tools import CallResult, ExecuteCall
+from motet.protocols.tools import (
+    CallResult,
+    ExecuteCall,
+    ToolDenied,
+    ToolFailure,
+    ToolNegative,
+    ToolRetry,
+)
 from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.errors import only_error
 from motet.runtime.outside import foreign_code

@@ -30,17 +30,9 @@ from motet.actors.errors.describe import message_of, serialize_error, well_forme
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
-from motet.actors.tools.tool import (
-    Tool,
-    ToolDenied,
-    ToolFailure,
-    ToolNegative,
-    ToolRetry,
-    fitting_result,
-    has_place,
-    tool,
-)
+from motet.actors.tools.tool import Tool, fitting_result, has_place, tool
 from motet.protocols.chat import FailureClass, JsonObject
+from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 from motet.runtime import current_under_way
 from motet.runtime.outside import foreign_code
 from motet.runtime.processes import HeadTail, open_child

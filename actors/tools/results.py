@@ -41,7 +41,7 @@ from motet.actors.errors.describe import (
 from motet.actors.errors.redact import redact_text
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolRetry, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import (
     Kind,
@@ -51,6 +51,7 @@ from motet.protocols.results import (
     StoreResult,
     checksum,
 )
+from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorRef
 from motet.runtime.outside import foreign_code
 

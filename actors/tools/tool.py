@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import partial
-from typing import Any, Literal, TypeAlias, Unpack, cast, get_origin, overload
+from typing import Any, TypeAlias, Unpack, cast, get_origin, overload
 
 import attrs
 import msgspec
@@ -26,9 +26,9 @@ from motet.actors.tools.arguments import Arguments, ForeignArguments, from_schem
 from motet.actors.tools.context import Approval, Context, ToolOptions, traits
 from motet.actors.tools.schema import Described, Function, describe, function_of, name_of
 from motet.protocols.approvals import Asking
-from motet.protocols.chat import FailureClass, JsonObject
-from motet.protocols.errors import MotetError, SchemaError
-from motet.protocols.tools import Effects, ToolSpec
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import SchemaError
+from motet.protocols.tools import Effects, ToolFailure, ToolSpec
 from motet.runtime import UnderWay, current_under_way
 from motet.runtime.outside import foreign_code, monotonic
 
@@ -44,73 +44,8 @@ Runner: TypeAlias = Callable[[Context[object], JsonObject], Awaitable[object]]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-class ToolRetry(MotetError):
-    """Raised by a tool that was called wrongly: the model gets the message unchanged and can try
-    again. Not stored, and no failure of the tool.
-    """
-
-
-ModelRetry = ToolRetry
-"""Its name in other frameworks."""
-
-
 class NotBegun(Exception):
     """Its run was stopped while the call waited for a place: it has done nothing."""
-
-
-class ToolDenied(MotetError):
-    """Raised by a tool that refuses a call; the model gets the reason. No failure of the tool."""
-
-
-class ToolFailure(MotetError):
-    """Raised by a tool that describes its failure; stored like any other error.
-
-    Attributes:
-        detail: stored beside the message.
-        code: the tool's own error code, part of the summary.
-        kind: what the failure is about; if empty, it is guessed from the message.
-        failure: the class of the failure, which decides where it counts; if empty, it follows from
-            the kind: ``not_found`` is a negative result, ``validation`` a wrong argument, and any
-            other a fault of the tool.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: JsonObject | None = None,
-        code: str = "",
-        kind: str = "",
-        failure: FailureClass | Literal[""] = "",
-    ):
-        super().__init__(message)
-        self.detail = detail
-        self.code = code
-        self.kind = kind
-        self.failure = failure
-
-
-class ToolNegative(ToolFailure):
-    """Raised by a tool that worked and whose answer is no: nothing found, a failing test.
-
-    The model gets the answer whole, marked as a failed call. It is not stored as an error and
-    counts for nothing: it ends no run and takes no tool out.
-
-    Attributes:
-        value: the answer, of any type that a tool can return; the message unless given.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        value: object = None,
-        detail: JsonObject | None = None,
-        code: str = "",
-        kind: str = "",
-    ):
-        super().__init__(message, detail=detail, code=code, kind=kind, failure="negative")
-        self.value: object = message if value is None else value
 
 
 def Range(lo: float | None = None, hi: float | None = None) -> msgspec.Meta:

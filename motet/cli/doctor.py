@@ -16,7 +16,6 @@ from motet.actors.storage import recovery as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
-from motet.actors.tools.tool import ToolFailure
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
@@ -24,6 +23,7 @@ from motet.cli.tools import probe_all
 from motet.protocols.errors import ConfigError
 from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import StorageError
+from motet.protocols.tools import ToolFailure
 from motet.protocols.version import __version__
 from motet.runtime.processes import GUARD
 

@@ -13,10 +13,11 @@ import msgspec
 from motet.actors.tools.builtin.files import file_tools
 from motet.actors.tools.builtin.shell import shell_tool
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Length, Range, Tool, ToolRetry, tool
+from motet.actors.tools.tool import Length, Range, Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HttpConfig, ShellConfig
 from motet.protocols.memory import Memory, Remembered
+from motet.protocols.tools import ToolRetry
 
 if TYPE_CHECKING:
     from motet.actors.tools.builtin.http import Fetch

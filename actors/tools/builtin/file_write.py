@@ -25,7 +25,7 @@ from motet.actors.tools.builtin.paths import (
     open_folder,
     owner_of,
 )
-from motet.actors.tools.tool import ToolFailure, ToolNegative
+from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime.outside import fresh_hex
 from motet.runtime.sandbox import Owner
 

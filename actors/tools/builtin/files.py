@@ -30,7 +30,8 @@ from motet.actors.tools.builtin.paths import (
     open_folder,
 )
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.tools.tool import Tool, tool
+from motet.protocols.tools import ToolFailure
 
 CHUNK = 1 << 16
 MAX_LINES = 10_000

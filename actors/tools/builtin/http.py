@@ -14,8 +14,8 @@ import trio
 
 from motet.actors.telemetry.http import Response
 from motet.actors.tools.builtin.http_client import Method, WebClient, decode
-from motet.actors.tools.tool import ToolFailure, ToolNegative
 from motet.protocols.config import HttpConfig
+from motet.protocols.tools import ToolFailure, ToolNegative
 
 _SILENT = frozenset({"script", "style", "template", "svg", "iframe", "object"})
 # fmt: off

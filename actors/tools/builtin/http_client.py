@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from motet.actors.telemetry.http import PORTS, Body, HttpFailed, Response, exchange
-from motet.actors.tools.tool import ToolFailure, ToolNegative
+from motet.protocols.tools import ToolFailure, ToolNegative
 
 Method: TypeAlias = Literal["GET", "HEAD"]
 Address: TypeAlias = IPv4Address | IPv6Address

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from motet.actors.errors.classify import failure_class
-from motet.actors.tools.tool import ToolFailure, ToolNegative
+from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime.sandbox import Owner
 
 NOBODY = 65534

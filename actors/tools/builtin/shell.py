@@ -19,9 +19,10 @@ import trio
 
 from motet.actors.tools.builtin.paths import NOBODY, owner_of
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, ToolNegative, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ShellConfig
+from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime import processes
 from motet.runtime.process_guard import FAILED
 from motet.runtime.processes import Finished, environment, run_command

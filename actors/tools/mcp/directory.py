@@ -35,16 +35,7 @@ from motet.actors.tools.mcp.tool_search import (
 )
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import BUILTIN, RESULTS
-from motet.actors.tools.tool import (
-    Length,
-    Range,
-    Runner,
-    Tool,
-    ToolFailure,
-    ToolNegative,
-    ToolRetry,
-    tool,
-)
+from motet.actors.tools.tool import Length, Range, Runner, Tool, tool
 from motet.protocols.chat import ChatMessage, JsonObject
 from motet.protocols.mcp import (
     MCP,
@@ -58,7 +49,7 @@ from motet.protocols.mcp import (
     McpTool,
 )
 from motet.protocols.policy import Subject
-from motet.protocols.tools import ToolSpec
+from motet.protocols.tools import ToolFailure, ToolNegative, ToolRetry, ToolSpec
 from motet.runtime import ActorDead, ActorRef, System
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from motet.actors.errors.classify import (
     fallback_text,
     result_text,
 )
-from motet.actors.tools.tool import ToolFailure
 from motet.protocols.errors import ErrorType, UnknownName
 from motet.protocols.models import ModelFailure
+from motet.protocols.tools import ToolFailure
 from tests.vectors.error_forms import short_form
 
 TEXTS: tuple[tuple[str, ErrorType], ...] = (

@@ -12,7 +12,6 @@ import pytest
 import motet
 from motet.actors.errors.redact import redact_text, registered_secrets
 from motet.actors.storage.connection import Connection
-from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import (
     GatewayConfig,
     ModelsConfig,
@@ -22,6 +21,7 @@ from motet.protocols.config import (
 )
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.tools import ToolFailure
 from tests.actors.errors.test_redact import SECRETS
 from tests.scripted import Scripted, call, say
 

@@ -14,14 +14,13 @@ from motet.actors.hooks.chain import HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.sessions.memory_flush import LARGEST, MemoryFlush, memory_executor, memory_tools
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import ToolFailure
 from motet.actors.transcript.grammar import violations
 from motet.actors.transcript.summary import BEGINNING
 from motet.protocols.chat import AssistantMessage, Call, UserMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import LOCAL, SessionContext
-from motet.protocols.tools import CallResult
+from motet.protocols.tools import CallResult, ToolFailure
 from tests.actors.runs.histories import rows_of
 from tests.actors.tools.stage import on_stage
 

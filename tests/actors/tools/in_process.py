@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from motet.actors.tools.process_tool import process_tool
-from motet.actors.tools.tool import ToolDenied, ToolFailure, ToolNegative, ToolRetry
+from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 
 
 class Point(msgspec.Struct):

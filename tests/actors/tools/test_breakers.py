@@ -11,9 +11,10 @@ from trio.testing import MockClock
 from motet.actors.errors.classify import Verdict
 from motet.actors.hooks.registry import HookSet
 from motet.actors.tools.breakers import SCOPES, Breakers, refusal
-from motet.actors.tools.tool import Tool, ToolRetry, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.events import Warned
 from motet.protocols.hooks import BeforeTool, Deny
+from motet.protocols.tools import ToolRetry
 from motet.runtime.breaker import Breaker
 from tests.actors.tools.stage import AGENT, Stage, on_stage
 

@@ -12,9 +12,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from motet.actors.hooks.registry import HookSet
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry, tool
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Decision, Deny, Respond
+from motet.protocols.tools import ToolFailure, ToolRetry
 from tests.actors.tools.stage import on_stage
 
 

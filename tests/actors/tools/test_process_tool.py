@@ -19,8 +19,8 @@ import motet
 from motet.actors.tools import process_tool as module
 from motet.actors.tools.context import Context
 from motet.actors.tools.process_tool import process_tool
-from motet.actors.tools.tool import ToolDenied, ToolFailure, ToolRetry
 from motet.protocols.chat import JsonObject
+from motet.protocols.tools import ToolDenied, ToolFailure, ToolRetry
 from tests.actors.tools import in_process
 from tests.actors.tools.stage import CONTEXT
 from tests.processes import alive, wait_alive

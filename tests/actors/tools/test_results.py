@@ -37,10 +37,10 @@ from motet.actors.tools.results import (
     units,
     without_binary,
 )
-from motet.actors.tools.tool import ToolRetry
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import ReadResult
 from motet.protocols.sessions import LOCAL
+from motet.protocols.tools import ToolRetry
 from tests.actors.tools.builders import Opened, encoded, noise, open_results
 
 

@@ -17,17 +17,9 @@ import motet
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.schema import schema_of
-from motet.actors.tools.tool import (
-    Length,
-    Pattern,
-    Range,
-    Tool,
-    ToolFailure,
-    run_in_thread,
-    tool,
-)
+from motet.actors.tools.tool import Length, Pattern, Range, Tool, run_in_thread, tool
 from motet.protocols.chat import JsonObject
-from motet.protocols.tools import ToolSpec
+from motet.protocols.tools import ToolFailure, ToolSpec
 from motet.runtime import held_by
 from tests.actors.tools.stage import CONTEXT, on_stage
 from tests.scripted import Scripted, call, say

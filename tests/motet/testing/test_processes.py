@@ -18,9 +18,9 @@ from motet import testing as mt
 from motet.actors.hooks.programs import run_program
 from motet.actors.tools.builtin.shell import Shell
 from motet.actors.tools.process_tool import process_tool
-from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import ShellConfig
 from motet.protocols.mcp import McpServer
+from motet.protocols.tools import ToolFailure
 from motet.runtime.processes import Child, Program, open_child
 from motet.testing.pipes import PIPE_SIZE, pipe
 from motet.testing.processes import (

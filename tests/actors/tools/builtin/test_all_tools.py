@@ -5,9 +5,9 @@ import pytest
 
 from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools, error_detail_tools
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import ToolRetry
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ShellConfig
+from motet.protocols.tools import ToolRetry
 
 
 async def lookup(ctx: Context[object], error_id: object) -> JsonObject:

@@ -15,7 +15,7 @@ from motet.actors.tools.builtin import file_write
 from motet.actors.tools.builtin.file_write import line_of, no_match, positions
 from motet.actors.tools.builtin.files import MAX_CHARS, file_tools, matches, printable
 from motet.actors.tools.builtin.paths import NOBODY, owner_of
-from motet.actors.tools.tool import ToolFailure
+from motet.protocols.tools import ToolFailure
 
 Call = Callable[..., Awaitable[str]]
 TOOLS = {tool.name: tool for tool in file_tools()}

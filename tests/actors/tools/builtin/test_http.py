@@ -27,8 +27,9 @@ from motet.actors.tools.builtin.http import (
     refuse_unreadable,
 )
 from motet.actors.tools.builtin.http_client import WebClient, parse, redirected
-from motet.actors.tools.tool import Tool, ToolFailure
+from motet.actors.tools.tool import Tool
 from motet.protocols.config import HttpConfig
+from motet.protocols.tools import ToolFailure
 
 Call = Callable[..., Awaitable[str]]
 Routes = Mapping[str, bytes]

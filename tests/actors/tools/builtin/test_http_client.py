@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from motet.actors.telemetry.http import Body
 from motet.actors.tools.builtin.http_client import connect, decode, is_public, resolve
-from motet.actors.tools.tool import ToolFailure
+from motet.protocols.tools import ToolFailure
 
 CLOSED_V4 = [
     IPv4Network(text)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.tools.builtin.paths import locate, open_file, open_folder
-from motet.actors.tools.tool import ToolFailure
+from motet.protocols.tools import ToolFailure
 
 
 @pytest.fixture

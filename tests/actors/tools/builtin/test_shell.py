@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from motet.actors.tools.builtin.paths import NOBODY
 from motet.actors.tools.builtin.shell import FILE_MB, Shell, limits
-from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import ShellConfig
+from motet.protocols.tools import ToolFailure
 from motet.runtime.sandbox import inspect_machine
 
 T = TypeVar("T")
