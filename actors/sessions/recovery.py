@@ -8,7 +8,9 @@ Guarantees: G14, G15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -39,7 +41,13 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.recovery import InputOptions, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
-from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
+from motet.protocols.storage import (
+    Commit,
+    ExpectationFailed,
+    Row,
+    Statement,
+    StorageUnavailable,
+)
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
 
@@ -208,8 +216,9 @@ class Recovery:
                     continue
                 one.run.agent = agent
                 if why := self._unrepeatable(one):
-                    kept.remove(one)
-                    cut_off += await self._interrupt(one, why)
+                    with suppress(StorageUnavailable):  # else it is interrupted when it is back
+                        cut_off += await self._interrupt(one, why)
+                        kept.remove(one)
             if not kept:
                 del self._resumable[session]
                 self.table.held.discard(session)
@@ -227,16 +236,16 @@ class Recovery:
             with trio.move_on_at(deadline):
                 while self._resumable:
                     self._agents_changed = trio.Event()
-                    known = [key for key in tuple(self._resumable) if await self._find_agents(key)]
-                    await self._start(known, nursery)
+                    for session in tuple(self._resumable):
+                        if await self._find_agents(session):
+                            kept = self._resumable.pop(session)
+                            nursery.start_soon(self._start, nursery, session, kept)
                     if self._resumable:
                         await self._agents_changed.wait()
-            late = tuple(self._resumable)
-            for session in late:
+            for session, kept in self._resumable.items():
                 why = f"the host ended during this run: {self.waits.get(session, '')}"
-                for one in self._resumable[session]:
-                    await self._interrupt(one, why)
-            await self._start(late, nursery)
+                nursery.start_soon(self._start, nursery, session, kept, why)
+            self._resumable = {}
 
     def agent_added(self) -> None:
         """Check again which sessions can start."""
@@ -257,35 +266,25 @@ class Recovery:
         self.waits.pop(session, None)
         return True
 
-    async def _start(self, sessions: Iterable[str], nursery: trio.Nursery) -> None:
+    async def _start(
+        self, nursery: trio.Nursery, session: str, kept: list[_Resumable], late: str = ""
+    ) -> None:
         """Interrupt the runs that cannot be repeated, count the try of the others, start them.
 
-        The try is on disk before a run begins: one that kills its host is counted.
+        The try is on disk before a run begins: one that kills its host is counted. ``late``: why
+        all of them are interrupted.
         """
-        statements: list[Statement] = []
-        begins: dict[str, list[_Resumable]] = {}
-        for session in sessions:
-            fit = begins[session] = await self._fit(session)
-            if fit:
-                statements += stored.replace_journals(map(self._rows_of, fit))
-            if fit and session not in self.table.suspended:  # its runs wait for the suspended one
-                statements.append(Statement(stored.TRY, (session,)))
-        await self._count_tries(statements)
-        for session, fit in begins.items():
-            if fit:
-                nursery.start_soon(self._settle, session, [one.run for one in fit])
-            self.table.held.discard(session)
-            self.actors.wake(session)
-
-    async def _fit(self, session: str) -> list[_Resumable]:
         fit: list[_Resumable] = []
-        for one in self._resumable.pop(session):
-            if one.run.state == "queued":
-                if why := self._unrepeatable(one):
-                    await self._interrupt(one, why)
-                else:
-                    fit.append(one)
-        return fit
+        for one in kept:
+            if why := late or self._unrepeatable(one):
+                await self.services.health.insist(partial(self._interrupt, one, why))
+            elif one.run.state == "queued":
+                fit.append(one)
+        if fit:
+            await self._count_try(session, fit)
+            nursery.start_soon(self._settle, session, [one.run for one in fit])
+        self.table.held.discard(session)
+        self.actors.wake(session)
 
     def _rows_of(self, one: _Resumable) -> tuple[str, tuple[ChatMessage, ...]]:
         """The id and rows of a begun run, whose state is made anew with its real agent."""
@@ -294,13 +293,16 @@ class Recovery:
         journal, one.run.carried.resumption = self._resumption(one.left, one.given, one.run.limits)
         return one.run.id, journal
 
-    async def _count_tries(self, statements: list[Statement]) -> None:
-        """Store the tries. A full disk must not keep accepted inputs from being answered."""
+    async def _count_try(self, session: str, fit: Sequence[_Resumable]) -> None:
+        """Store the try. A full disk must not keep accepted inputs from being answered."""
+        statements = stored.replace_journals(map(self._rows_of, fit))
+        if session not in self.table.suspended:  # its runs wait for the suspended one
+            statements.append(Statement(stored.TRY, (session,)))
         try:
-            if statements:
-                await self.commit(tuple(statements))
+            await self.commit(tuple(statements))
         except Exception as error:
-            log.error("sessions resume with their tries uncounted", why=str(error))
+            self.services.journal.torn.update(one.run.id for one in fit)
+            log.error("a session resumes with its try uncounted", why=str(error))
 
     def _unrepeatable(self, one: _Resumable) -> str:
         agent, catalog = one.run.agent.name, self.services.toolkits.current.catalog
@@ -316,12 +318,13 @@ class Recovery:
         return f"the host ended while {name} was run: its effect may have happened" if name else ""
 
     async def _interrupt(self, one: _Resumable, why: str) -> tuple[RunInfo, ...]:
-        """End a queued run as interrupted; its record."""
+        """End a queued run as interrupted; its record. Raises ``StorageUnavailable``: try again."""
         run, ended = one.run, tuple[RunInfo, ...]()
-        queue = self.table.queue(run.session)
-        if run not in queue.inputs:
+        inputs = self.table.queue(run.session).inputs
+        if run.state != "queued":  # it was stopped
             return ()
-        queue.inputs.remove(run)
+        if run in inputs:
+            inputs.remove(run)
         try:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:
@@ -329,6 +332,8 @@ class Recovery:
                 end = RunInterrupted(why)
                 user = run.input.principal.user
                 await self.events.publish_end(run.session, user, run.id, end, this_host=True)
+        except StorageUnavailable:
+            raise
         except Exception as error:
             log.error("an input is not stored as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))

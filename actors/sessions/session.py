@@ -199,12 +199,15 @@ async def drop(run: Run, services: Services) -> None:
     reason = run.stop_reason or "stopped before it started"
     event: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
     end = FinishRun(run.id, "dropped", (), detail=reason, event=event)
-    if run.carried.resumption is not None:  # it had begun in an earlier host
-        event = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
-        end = _end_of_begun(run, run.carried.resumption, reason, event)
+    left = run.carried.resumption
+    if left is not None:  # it had begun in an earlier host
+        event = events.RunCancelled(left.suspended.turn.spent, reason)
+        end = _end_of_begun(run, left, reason, event)
     is_stored = False
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
+            for cut in _cut_events(run, left, end) if left is not None else ():
+                await services.events.emit(run, cut)
             if services.health.problem is not None:
                 raise services.health.problem
             withdrawn = await services.store.ask(end)
@@ -217,9 +220,6 @@ async def drop(run: Run, services: Services) -> None:
         else:
             user = run.input.principal.user
             await publish_withdrawn(run.session, user, run.id, withdrawn, services)
-            if (left := run.carried.resumption) is not None:
-                for cut in _cut_events(run, left, end):
-                    await services.events.emit(run, cut)
             await services.events.emit(run, event)
         finally:
             if not is_stored:

@@ -25,7 +25,7 @@ import motet
 from motet import testing as mt
 from motet.protocols.approvals import ApprovalAnswered, ApprovalsConfig
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.events import InputEnd
+from motet.protocols.events import AnyEvent, InputEnd, MessageAdded, event_name
 from motet.protocols.models import ModelRequest
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import FINAL, RunInfo
@@ -170,6 +170,9 @@ class World:
             case "crash" if chance.random() < 0.4:
                 self.mend()
                 host.crash()
+                if chance.random() < 0.3:  # before anything of the last host has been resumed
+                    self.fail(chance.choice(FAULTS))
+                    host.stop(session=f"s{chance.randrange(2)}", grace=1.0)
             case _:
                 host.steps(chance.randrange(1, 120))
 
@@ -233,10 +236,15 @@ async def _runs(host: motet.Host) -> tuple[RunInfo, ...]:
 
 
 async def _untold(host: motet.Host) -> list[str]:
-    """Runs whose end is not in the event journal exactly once."""
+    """Runs whose end is not in the event journal exactly once, and rows that are not in it."""
     found: list[str] = []
     for session in ("s0", "s1"):
         records = await host._parts.journal.read(f"session:{session}", 0, 10_000)
+        told = {(one.run_id, event_name(one.event), _about(one.event)) for one in records}
+        with suppress(motet.NotFound):
+            for item in await host.history(session, limit=200):
+                events = {(item.run_id, *event) for event in _to_tell(item.row)}
+                found += [f"{event} is told by no stream" for event in events - told]
         ends = Counter(one.run_id for one in records if isinstance(one.event, InputEnd))
         runs = [one for one in await host.runs(session=session, limit=200) if one.status in FINAL]
         found += [
@@ -245,6 +253,21 @@ async def _untold(host: motet.Host) -> list[str]:
             if ends[one.run_id] != 1
         ]
     return found
+
+
+def _about(event: AnyEvent) -> str:
+    return event.text if isinstance(event, MessageAdded) else getattr(event, "id", "")
+
+
+def _to_tell(row: ChatMessage) -> tuple[tuple[str, str], ...]:
+    match row:
+        case AssistantMessage(text=text) if text:
+            return (("message", text),)
+        # A call that a stop came before need not be announced.
+        case ToolMessage(call_id=call, outcome=outcome) if outcome != "cancelled_before_start":
+            return (("tool.call", call), ("tool.result", call))
+        case _:
+            return ()
 
 
 async def _untrue(host: motet.Host, ledger: mt.Ledger) -> list[str]:
@@ -292,6 +315,67 @@ def test_an_effect_has_its_call_on_disk_and_happens_once_whatever_the_storage_do
     played = search(range(16, 32))
     assert sum(one.effects for one in played) > 8
     assert sum(one.late for one in played) > 4
+
+
+def left_in(tool: str, host: mt.SimulatedHost) -> motet.Agent[None, str]:
+    """Have a host die while a run is in this tool; the next host does not know its agent yet."""
+    agent = motet.Agent("clerk", model=mt.FunctionModel(one_call))
+
+    @agent.tool(name=tool, effects="read" if tool == "look" else "write")
+    async def work() -> str:
+        await trio.sleep(10)
+        return "worked"
+
+    host.know(agent)
+    host.start_soon(None, tool, session="s0", key="1")
+    host.advance(1.0)
+    host._agents.clear()
+    host.crash()
+    return agent
+
+
+def one_call(request: ModelRequest) -> mt.Answer:
+    *_, last = request.messages
+    return mt.call(last.text) if isinstance(last, UserMessage) else mt.say("finished")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_begun_run_that_is_stopped_while_nothing_can_be_stored_is_told_as_a_whole(
+    fault: str,
+) -> None:
+    with mt.simulated_host(seed=1) as host:
+        left_in("look", host)
+        world = World(host, Random(1))
+        world.fail(fault)
+        host.stop(session="s0", grace=1.0)
+        world.mend()
+        host.advance(5.0)
+        (info,) = host.call(_runs)
+        assert (info.status, info.unsaved) == ("cancelled", False)
+        assert host.call(_untold) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_must_not_be_repeated_is_interrupted_once_the_storage_is_back(
+    fault: str,
+) -> None:
+    with mt.simulated_host(seed=1) as host:
+        agent = left_in("pay", host)
+        world = World(host, Random(1))
+        world.fail(fault)
+        host.know(agent)
+        host.advance(20.0)
+        assert [one.status for one in host.call(_runs)] == ["running"]
+        world.mend()
+        host.advance(5.0)
+        assert [one.status for one in host.call(_runs)] == ["interrupted"]
+        host.settle()
+        assert host.call(_untold) == []
+        assert host.call(_session_is_free)
+
+
+async def _session_is_free(host: motet.Host) -> bool:
+    return (await host.run("clerk", "look", session="s0", check=False)).status == "completed"
 
 
 @pytest.mark.sweep

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.actors.sessions import recovery as recovering
-from motet.actors.sessions.recovery import Recovery
+from motet.actors.sessions.recovery import Recovery, _Resumable
 from motet.actors.sessions.recovery_plan import refusal
 from motet.actors.storage import recovery as rows
 from motet.actors.storage.recovery import UnfinishedRun
 from motet.protocols.events import EventRecord
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import RecoverRuns
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Transact
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
 
@@ -36,12 +36,11 @@ def _count_anew() -> list[Patch]:
 def _count_in_memory() -> list[Patch]:
     """Tries are counted where they die with the host."""
 
-    async def count(recovery: Recovery, statements: list[Statement]) -> None:
-        others = tuple(one for one in statements if one.sql is not rows.TRY)
-        if others:
-            await recovery.commit(others)
+    async def count(recovery: Recovery, _session: str, fit: Sequence[_Resumable]) -> None:
+        if statements := rows.replace_journals(map(recovery._rows_of, fit)):
+            await recovery.commit(tuple(statements))
 
-    return [(Recovery, "_count_tries", count)]
+    return [(Recovery, "_count_try", count)]
 
 
 def _put_another_aside() -> list[Patch]:
