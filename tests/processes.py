@@ -27,7 +27,7 @@ def alive(mark: str) -> list[int]:
 
 async def wait_alive(mark: str, count: int) -> None:
     """Wait until ``count`` processes carry the mark: they are not ours, so only /proc tells."""
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while len(alive(mark)) < count:
             await trio.sleep(0.01)
 

@@ -207,7 +207,7 @@ async def test_a_text_that_was_to_steer_a_refused_run_is_answered_by_its_own() -
                 assert (await host.send("are you there?", session="s")).status == "steered"
 
         first = await host.run(agent, "go", session="s", check=False)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not await host.runs(session="s", status="completed"):
                 await trio.sleep(0.01)
         rows = [item.row for item in await host.history("s")]

@@ -161,7 +161,7 @@ async def test_the_end_of_a_run_is_said_to_be_unsaved_until_the_storage_is_back(
         assert [one.unsaved for one in await host.runs(status="completed")] == [True]
         assert host.status().unsaved_ends == 1
         lock.release()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while host.status().unsaved_ends:
                 await trio.sleep(0.05)
         (info,) = await host.runs()

@@ -62,7 +62,7 @@ class World:
     async def stop(self) -> None:
         report = await self.room.stop()
         assert report.still_running == []
-        with trio.fail_after(2):
+        with trio.fail_after(60):
             await self.room.wait()  # what was on its way to disk may have woken it once more
         before = self.requests
         await self.take(40)
@@ -102,7 +102,7 @@ def test_a_room_is_stopped_in_every_state(
     """
 
     async def main() -> list[AnyEvent]:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             return await talk(given_steps, script, concurrency)
 
     last = 0

@@ -56,7 +56,7 @@ def ops(*steps: Step, limits: motet.Limits | None = None) -> Ops:
 
 async def pending(host: motet.Host, count: int = 1) -> tuple[ApprovalInfo, ...]:
     """The approvals that are pending, in call order, as soon as there are so many."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while len(found := await host.approvals(state="pending")) < count:
             await trio.sleep(0.002)
     return tuple(sorted(found, key=lambda info: info.call_id))
@@ -64,7 +64,7 @@ async def pending(host: motet.Host, count: int = 1) -> tuple[ApprovalInfo, ...]:
 
 async def ended(host: motet.Host, run_id: str) -> RunInfo:
     """The run, when it is over."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while True:
             run = next(run for run in await host.runs() if run.run_id == run_id)
             if run.status not in ("queued", "running", "waiting"):
@@ -74,7 +74,7 @@ async def ended(host: motet.Host, run_id: str) -> RunInfo:
 
 async def suspended(host: motet.Host, run_id: str) -> None:
     """Wait until a run is suspended."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not any(
             run.run_id == run_id and run.status == "waiting" for run in await host.runs()
         ):

@@ -60,7 +60,7 @@ class World:
     async def begin(self, host: motet.Host) -> None:
         if not self.begun:
             self.run_id = (await host.submit("go", session="s", agent="ops")).run_id
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while len(await host.approvals()) < len(CALLS):
                     await trio.sleep(0.001)
             self.begun = True
@@ -114,7 +114,7 @@ class World:
 
     async def settle(self, host: motet.Host) -> None:
         """Deny what is left, and wait until all is quiet."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while True:
                 for info in await host.approvals(state="pending"):
                     await self.answer(host, info, allow=False)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+import apsw
 import trio
 
 import motet
@@ -16,20 +17,36 @@ from motet.protocols.sessions import FINAL, RunInfo
 _numbers = count()
 
 
-async def crashed(state: Path) -> Path:
+async def crashed(state: Path, event: str = "", times: int = 1) -> Path:
     """A state directory as a kill at this instant would leave it.
 
-    What waits to be written is given its time: tests are about what is on disk.
+    The instant is when ``event`` is on disk so many ``times``. What waits to be written besides is
+    given its time: tests are about what is on disk.
     """
+    with trio.fail_after(60):
+        while event and _on_disk(state, event) < times:
+            await trio.sleep(0.005)
     await trio.sleep(0.05)
     left = state.parent / f"crashed-{next(_numbers)}"
     shutil.copytree(state, left, ignore=shutil.ignore_patterns("lock", "*.lock", "workspace"))
     return left
 
 
+def _on_disk(state: Path, event: str) -> int:
+    connection = apsw.Connection(str(state / "motet.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(5_000)
+        query = "SELECT count(*) FROM events WHERE event = ?"
+        ((found,),) = connection.execute(query, (event,))  # pyright: ignore[reportUnknownMemberType]  # its stub
+    finally:
+        connection.close()
+    assert isinstance(found, int)
+    return found
+
+
 async def ended(host: motet.Host, *run_ids: str) -> list[RunInfo]:
     """The runs, once they have ended."""
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while True:
             found = [await host.find_run(run_id) for run_id in run_ids]
             if all(run.status in FINAL for run in found):

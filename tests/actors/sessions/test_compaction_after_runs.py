@@ -78,7 +78,7 @@ async def talk(host: motet.Host, agent: motet.Agent[None]) -> None:
 
 
 async def until_compacted(records: list[EventRecord]) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while not any(isinstance(record.event, SessionCompacted) for record in records):
             await trio.sleep(0.001)
 
@@ -150,7 +150,7 @@ async def test_a_policy_against_memory_keeps_the_flush_from_writing(tmp_path: Pa
 async def test_a_host_that_closes_during_a_summary_closes_at_once() -> None:
     model = Teller()
     agent = motet.Agent("a", model=model)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with motet.open_host() as host:
             await talk(host, agent)
             await wait_all_tasks_blocked()

@@ -85,9 +85,7 @@ async def test_a_run_resumes_from_its_rows_and_repeats_only_idempotent_calls(
     steps = (call(("write", {})), call((stuck, {})))
     async with opened(tmp_path / "a", ops(*steps, done=done, stuck=stuck)) as host:
         ack = await host.submit("go", session="s", agent="ops")
-        while (await host.find_run(ack.run_id)).usage.total_tokens < 30:
-            await trio.sleep(0.005)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "tool.call", 2)
         done.clear()
     agent = ops(say("fine"), done=done)
     async with opened(left, agent) as host:
@@ -109,8 +107,7 @@ async def test_a_call_that_may_have_had_its_effect_interrupts_the_run(
     done: list[str] = []
     async with opened(tmp_path / "a", ops(call((stuck, {})), done=done, stuck=stuck)) as host:
         ack = await host.submit("go", session="s", agent="ops")
-        await trio.sleep(0.05)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "tool.call")
     async with opened(left, ops(say("again"), done=done)) as host:
         assert [run.run_id for run in host.interrupted] == [ack.run_id]
         assert host.resumed == ()
@@ -144,8 +141,7 @@ async def test_a_run_whose_caller_waited_ends_with_the_host_unless_it_has_a_key(
 
         nursery.start_soon(run, "s", None)
         nursery.start_soon(run, "k", "key")
-        await trio.sleep(0.05)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "run.started", 2)
         nursery.cancel_scope.cancel()
     async with opened(left, ops(say("yes"), done=[])) as host:
         assert [run.session for run in host.interrupted] == ["s"]
@@ -163,8 +159,7 @@ async def test_an_input_with_deps_is_not_resumed(tmp_path: Path) -> None:
             await host.run(agent, "hi", deps=1, session="s", key="k")
 
         nursery.start_soon(run)
-        await trio.sleep(0.05)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "run.started")
         nursery.cancel_scope.cancel()
     async with opened(left) as host:
         (run_info,) = host.interrupted
@@ -201,9 +196,7 @@ async def test_a_begun_run_that_is_stopped_while_it_waits_keeps_its_rows(tmp_pat
     done: list[str] = []
     async with opened(tmp_path / "a", ops(call(("look", {})), None, done=done)) as host:
         ack = await host.submit("go", session="s", agent="ops")
-        while not done:
-            await trio.sleep(0.005)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "tool.result")
     async with opened(left) as host:
         await trio.sleep(0.02)
         await host.stop(run_id=ack.run_id)
@@ -259,8 +252,7 @@ async def test_gates_registered_first_in_the_block_hold_for_resumed_runs(tmp_pat
     done: list[str] = []
     async with opened(tmp_path / "a", ops(call(("look", {})), done=done, stuck="look")) as host:
         ack = await host.submit("go", session="s", agent="ops")
-        await trio.sleep(0.05)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "tool.call")
     async with opened(left, ops(say("denied"), done=done)) as host:
 
         @host.on("before_tool")
@@ -288,9 +280,7 @@ async def test_a_run_that_is_interrupted_twice_resumes_twice(tmp_path: Path) -> 
             if not run_id:
                 run_id = (await host.submit("go", session="s", agent="ops")).run_id
             if number < 2:
-                while (await host.find_run(run_id)).usage.total_tokens < 30 + 15 * number:
-                    await trio.sleep(0.005)
-                state = await crashed(state)
+                state = await crashed(state, "tool.call", 2 + number)
             else:
                 await ended(host, run_id)
                 rows = [item.row for item in await host.history("s")]
