@@ -23,8 +23,8 @@ from wsproto.utilities import LocalProtocolError
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import Identity
 from motet.actors.gateway.context import Context
-from motet.actors.gateway.idempotency import Idempotency
-from motet.actors.gateway.method import Answer, Caller, Refusal, error_body
+from motet.actors.gateway.method import Refusal, error_body
+from motet.actors.gateway.methods import Answer, Caller
 from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.requests import Requests, input_of
 from motet.actors.gateway.streams import Streams
@@ -32,8 +32,8 @@ from motet.actors.gateway.websocket import Ending, FrameSocket
 from motet.protocols import gateway as wire
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Shutdown, StorageChanged, Tick
-from motet.protocols.host import Expected, HostApi
-from motet.protocols.sessions import LOCAL, Principal
+from motet.protocols.host import Expected
+from motet.protocols.sessions import LOCAL
 from motet.runtime.rates import TokenBucket
 
 _ANSWERS_HELD: Final = 64
@@ -175,41 +175,6 @@ def _connect_params(frame: wire.RequestFrame) -> wire.ConnectParams:
             f"{params.protocol.min} to {params.protocol.max}",
         )
     return params
-
-
-@attrs.frozen
-class RequestCaller:
-    """A :class:`~motet.actors.gateway.method.Caller`: one request of a connection, on behalf of its
-    user or, from a bridge, of another one. It does what that user could do with a token of their
-    own, never more than an operator (G16), and the messages count as theirs.
-    """
-
-    principal: Principal
-    _context: Context
-    _streams: Streams
-    expected: Expected | None = None
-
-    @property
-    def api(self) -> HostApi:
-        return self._context.api
-
-    @property
-    def idempotency(self) -> Idempotency:
-        return self._context.idempotency
-
-    def now(self) -> float:
-        return self._context.now()
-
-    def spend_message(self) -> None:
-        self._context.spend_message(self.principal.user)
-
-    async def subscribe(
-        self, stream: str, after: int | None
-    ) -> tuple[wire.StreamState, Callable[[], None]]:
-        return await self._streams.subscribe(stream, after, self.principal)
-
-    def unsubscribe(self, stream: str) -> bool:
-        return self._streams.unsubscribe(stream)
 
 
 class Connection:
@@ -434,7 +399,7 @@ class Connection:
         identity = self._identity
         if not isinstance(frame.as_user, UnsetType):
             identity = self._context.on_behalf_of(identity, frame.as_user)
-        return RequestCaller(identity.principal, self._context, self._streams, expected)
+        return Caller(identity.principal, self._context, self._streams, expected)
 
     def _over(self, frame: wire.RequestFrame) -> None:
         for waiting in self._requests.over(frame):

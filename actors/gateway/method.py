@@ -1,7 +1,6 @@
-"""A method of ``motet.v1``: name, least role, parameters, handler; and errors on the wire.
+"""Answers of ``motet.v1``: pages of lists, and errors on the wire.
 
-Invariants: a handler gets parameters that were checked, and sees no more of its connection than a
-:class:`Caller`. A client learns of an error what it can act on. Of any other exception it learns an
+Invariants: a client learns of an error what it can act on. Of any other exception it learns an
 id; the log has the rest under that id, and no message, path or trace of it leaves the host.
 """
 
@@ -9,26 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
-import attrs
 import msgspec
 from msgspec import UNSET
 
-from motet.actors.gateway.idempotency import Idempotency
-from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalAnswered
-from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError, InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
-from motet.protocols.host import Expected, HostApi
 from motet.protocols.sessions import (
     KeyConflict,
-    Principal,
     QueueFull,
-    Role,
     SessionBusy,
     ShuttingDown,
 )
@@ -40,64 +32,6 @@ P = TypeVar("P")
 T = TypeVar("T")
 _PAGE_BYTES: Final = 524_288
 logger = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class Answer:
-    """A result. ``when_queued`` is called as soon as its frame is in the outbox."""
-
-    result: object
-    when_queued: Callable[[], None] | None = None
-
-
-class Caller(Protocol):
-    """The connection of a request, as a handler sees it."""
-
-    @property
-    def api(self) -> HostApi: ...
-
-    @property
-    def principal(self) -> Principal: ...
-
-    @property
-    def idempotency(self) -> Idempotency: ...
-
-    @property
-    def expected(self) -> Expected | None:
-        """The input of this request, as it was noted when the request was read."""
-        ...
-
-    def now(self) -> float:
-        """Unix seconds."""
-        ...
-
-    def spend_message(self) -> None:
-        """Raises :class:`Refusal` when the user sent too many."""
-        ...
-
-    async def subscribe(
-        self, stream: str, after: int | None
-    ) -> tuple[wire.StreamState, Callable[[], None]]: ...
-
-    def unsubscribe(self, stream: str) -> bool: ...
-
-
-@attrs.frozen
-class Method:
-    name: str
-    role: Role
-    call: Callable[[Caller, JsonObject], Awaitable[Answer]]
-
-
-def method(
-    name: str, role: Role, params: type[P], handler: Callable[[Caller, P], Awaitable[Answer]]
-) -> Method:
-    """A method for the table; parameters that do not fit raise :class:`FrameError`."""
-
-    async def call(caller: Caller, given: JsonObject) -> Answer:
-        return await handler(caller, wire.decode_params(given, params))
-
-    return Method(name, role, call)
 
 
 def first_page(items: Sequence[T]) -> Sequence[T]:

@@ -1,39 +1,104 @@
 """The methods of ``motet.v1``: for each its least role, its parameters and its handler.
 
 ``docs/protocol.md`` describes them. Invariants: :func:`call` checks parameters and role before a
-handler runs; what a handler raises becomes an error object in :func:`.method.error_body` alone.
-Stops and commands have to get through when all else is stuck: they spend no messages of the user,
-wait for no session's actor, and a stop does not wait for the disk either.
+handler runs; a handler sees no more of its connection than a :class:`Caller`; what it raises
+becomes an error object in :func:`.method.error_body` alone. Stops and commands have to get through
+when all else is stuck: they spend no messages of the user, wait for no session's actor, and a stop
+does not wait for the disk either.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
+import attrs
 from msgspec.structs import asdict, replace
 
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
-from motet.actors.gateway.method import (
-    Answer,
-    Caller,
-    Method,
-    Refusal,
-    first_page,
-    last_page,
-    method,
-)
+from motet.actors.gateway.context import Context
+from motet.actors.gateway.idempotency import Idempotency
+from motet.actors.gateway.method import Refusal, first_page, last_page
+from motet.actors.gateway.streams import Streams
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
+from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import FINAL, Ack, Principal, Role
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
+P = TypeVar("P")
+
+
+@attrs.frozen
+class Answer:
+    """A result. ``when_queued`` is called as soon as its frame is in the outbox."""
+
+    result: object
+    when_queued: Callable[[], None] | None = None
+
+
+@attrs.frozen
+class Caller:
+    """One request of a connection, as its handler sees it: on behalf of its user or, from a bridge,
+    of another one. It does what that user could do with a token of their own, never more than an
+    operator (G16), and the messages count as theirs.
+
+    ``expected``: the input of this request, as it was noted when the request was read.
+    """
+
+    principal: Principal
+    _context: Context
+    _streams: Streams
+    expected: Expected | None = None
+
+    @property
+    def api(self) -> HostApi:
+        return self._context.api
+
+    @property
+    def idempotency(self) -> Idempotency:
+        return self._context.idempotency
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._context.now()
+
+    def spend_message(self) -> None:
+        """Raises :class:`Refusal` when the user sent too many."""
+        self._context.spend_message(self.principal.user)
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[wire.StreamState, Callable[[], None]]:
+        return await self._streams.subscribe(stream, after, self.principal)
+
+    def unsubscribe(self, stream: str) -> bool:
+        return self._streams.unsubscribe(stream)
+
+
+@attrs.frozen
+class Method:
+    name: str
+    role: Role
+    call: Callable[[Caller, JsonObject], Awaitable[Answer]]
+
+
+def method(
+    name: str, role: Role, params: type[P], handler: Callable[[Caller, P], Awaitable[Answer]]
+) -> Method:
+    """A method for the table; parameters that do not fit raise :class:`FrameError`."""
+
+    async def call(caller: Caller, given: JsonObject) -> Answer:
+        return await handler(caller, wire.decode_params(given, params))
+
+    return Method(name, role, call)
 
 
 # -- the connection and its host ------------------------------------------------------------------

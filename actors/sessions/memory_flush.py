@@ -18,12 +18,13 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.hooks.chain import HooksClient
+from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.tools.builtin.file_write import encoded, replace
 from motet.actors.tools.builtin.files import read_lines
 from motet.actors.tools.builtin.paths import locate, open_file
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.executor import Reporter, ToolExecutor
+from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool, tool
 from motet.actors.transcript.grammar import row_of
 from motet.actors.transcript.summary import (
@@ -112,7 +113,9 @@ def _refuse_outside(root: Path, path: str) -> None:
         )
 
 
-def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[object]) -> Execute:
+def memory_executor(
+    hooks: HooksClient, reporter: ErrorChannel, context: Context[object]
+) -> Execute:
     """Runs calls of :func:`memory_tools` for an agent, after its gates (G10)."""
     catalog = ToolCatalog()
     catalog.add(context.agent, memory_tools())

@@ -24,6 +24,7 @@ from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
+from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.batch import BEFORE_START
 from motet.actors.tools.breakers import Attempt, Breakers
@@ -98,32 +99,6 @@ class Approver(Protocol):
     def begin(self, request: ExecuteCall, /) -> bool:
         """The tool begins in this step; False: it must not, since its run was stopped."""
         ...
-
-
-class Report(Protocol):
-    """A stored error: the text for the model, its id, its class."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def error_id(self) -> str | None: ...
-    @property
-    def kind(self) -> str: ...
-
-
-class Reporter(Protocol):
-    """Stores a whole error and writes the summary that the model gets instead."""
-
-    async def report(
-        self,
-        *,
-        session: str,
-        run_id: str,
-        tool: str,
-        error: object,
-        code: str = "",
-        call_id: str = "",
-    ) -> Report: ...
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -226,7 +201,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         self,
         catalog: ToolCatalog,
         hooks: HooksClient,
-        reporter: Reporter,
+        reporter: ErrorChannel,
         context: MakeContext,
         *,
         results: ActorRef[ResultProtocol] | None = None,

@@ -10,7 +10,8 @@ import trio
 
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.method import Caller, Refusal
+from motet.actors.gateway.method import Refusal
+from motet.actors.gateway.methods import Caller
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import CallRates, PolicyEngine, build_policy

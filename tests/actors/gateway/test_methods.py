@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import StaticTokens, may, token_entry
 from motet.actors.gateway.context import Settings
-from motet.actors.gateway.method import Caller, Refusal
-from motet.actors.gateway.methods import METHODS
+from motet.actors.gateway.method import Refusal
+from motet.actors.gateway.methods import METHODS, Caller
 from motet.actors.storage.tokens import new_token
 from motet.protocols.gateway import RequestFrame
 from motet.protocols.sessions import Principal, Role

@@ -12,6 +12,7 @@ import attrs
 
 from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, Observe, Warn
 from motet.actors.hooks.registry import HookSet
+from motet.actors.telemetry.error_channel import ErrorChannel, Reported
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
@@ -41,17 +42,11 @@ def context_of(request: ExecuteCall) -> Context[object]:
 CONTEXT = context_of(ExecuteCall("run", "session", AGENT, "local", Call("c0", "any")))
 
 
-@attrs.frozen
-class Told:
-    text: str
-    error_id: str | None
-    kind: str
-
-
-class Memory:
-    """A reporter that keeps its reports; ``broken`` makes it fail like a full disk."""
+class Memory(ErrorChannel):
+    """A channel that keeps its reports; ``broken`` makes it fail like a full disk."""
 
     def __init__(self) -> None:
+        super().__init__(None, lambda _run_id, _event: None)
         self.errors: list[tuple[str, object, str]] = []
         self.broken = False
 
@@ -64,13 +59,13 @@ class Memory:
         error: object,
         code: str = "",
         call_id: str = "",
-    ) -> Told:
+    ) -> Reported:
         assert session
         assert run_id
         if self.broken:
             raise OSError("no space left")
         self.errors.append((tool, error, code))
-        return Told(f"Tool {tool!r} failed: {error}", f"err_{len(self.errors)}", "unknown")
+        return Reported(f"Tool {tool!r} failed: {error}", f"err_{len(self.errors)}", "unknown")
 
 
 @attrs.frozen

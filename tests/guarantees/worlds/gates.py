@@ -19,9 +19,10 @@ from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.run import Input, Run
+from motet.actors.telemetry.error_channel import ErrorChannel, Reported
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.executor import Report, ToolExecutor
+from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import tool
 from motet.protocols.chat import Call
 from motet.protocols.errors import Aborted, InputValidation
@@ -135,8 +136,11 @@ def name_of(event: Asked) -> str:
     return event.call_id if isinstance(event, BeforeTool) else event.text
 
 
-class Silent:
-    """A reporter that is never needed: no tool fails here."""
+class Silent(ErrorChannel):
+    """A channel that is never needed: no tool fails here."""
+
+    def __init__(self) -> None:
+        super().__init__(None, lambda _run_id, _event: None)
 
     async def report(
         self,
@@ -147,7 +151,7 @@ class Silent:
         error: object,
         code: str = "",
         call_id: str = "",
-    ) -> Report:
+    ) -> Reported:
         raise AssertionError((session, run_id, tool, error, code, call_id))
 
 
@@ -178,7 +182,8 @@ async def _calls(scene: Scene, client: HooksClient, system: System) -> None:
     catalog = ToolCatalog()
     catalog.add("helper", [tool(act)])
     executor = await system.start(
-        lambda: ToolExecutor(catalog, client, Silent(), context_of), name="tools"
+        lambda: ToolExecutor(catalog, client, Silent(), context_of),
+        name="tools",
     )
 
     async def one(name: str) -> None:
