@@ -138,30 +138,35 @@ async def _tell_storage(host: Host, tell: Tell) -> None:
 
 @attrs.define(eq=False)
 class ConnectionNotice:
-    """Shows when the connection to the host is lost, and when it is back."""
+    """Shows when the connection to the host is lost, why, and when it is back: each once."""
 
     tell: Tell
     position: Callable[[], int | None] = attrs.field(default=lambda: None)
     restarts: int = 0
-    _dead: bool = False
+    _told: list[str] = attrs.field(factory=list[str])
+    """The reasons that were shown since the connection was lost."""
 
     def changed(self, change: Change) -> None:
         match change:
             case Online(restarted=restarted):
                 self.restarts += restarted
-                if self._dead:
+                if self._told:
                     self.tell("[connected again]", "note")
-                self._dead = False
+                self._told.clear()
             case Offline(reason=reason, retry_in=None):
                 self.tell(f"connection lost: {one_line(reason)}", "failed")
-            case Offline(reason=reason, retry_in=seconds):
-                again = f"trying again in {seconds:.0f} s{self._resuming()}"
-                self.tell(f"[connection lost: {one_line(reason)}; {again}]", "warning")
-                self._dead = True
-
-    def _resuming(self) -> str:
-        position = self.position()
-        return f", resuming from {position}" if position else ""
+            case Offline(reason=reason) if not self._told:
+                position = self.position()
+                resuming = f", resuming from {position}" if position else ""
+                self.tell(
+                    f"[connection lost: {one_line(reason)}; trying again{resuming}]", "warning"
+                )
+                self._told.append(reason)
+            case Offline(reason=reason) if reason not in self._told:
+                self.tell(f"[still not connected: {one_line(reason)}]", "warning")
+                self._told.append(reason)
+            case _:
+                pass
 
 
 @asynccontextmanager

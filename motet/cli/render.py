@@ -46,8 +46,10 @@ from motet.protocols.review import is_whole, review
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
-STOPPED = re.compile(r"\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?)\]\Z")
-"""The note of a stop or a refusal in the transcript; users see the event of the end."""
+STOPPED = re.compile(
+    r"\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?|Interrupted: [^\]\n]*)\]\Z"
+)
+"""A note in the transcript on how a run ended; users see the event of its end."""
 ARGUMENT_CHARS = 40
 ARGUMENTS_CHARS = 100
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -31,6 +31,7 @@ from motet.client.states import (
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
+    AnyEvent,
     EventRecord,
     Gap,
     StorageChanged,
@@ -42,6 +43,7 @@ from motet.protocols.gateway import ErrorBody
 
 CAPACITY: Final = 1_024
 R = TypeVar("R")
+_Told: TypeAlias = tuple[str | None, AnyEvent]
 _RESUMED: Final = 32  # streams that a connect may name; others are subscribed to after it
 _UNKNOWN: Final = wire.ErrorBody("internal", "the host said that it failed, and not why")
 
@@ -51,7 +53,8 @@ class Following:
     """One stream that is read. ``changed`` is called when there is an event or an error. Pure.
 
     Invariant: the numbered events that :meth:`take` gives are ``after + 1, after + 2, ...``, each
-    once and in order, except where a ``Gap`` stands for events that the host no longer has.
+    once and in order, except where a ``Gap`` stands for events that the host no longer has, and for
+    an event that came before without a number, since the host could not store it then.
 
     Attributes:
         last: number of the last event that was kept; None: the stream's head when it is asked for.
@@ -69,6 +72,8 @@ class Following:
     begun: bool = attrs.field(init=False, default=False)
     error: ClientError | None = attrs.field(init=False, default=None)
     _kept: deque[EventRecord] = attrs.field(init=False, factory=deque[EventRecord])
+    _early: deque[_Told] = attrs.field(init=False, factory=lambda: deque[_Told](maxlen=CAPACITY))
+    """Durable events that were kept without a number, and come again with one."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -143,14 +148,27 @@ class Following:
     def disconnected(self) -> None:
         self._become("disconnect")
 
-    def forget_ephemerals(self) -> None:
+    def restarted(self) -> None:
         """The host has restarted: parts of unfinished messages mean nothing any more."""
-        kept = [record for record in self._kept if record.seq is not None or _is_gap(record)]
-        self._kept = deque(kept)
+        self._forget_ephemerals()
+        self._early.clear()
+
+    def _forget_ephemerals(self) -> None:
+        """What has no number goes; a durable event is taken when it comes with its number."""
+        kept = deque[EventRecord]()
+        for record in self._kept:
+            if record.seq is not None or _is_gap(record):
+                kept.append(record)
+            else:
+                self._is_told(record)
+        self._kept = kept
 
     def _keep(self, seq: int, record: EventRecord | None) -> None:
+        if record is not None and self._early and self._is_told(record):
+            self.last = seq
+            return
         if len(self._kept) >= self.capacity:
-            self.forget_ephemerals()
+            self._forget_ephemerals()
         if len(self._kept) >= self.capacity:
             self._become("fill")
             return
@@ -163,8 +181,18 @@ class Following:
         # While it is asked for, events before this one may be missing.
         if record is None or self.state == "asking" or len(self._kept) >= self.capacity // 2:
             return
+        if record.event.durable:
+            self._early.append((record.run_id, record.event))
         self._kept.append(record)
         self.changed()
+
+    def _is_told(self, record: EventRecord) -> bool:
+        """Whether it was kept without a number; asked once."""
+        try:
+            self._early.remove((record.run_id, record.event))
+        except ValueError:
+            return False
+        return True
 
     def _become(self, event: StreamEvent) -> None:
         self.state = next_state(STREAM, self.state, event, self.stream)
@@ -318,7 +346,7 @@ class Machine:
         if self._instance not in (None, instance):
             self.restarts += 1
             for following in self._streams.values():
-                following.forget_ephemerals()
+                following.restarted()
         self._instance = instance
         for stream, following in self._streams.items():
             if following.request == self._connect and stream in connected.streams:

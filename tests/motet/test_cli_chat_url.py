@@ -96,6 +96,8 @@ def test_a_server_that_is_killed_and_comes_back_is_talked_with_again(place: Path
                 chat.type("run echo after $((40 + 3))\r")
                 chat.expect("after 43")
                 chat.expect("> ")
+                lines = ("connection lost", "connected again", "→ shell", "✓ shell")
+                assert [chat.seen.count(one) for one in lines] == [1, 1, 2, 2], chat.seen
                 chat.type(CTRL_D)
                 assert chat.end() == 0
 

@@ -7,6 +7,8 @@ import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, w
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
+const LATER = "not connected: sent when the connection is back";
+const STEERED = "goes into the running turn";
 let place = null; // {stream, kind: "session" | "room", name, agent}
 let state = EMPTY;
 let waiting = 0; // approvals that the person in front of the page has to answer
@@ -226,6 +228,7 @@ function deliver(frame) {
   if (frame.stream !== place?.stream) return;
   state = reduce(state, frame);
   if (frame.event === "approval.requested") readApprovals();
+  if (frame.event === "input.steered" && $("stopped").textContent === STEERED) $("stopped").textContent = "";
   draw();
 }
 
@@ -251,12 +254,14 @@ async function post(event) {
   const text = $("text").value;
   if (!text.trim() || !place) return;
   $("text").value = $("problem").textContent = "";
+  $("stopped").textContent = machine.server ? "" : LATER;
   try {
     const params = place.kind === "room" ? { room: place.name, text, key: freshKey() } : { session: place.name, text, key: freshKey(), ...chosen() };
     const answer = await ask(place.kind === "room" ? "rooms.post" : "chat.send", params);
+    $("stopped").textContent = "";
     if (answer.text) $("stopped").textContent = answer.text;
     else if (answer.status === "queued" || answer.status === "collected") $("stopped").textContent = `${answer.status} #${answer.position}`;
-    else if (answer.status === "steered") $("stopped").textContent = "goes into the running turn";
+    else if (answer.status === "steered") $("stopped").textContent = STEERED;
     if (place.agent) refresh();
   } catch (error) {
     $("text").value ||= text;
@@ -271,7 +276,7 @@ function chosen() {
 }
 
 async function stop(params) {
-  $("stopped").textContent = "stopping…";
+  $("stopped").textContent = machine.server ? "stopping…" : LATER;
   try {
     $("stopped").textContent = stopText(await ask("runs.stop", { ...params, key: freshKey() }));
   } catch (error) {

@@ -105,7 +105,7 @@ export class Machine {
   }
 
   follow(stream, after) {
-    this.streams.set(stream, { last: after, asking: null });
+    this.streams.set(stream, { last: after, asking: null, early: [] });
     this.#ask(stream);
   }
 
@@ -145,6 +145,7 @@ export class Machine {
     for (const [name, stream] of [...this.streams]) {
       const asked = stream.asking === this.connecting && name in result.streams;
       stream.asking = null;
+      if (restarted) stream.early = [];
       if (asked) this.#standing(name, stream, result.streams[name]);
       else this.#ask(name);
     }
@@ -185,10 +186,14 @@ export class Machine {
     if (!stream || stream.last === null) return;
     if (frame.event === "gap") this.#ask(frame.stream);
     else if (frame.seq === undefined) {
-      if (stream.asking === null) this.deliver(frame);
+      if (stream.asking !== null) return;
+      if (!PASSING.has(frame.event)) stream.early.push(told(frame));
+      this.deliver(frame);
     } else if (frame.seq === stream.last + 1) {
       stream.last = frame.seq;
-      this.deliver(frame);
+      const at = stream.early.indexOf(told(frame));
+      if (at < 0) this.deliver(frame);
+      else stream.early.splice(at, 1);
     } else if (frame.seq > stream.last) this.#ask(frame.stream);
   }
 
@@ -218,6 +223,15 @@ export class Machine {
     this.ids += 1;
     return String(this.ids);
   }
+}
+
+// Events that never get a number. Any other one without a number could not be stored yet, and comes
+// again with its number when the host can.
+const PASSING = new Set(["text.delta", "thinking.delta", "tool.progress", "activity"]);
+
+/** The same for an event without and with its number. */
+function told({ run_id, event, data }) {
+  return JSON.stringify([run_id, event, data], (_, one) => (one && typeof one === "object" && DIGITS in one ? MARK + one[DIGITS] : one));
 }
 
 function repeatable(one) {

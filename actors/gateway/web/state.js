@@ -153,7 +153,7 @@ function ended(state, frame) {
 }
 
 // For the model; people see the event of the end.
-const STOPPED = /\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?)\]$/;
+const STOPPED = /\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?|Interrupted: [^\]\n]*)\]$/;
 
 function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;

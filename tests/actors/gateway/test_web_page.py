@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.testing import ScriptedModel, call, say
 from tests.browser import browser, tab
+from tests.motet.command import UNSAFE_SHELL, started
 
 PROGRAM = browser()
 SOCKETS = """
@@ -182,6 +184,48 @@ async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
             await page.evaluate("document.querySelector('#error').textContent")
         )
     assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_the_page_outlives_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    (tmp_path / "motet.toml").write_text(UNSAFE_SHELL.replace('"."', '"work"'))
+    shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
+    asked = "run echo one $((40 + 1)) and then run sleep 600"
+    assert PROGRAM is not None
+    async with tab(PROGRAM) as page:
+        with started(
+            "serve", "--listen", "127.0.0.1:0", "--state", "state", cwd=tmp_path
+        ) as server:
+            server.expect("motet serves ")
+            listen = server.expect("\n").strip().removeprefix("ws://").removesuffix("/ws")
+            await page.call("Page.navigate", url=f"http://{listen}")
+            await page.until("document.querySelector('#new-agent')?.value")
+            await page.click("Begin")
+            await page.type("#text", asked)
+            await page.shows('▸ shell(command="sleep 600"')
+            server.signal(signal.SIGKILL)
+            server.end()
+        await page.shows("reconnecting in")
+        await page.type("#text", "run echo two $((40 + 2))")
+        await page.shows("not connected: sent when the connection is back")
+        await page.screenshot(shots / "offline.png")
+        with started("serve", "--listen", listen, "--state", "state", cwd=tmp_path):
+            await page.shows("connected")
+            await page.shows("interrupted: the host ended while shell was run")
+            await page.shows("two 42")
+            await page.screenshot(shots / "back.png")
+            said = str(await page.evaluate("document.querySelector('#log').innerText"))
+            assert "sent when" not in str(await page.evaluate("document.body.innerText"))
+    once = (
+        asked,
+        '(command="echo one',
+        '(command="sleep 600',
+        "[Interrupted",
+        "interrupted:",
+        "two 42",
+    )
+    assert [said.count(one) for one in once] == [1, 1, 1, 0, 1, 1], said
 
 
 @needs_browser

@@ -271,3 +271,28 @@ test("numbers that the page counts with are numbers", () => {
   assert.equal(heard[0].data.ms, 5);
   assert.equal(json(heard[0].data.args, 0), '{"n":5.0,"args":[1e400]}');
 });
+
+test("an event that had no number is not told again when it gets one", () => {
+  const seen = [];
+  const machine = new Machine({ deliver: (frame) => seen.push(frame.data.text), missed: () => {} });
+  const event = (text, seq, name = "warning") => machine.received(JSON.stringify({ type: "event", stream: STREAM, event: name, data: { text }, run_id: "r", ...(seq && { seq }) }));
+  const meet = (instance, resumed) => {
+    machine.opened();
+    machine.received(JSON.stringify({ type: "res", id: machine.connecting, ok: true, result: { server: { instance }, streams: { [STREAM]: { head: resumed, resumed: true } } } }));
+  };
+  machine.follow(STREAM, 0);
+  meet("one", 0);
+  event("a", 1);
+  event("b");
+  event("part", undefined, "text.delta");
+  event("b");
+  event("b", 2);
+  event("part", 3, "text.delta");
+  event("b", 4);
+  event("b", 5);
+  event("c");
+  machine.lost();
+  meet("two", 5);
+  event("c", 6);
+  assert.deepEqual(seen, ["a", "b", "part", "b", "part", "b", "c", "c"]);
+});

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from motet.client.machine import Following, Machine
 from motet.client.requests import ClientError, ConnectionLost, RequestFailed, TurnedAway
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import Gap, MessageAdded, RunStarted, TextDelta
+from motet.protocols.events import Gap, MessageAdded, RunStarted, TextDelta, Warned
 
 STREAM = "session:a"
 
@@ -260,6 +262,69 @@ def test_a_restart_of_the_host_drops_parts_of_unfinished_messages(peer: Peer) ->
     peer.connect("boot_2", a=wire.StreamState(1, 1, resumed=True))
 
     assert peer.machine.restarts == 1
+    assert peer.taken(following) == [1]
+
+
+class Outages:
+    """A host whose storage comes and goes: events without numbers come again with them."""
+
+    def __init__(self) -> None:
+        self.peer = Peer()
+        self.following = live(self.peer)
+        self.seq = self.made = 0
+        self.late: list[str] = []
+        self.heard: list[str] = []
+
+    def publish(self, *, works: bool, text: str) -> None:
+        self.made += 1
+        if works:
+            self.store([*self.late, text])
+            self.late.clear()
+        else:
+            self.say(text, None)
+            self.late.append(text)
+
+    def store(self, texts: list[str]) -> None:
+        for text in texts:
+            self.seq += 1
+            self.say(text, self.seq)
+
+    def say(self, text: str, seq: int | None) -> None:
+        data: JsonObject = {"source": "test", "message": text}
+        frame = wire.EventFrame(
+            STREAM, "warning", 1.0, data, msgspec.UNSET if seq is None else seq, "run_1"
+        )
+        self.peer.machine.received(wire.encode(frame))
+
+    def read(self) -> None:
+        while (record := self.peer.machine.take(self.following)) is not None:
+            assert isinstance(record.event, Warned)
+            self.heard.append(record.event.message)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from("ab")), max_size=40))
+def test_an_event_without_a_number_is_not_told_again_with_it(
+    steps: list[tuple[bool, bool, str]],
+) -> None:
+    """Law: whatever the storage does, and whenever it is read, each event is told once."""
+    world = Outages()
+    for works, reads, text in steps:
+        world.publish(works=works, text=text)
+        if reads:
+            world.read()
+    world.read()
+    assert world.heard == [text for _, _, text in steps]
+    assert world.following.last == world.seq
+
+
+def test_what_had_no_number_when_the_host_ended_is_not_waited_for(peer: Peer) -> None:
+    following = live(peer)
+    data: JsonObject = {"agent": "echo", "model": "m"}
+    peer.machine.received(wire.encode(wire.EventFrame(STREAM, "run.started", 1.0, data)))
+    assert peer.taken(following) == [None]
+    peer.machine.lost()
+    peer.connect("boot_2", a=wire.StreamState(0, 1, resumed=True))
+    peer.event(1)
     assert peer.taken(following) == [1]
 
 
