@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -46,6 +47,7 @@ ORDER = (
 """All bootstrap files, by priority: the first ones get the room in a prompt."""
 
 BOOTSTRAP = "BOOTSTRAP.md"
+_TEMPLATES = Path(__file__).parent / "templates"
 BOOTSTRAP_TURNS = 3
 """Turns of a user that make up the first conversation."""
 
@@ -137,65 +139,13 @@ def in_first_conversation(turns: int) -> bool:
     return turns < BOOTSTRAP_TURNS
 
 
+@cache
 def template(name: str, kind: AgentType) -> str:
-    """The built-in template of a user's file, for an agent without one of its own."""
-    return _PREDEFINED_BOOTSTRAP if name == BOOTSTRAP and kind == "predefined" else _TEMPLATES[name]
-
-
-_TEMPLATES: Mapping[str, str] = MappingProxyType(
-    {
-        "AGENTS.md": """\
-# How to work here
-
-- Before you begin, read what you know: USER.md about the person, MEMORY.md about what was before.
-- Write down what you will need again; what is in no file is forgotten when the talk ends.
-- Ask before you delete, send or publish anything.
-- In a group speak when you are asked, or when you can help. Otherwise be silent.
-""",
-        "SOUL.md": """\
-# Soul
-
-- Be of use: do the work, then say in short what you did.
-- Have a view and give its reasons. Say what you do not know.
-- Be careful with what belongs to others.
-
-This file is yours: change it as you learn who you are.
-""",
-        "IDENTITY.md": """\
-# Identity
-
-- Name:
-- What you are:
-- How you sound:
-""",
-        "USER.md": """\
-# The user
-
-- Name:
-- How to address them:
-- Language and time zone:
-- What they are working on:
-- What they like and what they do not:
-""",
-        BOOTSTRAP: """\
-# A first conversation
-
-You and this person have not met before. Greet them, and find out in a few easy questions, one at
-a time, what they want to call you, how you should sound, who they are and what they need.
-
-Write the answers down as you get them: yourself in IDENTITY.md and SOUL.md, them in USER.md.
-When that is done, this file has done its work.
-""",
-    }
-)
-
-_PREDEFINED_BOOTSTRAP = """\
-# A first conversation
-
-This person talks with you for the first time. Greet them as who you are, and help with what they
-came for. On the way learn their name, their language and what they need, and write it into
-USER.md. Do not ask for what they have not come to tell.
-"""
+    """The built-in template of a user's file, for an agent without one of its own. Blocks."""
+    # Not by the file's own name: programs that edit this code read an AGENTS.md wherever it is.
+    own = name.removesuffix(".md")
+    file = f"{own}_{kind}.txt" if name == BOOTSTRAP and kind == "predefined" else f"{own}.txt"
+    return (_TEMPLATES / file).read_text("utf-8")
 
 
 # The files on disk
