@@ -317,6 +317,7 @@ class Resumption(msgspec.Struct, frozen=True):
         results: of its calls, as far as they have one.
         announced, reported: ids of calls whose ``tool.call``, and ``tool.result``, is published.
         started: its ``run.started`` is published.
+        cut: by a kill: its calls without a result may have begun, and begin again.
     """
 
     suspended: SuspendedState
@@ -324,6 +325,7 @@ class Resumption(msgspec.Struct, frozen=True):
     announced: frozenset[str] = frozenset()
     reported: frozenset[str] = frozenset()
     started: bool = True
+    cut: bool = False
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):

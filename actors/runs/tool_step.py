@@ -20,7 +20,7 @@ from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import guards as guard
-from motet.actors.transcript.grammar import row_of
+from motet.actors.transcript.grammar import missing_result, row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
 from motet.protocols.chat import Call, ChatMessage
@@ -72,10 +72,25 @@ class ToolStep:
         self._spans: dict[int, ToolSpan] = {}
         self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
+        self._repeats = left is not None and left.cut
 
     @property
     def results(self) -> list[CallResult]:
-        """The results as of now; before the first call has begun, those that were stored before."""
+        """The results as of now; before the first call has begun, those that were stored before.
+
+        What the last host may have begun, and this one has not, has an unknown outcome.
+        """
+        here = self._here
+        return list(map(self._since_kill, self.calls, here)) if self._repeats else here
+
+    def _since_kill(self, call: Call, result: CallResult) -> CallResult:
+        if result.outcome != "cancelled_before_start" or call.id in self._known:
+            return result
+        return stored_result(missing_result(call, "unknown"))
+
+    @property
+    def _here(self) -> list[CallResult]:
+        """The results by what has become of the calls in this host."""
         found = self.record or [
             CallResult(call.id, call.name, BEFORE_START, "cancelled_before_start")
             for call in self.calls
@@ -136,7 +151,7 @@ class ToolStep:
         The other calls have not begun, and begin when the run is resumed.
         """
         settled: dict[str, CallResult] = {}
-        for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
+        for index, (call, result) in enumerate(zip(self.calls, self._here, strict=True)):
             match self.states[call.id]:
                 case "cleared" | "begun":
                     await self._report_cut(result, index)
@@ -172,6 +187,7 @@ class ToolStep:
             if isinstance(became, Failed):
                 raise became.error
             result = self._screened(became.value)
+            result = self._since_kill(call, result) if self._repeats else result
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.

@@ -117,6 +117,7 @@ def resumption(
         tuple(row for row in results if isinstance(row, ToolMessage)),
         announced,
         reported,
+        cut=True,
     )
 
 

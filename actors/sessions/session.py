@@ -23,13 +23,13 @@ from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, c
 from motet.actors.tools.arguments import preview
 from motet.actors.transcript.grammar import close_calls, stopped_row
 from motet.protocols import events
-from motet.protocols.approvals import Resumption
+from motet.protocols.approvals import Resumption, SuspendedState
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.queueing import JoinInputs
-from motet.protocols.sessions import Compact, FinishRun, Pump, SessionMessage
+from motet.protocols.sessions import Compact, FinishRun, Pump, RunStatus, SessionMessage
 from motet.protocols.storage import StorageUnavailable
 from motet.runtime import Actor, handles
 
@@ -224,7 +224,19 @@ async def drop(run: Run, services: Services) -> None:
         finally:
             if not is_stored:
                 services.table.queue(run.session).unsaved.append(end)
+    if run.carried.resumption is not None:
+        _end_trace(run, run.carried.resumption.suspended, end.status, services)
     services.table.finish(run, run.ends_as(end.status, reason))
+
+
+def _end_trace(run: Run, left: SuspendedState, status: RunStatus, services: Services) -> None:
+    """Open the trace of a begun run again, which its host has left interrupted, and end it."""
+    user, text = run.input.principal.user, run.input.text
+    trace = services.tracer.begin(
+        run.id, session=run.session, agent=run.agent.name, user=user, text=text
+    )
+    trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
+    trace.finish(status)
 
 
 def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCancelled) -> FinishRun:

@@ -161,6 +161,15 @@ def test_a_stop_at_any_step_is_a_stop(name: str) -> None:
     assert everywhere(story, **own)
 
 
+@pytest.mark.parametrize(
+    "name", ["tools", "children", "approvals", "suspended approvals", "collect"]
+)
+def test_a_stop_soon_after_a_kill_is_a_stop(name: str) -> None:
+    """Law: the same for runs that the last host has begun, resumed or not; their traces say it."""
+    story, options = STORIES[name]
+    assert everywhere(story, "crash", every=SOME, **options)
+
+
 DOORS: tuple[tuple[Door, Way], ...] = (
     ("python", "run"),
     ("method", "everything"),

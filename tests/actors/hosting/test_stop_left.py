@@ -63,6 +63,7 @@ async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
         assert newest == StopReport(stopped=[begun], dropped_inputs=[later])
         assert rest == StopReport()
         assert [run.status for run in await host.runs()] == ["dropped", "cancelled"]
+        assert (await host.trace(begun, principal=ALICE)).info.status == "cancelled"
         rows = [item.row for item in await host.history("s")]
         assert violations(rows) == ()
         assert any(isinstance(row, ToolMessage) and row.text == "seen" for row in rows)

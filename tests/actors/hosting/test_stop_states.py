@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 import pytest
@@ -256,5 +257,47 @@ async def test_a_stop_ends_it_and_names_it(
         for run in await host.runs():
             rows = [item.row for item in await host.history(run.session)]
             assert violations(rows) == ()
+        nursery.cancel_scope.cancel()
+    del autojump_clock
+
+
+@pytest.mark.parametrize("committing", [True, False])
+async def test_what_a_stop_ends_does_not_wait_for_the_disk(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, committing: bool
+) -> None:
+    """The record follows when the disk is back. ``committing``: a commit is stuck already."""
+    disk, worker = Disk(), Paced()
+    disk.between(monkeypatch)
+    async with motet.open_host() as host, trio.open_nursery() as nursery:
+        cast = Cast(host, nursery, disk)
+        at_work: list[str] = []
+
+        async def work(ctx: motet.Context[None]) -> None:
+            at_work.append(ctx.call_id)
+            try:
+                await trio.sleep_forever()
+            finally:
+                at_work.remove(ctx.call_id)
+
+        host.add(worker.agent())
+        both = call(("spawn", {"agent": "worker", "task": "never ends"}), ("work", {}))
+        lead = motet.Agent("lead", model=Scripted(both), tools=["group:agents", work])
+        host.add(lead)
+        ack = await host.submit("go", session="s", agent="lead", principal=ALICE)
+        while not (worker.working and at_work):
+            await trio.sleep(0.01)
+        disk.gets_stuck(cast)
+        if committing:
+            nursery.start_soon(partial(host.submit, "more", session="t", agent="worker"))
+            await trio.sleep(1)
+
+        nursery.start_soon(partial(host.stop, run_id=ack.run_id, principal=ALICE))
+        await wait_all_tasks_blocked()
+
+        assert (worker.working, at_work) == (0, [])
+        assert host.status().running, "its end is not on disk yet"
+        await trio.sleep(100)
+        assert (await host.find_run(ack.run_id)).status == "cancelled"
+        await host.stop(everything=True)
         nursery.cancel_scope.cancel()
     del autojump_clock

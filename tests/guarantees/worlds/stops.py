@@ -35,8 +35,13 @@ from motet.runtime.testing.loop import EPOCH, Interrupted
 from tests.actors.gateway.fakes import connected
 from tests.scripted import call, say
 
-Way: TypeAlias = Literal["everything", "session", "newest", "run", "sender", "own", "close"]
-"""Of whom: ``sender`` and ``own`` are EVE's, all of hers or her newest run, in a group."""
+Way: TypeAlias = Literal[
+    "everything", "session", "newest", "run", "sender", "own", "close", "crash"
+]
+"""Of whom: ``sender`` and ``own`` are EVE's, all of hers or her newest run, in a group.
+
+``crash``: the power is cut, and a stop of everything comes soon after the start of the next host.
+"""
 Door: TypeAlias = Literal["python", "method", "chat"]
 """Through which it comes: ``Host.stop``, ``runs.stop`` or a text in a chat, over a gateway."""
 GROUP = "agent:main:tcp:group:den"
@@ -234,7 +239,7 @@ class Stops:
 
     def strike(self) -> None:
         """The stop is sent now, between two steps."""
-        if self.way == "close":
+        if self.way in ("close", "crash"):
             self.note()
             raise Interrupted
         self.host.loop.start_here(self._stop, name="stop")
@@ -254,9 +259,16 @@ class Stops:
             elif run.author != EVE:
                 self.spared.add(run.id)
 
+    async def _stop_again(self, host: Host) -> None:
+        self.stopped.clear()
+        self.waiting.clear()
+        self.late_requests.clear()
+        self.note()
+        await host.stop(everything=True)
+
     def _is_meant(self, run: Run, target: str) -> bool:
         match self.way:
-            case "everything" | "close":
+            case "everything" | "close" | "crash":
                 return True
             case "session" | "newest":
                 return run.session == self.session
@@ -305,8 +317,14 @@ class Stops:
             params = {"all": True} if self.way == "everything" else named[self.way]
             return msgspec.convert(await client.result("runs.stop", **params, key="k"), StopReport)
 
-    def reopen(self) -> None:
-        """The host is closed, as by SIGTERM, and another one opens its state."""
+    def reopen(self, soon: int) -> None:
+        """The host is closed, as by SIGTERM, and another one opens its state; or the power is cut,
+        and a stop comes ``soon`` steps after."""
+        if self.way == "crash":
+            self.host.crash()
+            self.host.steps(soon)
+            self.host.call(self._stop_again)
+            return
         life = self.host._life  # pyright: ignore[reportPrivateUsage]
         assert life is not None
         self.host.loop.cancel([life])
@@ -319,16 +337,21 @@ class Stops:
         """Each run has ended as the law says, and each call says what became of it."""
         self.host.advance(1)  # events are published in batches
         infos = {info.run_id: info for info in self.host.call(_runs)}
+        traces = {trace.run_id: trace for trace in self.host.call(Host.traces, limit=200)}
         for info in infos.values():
             self._check_run(info)
-        for session in {info.session for info in infos.values()}:
+            trace = traces.get(info.run_id)
+            if trace is not None and trace.status != info.status:
+                self.wrong.append(f"{info.run_id} is {info.status}, its trace {trace.status}")
+        sessions = {info.session for info in infos.values()}
+        for session in sessions:
             rows = self.host.call(Host.history, session)
             for broken in violations([item.row for item in rows]):
                 self.wrong.append(f"{session}: {broken}")
             for item in rows:
                 if isinstance(item.row, ToolMessage):
                     self._check_call((item.run_id or "", item.row.call_id), item.row)
-        self._check_events()
+        self._check_events(sessions)
         late = any(info.created >= EPOCH + self.struck_at for info in infos.values())
         if self.late_requests and not (late or self.spared or self.way == "close"):
             self.wrong.append(f"a model was asked after the stop: {self.late_requests}")
@@ -351,6 +374,8 @@ class Stops:
 
     def _check_call(self, which: tuple[str, str], row: ToolMessage) -> None:
         run_id = which[0]
+        if self.way == "crash" and row.outcome == "unknown":
+            return
         if which not in self.began:
             known = row.name in ("spawn", "subagents", "ask")
             if row.outcome not in NEVER_BEGAN and not known:
@@ -364,15 +389,15 @@ class Stops:
         if which not in self.ended and row.outcome == "done":
             self.wrong.append(f"{row.name} of {which} has not ended, and says done")
 
-    def _check_events(self) -> None:
+    def _check_events(self, sessions: set[str]) -> None:
         """One result for each call that was told of, and one end for each run."""
         open_calls: set[tuple[str, str]] = set()
-        for record in self.host.history.events:
-            match record.record.event:
+        for record in self.host.call(_told, sessions):
+            match record.event:
                 case events.ToolCall(id=id):
-                    open_calls.add((record.record.run_id or "", id))
+                    open_calls.add((record.run_id or "", id))
                 case events.ToolResult(id=id):
-                    open_calls.discard((record.record.run_id or "", id))
+                    open_calls.discard((record.run_id or "", id))
                 case _:
                     pass
         if open_calls and self.way != "close":
@@ -406,6 +431,15 @@ class _Noting:
     async def stop(self, **named: Any) -> StopReport:
         self.world.note(self.target)
         return await self.world.host.host.stop(**named)
+
+
+async def _told(host: Host, sessions: set[str]) -> list[events.EventRecord]:
+    """The journal of these sessions, also of what the last host had not told."""
+    return [
+        record
+        for session in sessions
+        for record in await host.events.read(f"session:{session}", 0, limit=1_000)
+    ]
 
 
 async def _runs(host: Host) -> tuple[RunInfo, ...]:
@@ -497,7 +531,7 @@ def play(
             story(world, agent)
             host.advance(2)
         except Interrupted:
-            world.reopen()
+            world.reopen(soon=step % 4 * 7)
         except (MotetError, MotetRuntimeError):
             if not world.struck:
                 raise
