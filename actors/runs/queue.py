@@ -403,6 +403,8 @@ class SessionQueue:
         """
         if way == "drop":
             return Ack(run.id, "dropped")
+        if way == "wait" and run.result is not None:
+            return Ack(run.id, "queued")  # for the next host
         if run not in self.inputs:
             return Ack(run.id, "accepted" if run.is_running else "collected")
         waiting = [

@@ -241,12 +241,16 @@ class RunTable:
     def enqueue(self, run: Run) -> Way:
         """Queue a run whose input is on disk, or let it enter a run, as its mode says.
 
-        If a stop came before the input was on disk, the input is dropped.
+        If a stop came before the input was on disk, the input is dropped; a host that closes leaves
+        it to the next one.
         """
         queue = self.queue(run.session)
         queue.arriving -= 1
         run.move("store")
         if run.state == "dropped":
+            if not run.was_stopped and (run.carried.durable or run.input.key is not None):
+                self.finish(run, run.ends_as("interrupted", run.stop_reason))
+                return "wait"
             queue.dropped.append(run)
             return "drop"
         suspended = self.suspended_in(run.session)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
@@ -12,7 +10,6 @@ import trio
 import motet
 from motet import testing as mt
 from motet.actors.runs.suspend import MOST_RESUMED
-from motet.actors.storage.connection import InlineJobs
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -39,8 +36,7 @@ from tests.actors.runs.ops import (
     told,
 )
 from tests.scripted import Scripted, call, say
-
-T = TypeVar("T")
+from tests.slow_commits import SlowCommits, slow_commits
 
 
 async def started(host: motet.Host, agent: motet.Agent[None, str], session: str = "s") -> Ack:
@@ -399,21 +395,6 @@ async def test_a_call_whose_approval_cannot_be_claimed_does_not_run(
 # ------------------------------------------------------- when the storage does not take the run
 
 
-class Slow:
-    """Commits that take ``seconds``, as they do while another program holds the lock."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds = 0.0
-        run = InlineJobs.run
-
-        async def late(jobs: InlineJobs, job: Callable[[], T]) -> T:
-            with trio.CancelScope(shield=True):
-                await trio.sleep(self.seconds)
-            return await run(jobs, job)
-
-        monkeypatch.setattr(InlineJobs, "run", late)
-
-
 async def statuses(host: motet.Host) -> dict[str, str]:
     return {run.text: f"{run.status} {run.detail}".strip() for run in await host.runs(session="s")}
 
@@ -423,12 +404,12 @@ async def allow(host: motet.Host) -> None:
         await host.approve(info.id, "allow-once")
 
 
-def waits_while(host: mt.SimulatedHost, slow: Slow, locked: bool) -> None:
+def waits_while(host: mt.SimulatedHost, slow: SlowCommits, locked: bool) -> None:
     """A run asks; before its hold is over the storage is away, and a text is sent to it."""
     host.call(submitted)
     host.advance(0.3)
     host.call(steer)
-    slow.seconds, host.disk.locked = 6.0, locked
+    slow.seconds, host.disk.locked = lambda: 6.0, locked
     host.advance(40)
 
 
@@ -443,12 +424,12 @@ async def submitted(host: motet.Host) -> Ack:
 @pytest.mark.parametrize("locked", [True, False])
 @pytest.mark.parametrize("end", ["none", "stop", "shutdown", "crash"])
 def test_a_run_whose_suspension_is_not_stored_in_time_waits_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, locked: bool, end: str
+    locked: bool, end: str
 ) -> None:
     """Law: it is parked when the storage returns, here or in the next host, or a stop ends it."""
-    slow, own = Slow(monkeypatch), ops(call(("wipe", {"disk": "a"})), *[say("done")] * 3)
+    own = ops(call(("wipe", {"disk": "a"})), *[say("done")] * 3)
     config = HostConfig(approvals=ApprovalsConfig(hold=0.5))
-    with mt.simulated_host(1, agents=[own.agent], config=config) as host:
+    with slow_commits() as slow, mt.simulated_host(1, agents=[own.agent], config=config) as host:
         waits_while(host, slow, locked)
         if end == "stop":
             host.begin(lambda live: live.stop(session="s"))
@@ -456,7 +437,7 @@ def test_a_run_whose_suspension_is_not_stored_in_time_waits_all_the_same(
         elif end == "shutdown":
             host.begin(lambda live: live.drain(0))
             host.advance(20)
-        slow.seconds, host.disk.locked = 0.0, False
+        slow.seconds, host.disk.locked = float, False
         if end == "stop":
             host.advance(10)
             why = "stopped by local"

@@ -9,8 +9,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import motet
+from motet import testing as mt
+from motet.protocols.sessions import Ack
 from tests.actors.sessions.crashes import ended, opened
 from tests.scripted import Scripted, call, say
+from tests.slow_commits import slow_commits
 
 
 def agent(*steps: object) -> motet.Agent[None, str]:
@@ -142,3 +145,36 @@ async def test_a_run_whose_caller_waits_is_cancelled(tmp_path: Path) -> None:
     assert [(one.status, one.detail) for one in results] == [
         ("cancelled", "the host is shutting down")
     ]
+
+
+@pytest.mark.parametrize("caller", [True, False])
+def test_an_input_on_its_way_to_disk_is_left_to_the_next_host(caller: bool) -> None:
+    """A resend under its key would find one that was dropped."""
+
+    async def send(host: motet.Host) -> None:
+        if caller:
+            await host.run("a", "hello", session="s", key="k", check=False)
+        else:
+            acks.append(await host.submit("hello", session="s", agent="a", key="k"))
+
+    async def runs(host: motet.Host) -> list[str]:
+        return [run.status for run in await host.runs(session="s")]
+
+    def half_a_second() -> float:
+        began.append(0.5)
+        return 0.5
+
+    acks, began = list[Ack](), list[float]()
+    with slow_commits() as slow, mt.simulated_host(1, agents=[agent(*[say("hi")] * 3)]) as host:
+        slow.seconds = half_a_second
+        host.begin(send)
+        while not began:
+            host.steps(1)
+        host.restart(0)
+        slow.seconds = float
+        host.advance(5)
+        assert host.call(runs) == ["completed"]
+        host.begin(send)
+        host.advance(5)
+        assert host.call(runs) == ["completed"]
+        assert [ack.status for ack in acks] in ([], ["queued", "duplicate"])

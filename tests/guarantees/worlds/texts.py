@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from random import Random
 from typing import Literal, TypeAlias
 
 import attrs
@@ -34,6 +35,7 @@ from motet.protocols.sessions import RunStatus
 from motet.protocols.storage import StorageError
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import Job
+from tests.slow_commits import SlowCommits, slow_commits
 
 What: TypeAlias = Literal[
     "say",
@@ -51,6 +53,7 @@ What: TypeAlias = Literal[
     "stop text",
     "full",
     "locked",
+    "slow",
     "free",
     "send",
     "post",
@@ -61,7 +64,7 @@ What: TypeAlias = Literal[
 ACTS: tuple[What, ...] = (
     *("say", "say", "steer", "steer", "steer", "again", "allow", "allow", "deny", "wait", "wait"),
     *("steps", "steps", "crash", "power", "restart", "stop session", "stop run", "stop text"),
-    *("full", "locked", "free", "send", "send", "post", "delete", "compact", "expire"),
+    *("full", "locked", "slow", "free", "send", "send", "post", "delete", "compact", "expire"),
 )
 MODES: tuple[QueueMode, ...] = ("followup", "collect", "steer", "steer", "interrupt")
 PLANS = ("", "a", "a", "r", "w", "ra", "aw", "wa", "aa")
@@ -74,7 +77,7 @@ MEMBER = member_session(ROOM, "ops")
 SENDERS = ("ann", "bob")
 NAME = re.compile(r"<([\w/]+)>([arwi]*)")
 HOLD, EXPIRES = 0.3, 20.0
-WINDOW = 1_500
+WINDOW = 500
 """Tokens of the model's window in one world of three: some runs are compacted before they end."""
 SUMMARY = "[Previous conversation summary]"
 
@@ -245,8 +248,13 @@ class Story:
     """People who talk to two sessions of a host that dies, restarts and is stopped."""
 
     def __init__(
-        self, host: mt.SimulatedHost, effects: Counter[str], agent: motet.Agent[None, str]
+        self,
+        host: mt.SimulatedHost,
+        effects: Counter[str],
+        agent: motet.Agent[None, str],
+        slow: SlowCommits,
     ) -> None:
+        self.slow = slow
         self.host, self.effects = host, effects
         self.sent: dict[str, Text] = {}
         self.posted: dict[str, str] = {}
@@ -303,6 +311,9 @@ class Story:
                 self._times = (0, 1)  # without a journal, an event goes out and is not kept
             case "locked":
                 self.host.disk.locked, self._times = True, (0, 1)
+            case "slow":
+                chance, longest = Random(number), (0.02, 0.1, 0.5)[number % 3]
+                self.slow.seconds = lambda: chance.choice((0.0, 0.001, 0.01, longest))
             case "free":
                 self._free()
             case "crash":
@@ -313,7 +324,7 @@ class Story:
                 with mt.power_cut(self.host, 1 + number % 12):
                     self.host.advance(0.3)
             case "restart":
-                self._free()
+                self.host.disk.room, self.host.disk.locked = None, False
                 if number % 2:  # an answer comes while the host shuts down
                     self.host.begin(_answer, number, True)
                 self.host.restart(PAUSES[number % 3])
@@ -350,6 +361,7 @@ class Story:
 
     def _free(self) -> None:
         self.host.disk.room, self.host.disk.locked = None, False
+        self.slow.seconds = float
 
     async def _deliver(self, host: Host, text: Text, to: str) -> None:
         """``to``: the run that it is sent to; empty: it comes into its session."""
@@ -569,6 +581,7 @@ def told(seed: int, acts: list[Act]) -> list[str]:
         recovery=motet.RecoveryConfig(quarantine_after=100),
     )
     agent = agent_with(effects, hosts, None if seed % 3 else WINDOW)
-    with mt.simulated_host(seed, agents=[agent], config=config) as host:
+    world = mt.simulated_host(seed, agents=[agent], config=config)
+    with slow_commits() as slow, world as host:
         hosts.append(host)
-        return Story(host, effects, agent).play(acts)
+        return Story(host, effects, agent, slow).play(acts)
