@@ -331,12 +331,11 @@ class SessionQueue:
     @property
     def has_work(self) -> bool:
         """Whether there is something that its actor has to begin."""
-        return bool(self.inputs or self.starting or self.dropped)
+        return bool(self.inputs or self.starting or self.dropped or self.unsaved)
 
     @property
     def idle(self) -> bool:
-        busy = self.running or self.arriving or self.chores or self.has_work
-        return not (busy or self.unsaved)
+        return not (self.running or self.arriving or self.chores or self.has_work)
 
     def storing(self) -> AbstractAsyncContextManager[None]:
         """A lock on ``unsaved``, where several tasks may store at once."""

@@ -124,7 +124,7 @@ class Router(Actor[RouterMessage]):
     def on_child_end(self, name: str, error: Exception | None) -> None:
         """Inputs and unsaved ends that came too late for a session's actor are for its next one."""
         queue = self.services.table.queues.get(unquote(name))
-        if queue is None or not (queue.has_work or queue.unsaved):
+        if queue is None or not queue.has_work:
             return
         if error is None:
             self._opened(queue.session)

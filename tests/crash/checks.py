@@ -52,10 +52,13 @@ FROM events WHERE stream LIKE 'session:%' AND event IN (
 
 
 NEW, ALL = 500, 1_000_000
-"""Runs whose texts are looked at after a kill, and in the end."""
+"""Runs whose texts are looked at after a kill, and in the end; always with all that go on, which an
+input that came much later may have joined."""
 OWNERS = """
 SELECT * FROM (SELECT 'run', run_id, status, text FROM runs
                WHERE session GLOB 'm[0-9]*' ORDER BY rowid DESC LIMIT ?1)
+UNION SELECT 'run', run_id, status, text FROM runs
+      WHERE session GLOB 'm[0-9]*' AND status IN ('queued', 'running', 'waiting')
 UNION ALL SELECT 'step', run_id, '', body FROM steps JOIN runs USING (run_id)
           WHERE session GLOB 'm[0-9]*'
 UNION ALL SELECT * FROM (SELECT 'row', run_id, '', body FROM messages

@@ -374,6 +374,35 @@ def test_a_run_that_must_not_be_repeated_is_interrupted_once_the_storage_is_back
         assert host.call(_session_is_free)
 
 
+@pytest.mark.parametrize("actor", ["router/s0", "router", "sessions", "database"])
+def test_an_end_that_is_not_stored_outlives_a_crash_of_the_actors_that_would_store_it(
+    actor: str,
+) -> None:
+    agent = motet.Agent("clerk", model=mt.FunctionModel(lambda _: mt.say("finished")))
+    with mt.simulated_host(seed=1, agents=[agent]) as host:
+        host.start_soon(agent, "go", session="s0", key="1")
+        host.call(_accepted)
+        world = World(host, Random(1))
+        world.fail("full")
+        host.advance(2.0)
+        assert [one.unsaved for one in host.call(_runs)] == [True]
+        assert host.call(_crash_of, actor)
+        host.advance(2.0)
+        world.mend()
+        host.advance(5.0)
+        assert [(one.status, one.unsaved) for one in host.call(_runs)] == [("completed", False)]
+        assert host.call(_untold) == []
+
+
+async def _accepted(host: motet.Host) -> None:
+    while not await host.runs():
+        await trio.sleep(0)
+
+
+async def _crash_of(host: motet.Host, actor: str) -> bool:
+    return host.system.inject(f"/host/{actor}", "crash")
+
+
 async def _session_is_free(host: motet.Host) -> bool:
     return (await host.run("clerk", "look", session="s0", check=False)).status == "completed"
 
