@@ -275,11 +275,10 @@ class Host(Records):
         """Give a text to the run ``run_id``, or to the active run of ``session``.
 
         ``steer``: it enters the run before its next model request; if the model has just given
-        its last answer, it is asked once more. A suspended run is active, and takes it when it
-        resumes. ``followup``: it is answered after the run. On disk when this returns.
-        ``Ack.status`` is ``steered`` for a text that is to enter the run; else the text becomes a
-        run of its own, as happens when no run is active any more, or when it ends before it has
-        taken the text. A run that is stopped drops the texts that were to enter.
+        its last answer, it is asked once more; a suspended run takes it when it resumes.
+        ``followup``: it is answered after the run. On disk when this returns. ``Ack.status`` is
+        ``steered`` for a text that is to enter the run; else it becomes a run of its own, as when
+        none is active any more. A run that is stopped drops the texts that were to enter.
 
         Raises ``UnknownName`` for another mode, ``NotFound`` for a run or session that is not
         there or not the principal's, and what :meth:`submit` raises.
