@@ -195,7 +195,7 @@ async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: 
             await suspended_runs.approvals.ask(ListSuspended())
     after = ops(say("done"))
     async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not (info := (await host.approvals())[0]).blocked:
                 await trio.sleep(0.002)
         assert "each time the host ended" in info.blocked

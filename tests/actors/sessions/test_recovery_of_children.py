@@ -63,7 +63,7 @@ async def test_it_gets_the_result_of_each_child_once(tmp_path: Path) -> None:
 
         host.events.attach("session:s", look)
         await host.approve(approval.id, "allow-once")
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while not ended:
                 await trio.sleep(0.01)
         rows = [item.row for item in await host.history("s")]
