@@ -238,6 +238,7 @@ class MarkFlushed(Request[bool], frozen=True, tag="sessions.flushed"):
 
     session: str
     start_pos: int
+    generation: str | None = None
 
 
 class HistoryRow(msgspec.Struct, frozen=True):

@@ -133,7 +133,7 @@ class SessionSummariser:
         if at is None or (task.allowed and not await task.allowed(at, tokens)):
             return None
         if task.flush is not None and not context.flushed and await task.flush(context):
-            await self.store.ask(MarkFlushed(self.session, context.start_pos))
+            await self.store.ask(MarkFlushed(self.session, context.start_pos, context.generation))
         text = await _summary(task, context, at)
         to = context.start_pos + at
         summary = StoreSummary(self.session, context.start_pos, to, text, context.generation)
@@ -256,5 +256,8 @@ def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
         ask,
         memory_executor(services.hooks, services.errors, context),
         services.today,
+        lambda context: services.store.ask(
+            MarkFlushed(run.session, context.start_pos, context.generation)
+        ),
         assemble(prompt_input(occasion)).text,
     )

@@ -141,6 +141,8 @@ class MemoryFlush:
     Attributes:
         ask: for the agent's model.
         execute: runs the calls of :func:`memory_tools`.
+        begin: stores that the flush is done, before its first call, so that a kill or a storage
+            that fails cannot have it write twice. False, or an error: it must not write.
         system: the agent's minimal system prompt.
         today: the date in the file's name.
     """
@@ -149,6 +151,7 @@ class MemoryFlush:
     ask: AskModel
     execute: Execute
     today: Callable[[], date]
+    begin: Callable[[SessionContext], Awaitable[bool]]
     system: str = ""
 
     async def __call__(self, context: SessionContext) -> bool:
@@ -156,15 +159,15 @@ class MemoryFlush:
         with trio.move_on_after(FLUSH_DEADLINE):
             try:
                 with foreign_code:
-                    return await self._run(flush_rows(context.rows, context.summary))
+                    return await self._run(context)
             except Exception as error:
                 _log.warning("memory flush failed", exc_info=error)
                 return False
         _log.warning("memory flush took too long", seconds=FLUSH_DEADLINE)
         return False
 
-    async def _run(self, shown: tuple[ChatMessage, ...]) -> bool:
-        today, wrote = self.today(), False
+    async def _run(self, context: SessionContext) -> bool:
+        today, wrote, shown = self.today(), False, flush_rows(context.rows, context.summary)
         own: list[ChatMessage] = [UserMessage(flush_prompt(today))]
         specs = [tool.spec for tool in memory_tools()]
         for left in range(FLUSH_REQUESTS - 1, -1, -1):
@@ -179,6 +182,8 @@ class MemoryFlush:
             response = await self.ask(asked)
             if not response.calls or response.stop_reason == "content_filter":
                 return True
+            if len(own) == 1 and not await self.begin(context):
+                return False
             own.append(AssistantMessage(response.text, response.calls))
             for call in response.calls:
                 result = await self.execute(call)

@@ -127,7 +127,9 @@ RETURNING 1"""
 _ADD_SUMMARY = """
 INSERT INTO summaries (session, start_pos, from_pos, created, text) VALUES (?, ?, ?, ?, ?)"""
 
-_MARK_FLUSHED = "UPDATE sessions SET flushed = ?2 WHERE session = ?1 AND start_pos = ?2 RETURNING 1"
+_MARK_FLUSHED = """
+UPDATE sessions SET flushed = ?2
+WHERE session = ?1 AND start_pos = ?2 AND generation = coalesce(?3, generation) RETURNING 1"""
 
 # Deletion
 
@@ -332,6 +334,8 @@ class TranscriptTables(TableStore):
     @handles(MarkFlushed, concurrent=AT_ONCE)
     async def mark_flushed(self, request: MarkFlushed) -> bool:
         """False when the start pointer has moved since: another cycle has begun."""
-        statement = Statement(_MARK_FLUSHED, (request.session, request.start_pos), expect=1)
+        statement = Statement(
+            _MARK_FLUSHED, (request.session, request.start_pos, request.generation), expect=1
+        )
         with self._contexts.changing(request.session):
             return await self._succeeds((statement,))

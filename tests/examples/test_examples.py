@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -133,7 +134,10 @@ def test_an_approval_that_is_refused_is_no_restart(
 def daemon(name: str) -> Generator[tuple[forks.Program, int, IO[str]]]:
     """A daemon that has said where it listens."""
     # stderr goes to the test's: pytest shows it when the test fails.
-    with forks.started("-W", "error", str(EXAMPLES / f"{name}.py")) as process:
+    with (
+        TemporaryDirectory() as folder,
+        forks.started("-W", "error", str(EXAMPLES / f"{name}.py"), cwd=Path(folder)) as process,
+    ):
         try:
             assert process.stdout is not None
             output = TextIOWrapper(process.stdout)

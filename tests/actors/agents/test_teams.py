@@ -38,10 +38,10 @@ def results(result: motet.RunResult[str]) -> list[str]:
     return [row.text for row in result.rows if isinstance(row, ToolMessage)]
 
 
-async def test_agents_of_a_team_know_of_it_and_have_its_tools() -> None:
+async def test_agents_of_a_team_know_of_it_and_have_its_tools(tmp_path: Path) -> None:
     lead, writer = Scripted(say("hello"), name="l"), Scripted(say("hello"), name="w")
     team = press(lead, writer)
-    async with motet.open_host(agents=team.agents) as host:
+    async with motet.open_host(agents=team.agents, workspace=tmp_path) as host:
         await host.run(team.lead, "go")
         await host.run("writer", "go")
     assert "# Team press\nYou lead it" in lead.requests[0].system
@@ -121,16 +121,18 @@ async def test_a_folder_that_is_a_link_to_elsewhere_is_no_workspace(tmp_path: Pa
     assert not list(outside.iterdir())
 
 
-async def test_a_lead_starts_members_and_nobody_else() -> None:
+async def test_a_lead_starts_members_and_nobody_else(tmp_path: Path) -> None:
     lead = Scripted(call(("spawn", {"agent": "stranger", "task": "x"})), say("well"))
     team = press(lead, Scripted(name="w"))
     stranger = motet.Agent("stranger", model=Scripted(name="s"))
-    async with motet.open_host(agents=[*team.agents, stranger]) as host:
+    async with motet.open_host(agents=[*team.agents, stranger], workspace=tmp_path) as host:
         result = await host.run(team.lead, "go")
     assert results(result) == ["Your team has no 'stranger'. Its members: writer, checker"]
 
 
-async def test_members_share_the_board_of_their_user(autojump_clock: MockClock) -> None:
+async def test_members_share_the_board_of_their_user(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     lead = Scripted(
         call(("task_create", {"title": "a"}), ("task_create", {"title": "b", "needs": [1]})),
         call(("spawn", {"agent": "writer", "task": "claim and do a task"})),
@@ -148,7 +150,7 @@ async def test_members_share_the_board_of_their_user(autojump_clock: MockClock) 
         say("I leave b as it is"),
     ]
     team = press(lead, Scripted(*work, name="w"))
-    async with motet.open_host(agents=team.agents) as host:
+    async with motet.open_host(agents=team.agents, workspace=tmp_path) as host:
         result = await host.run(team.lead, "go", principal=ALICE)
         other = await host.run(team.lead, "go", principal=BOB)
     first, second = msgspec.json.decode(results(result)[-1], type=list[dict[str, object]])
@@ -158,7 +160,7 @@ async def test_members_share_the_board_of_their_user(autojump_clock: MockClock) 
     del autojump_clock
 
 
-async def test_a_stop_leaves_no_task_claimed(autojump_clock: MockClock) -> None:
+async def test_a_stop_leaves_no_task_claimed(autojump_clock: MockClock, tmp_path: Path) -> None:
     busy = Scripted(call(("task_claim", {})), None, name="w")
     lead = Scripted(
         call(("task_create", {"title": "a"}), ("spawn", {"agent": "writer", "task": "do it"})),
@@ -168,7 +170,7 @@ async def test_a_stop_leaves_no_task_claimed(autojump_clock: MockClock) -> None:
         name="l",
     )
     team = press(lead, busy)
-    async with motet.open_host(agents=team.agents) as host:
+    async with motet.open_host(agents=team.agents, workspace=tmp_path) as host:
         async with host.stream(team.lead, "go", session="s"):
             while len(busy.requests) < 2:
                 await trio.sleep(0.01)

@@ -20,6 +20,7 @@ from motet.protocols.chat import AssistantMessage, Call, UserMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import LOCAL, SessionContext
+from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ToolFailure
 from tests.actors.runs.histories import rows_of
 from tests.actors.tools.stage import on_stage
@@ -44,7 +45,10 @@ class Fake:
     def __init__(self, workspace: Path, *answers: ModelResponse | Exception | None) -> None:
         self.requests: list[ModelRequest] = []
         self.answers = list(answers)
-        self.flush = MemoryFlush("m", self.ask, self.execute, lambda: TODAY, "You are Ada.")
+        self.flush = MemoryFlush(
+            "m", self.ask, self.execute, lambda: TODAY, self.begin, "You are Ada."
+        )
+        self.begun: list[bool | Exception] = []
         self.context = Context[object](
             deps=None,
             run_id="r",
@@ -63,6 +67,13 @@ class Fake:
         if isinstance(answer, Exception):
             raise answer
         assert answer is not None
+        return answer
+
+    async def begin(self, _: SessionContext) -> bool:
+        """Whether it may write, or the error of the storage."""
+        answer = self.begun.pop(0) if self.begun else True
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     async def execute(self, call: Call) -> CallResult:
@@ -120,6 +131,24 @@ async def test_wherever_the_latest_rows_begin_the_request_is_valid(
 async def test_nothing_to_remember_counts_as_done(tmp_path: Path) -> None:
     assert await Fake(tmp_path, ModelResponse("NO_REPLY")).flush(context())
     assert not (tmp_path / "memory").exists()
+
+
+@pytest.mark.parametrize("answer", [False, StorageUnavailable("the disk is full")])
+async def test_nothing_is_written_before_it_is_on_record(
+    answer: bool | Exception, tmp_path: Path
+) -> None:
+    fake = Fake(tmp_path, write(NOTE, "likes tea"))
+    fake.begun = [answer]
+    assert not await fake.flush(context())
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_it_is_put_on_record_once_however_much_it_writes(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, write(NOTE, "likes tea"), write(NOTE, "likes milk"))
+    fake.begun = [True, False]
+    assert await fake.flush(context())
+    assert (tmp_path / NOTE).read_text() == "likes tea\nlikes milk\n"
+    assert fake.begun == [False]
 
 
 async def test_a_model_that_fails_leaves_it_undone(tmp_path: Path) -> None:

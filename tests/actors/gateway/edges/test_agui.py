@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
 
 import attrs
 import httpx2
@@ -118,10 +119,11 @@ async def served(*steps: Step, hold: float = 60.0) -> AsyncGenerator[Served]:
     agent = motet.Agent("payer", model=script, tools=[add, pay])
     config = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=hold))
     tokens = (TokenConfig(token=ALICE, user="alice"), TokenConfig(token=BOB, user="bob"))
-    async with motet.open_host(config=config, agents=[agent]) as host:
-        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", tokens=tokens))
-        async with httpx2.AsyncClient(base_url=url, timeout=20) as http:
-            yield Served(host, script, http, paid)
+    with TemporaryDirectory() as work:
+        async with motet.open_host(config=config, agents=[agent], workspace=work) as host:
+            url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", tokens=tokens))
+            async with httpx2.AsyncClient(base_url=url, timeout=20) as http:
+                yield Served(host, script, http, paid)
 
 
 async def test_a_run_has_events_for_its_calls_and_its_usage() -> None:

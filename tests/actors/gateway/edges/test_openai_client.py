@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import attrs
 import openai
@@ -100,10 +101,11 @@ async def served(*steps: Step, state: Path | None = None) -> AsyncGenerator[Serv
     agent = motet.Agent("sums", model=script, tools=[add, pay])
     approvals = motet.ApprovalsConfig(hold=0.0)
     config = motet.HostConfig(approvals=approvals)
-    async with motet.open_host(state, config=config, agents=[agent]) as host:
-        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", tokens=TOKENS))
-        async with AsyncExitStack() as clients:
-            yield Served(host, script, url, clients)
+    with TemporaryDirectory() as work:
+        async with motet.open_host(state, config=config, agents=[agent], workspace=work) as host:
+            url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", tokens=TOKENS))
+            async with AsyncExitStack() as clients:
+                yield Served(host, script, url, clients)
 
 
 def user(text: str) -> ChatCompletionMessageParam:
