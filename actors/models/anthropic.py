@@ -19,7 +19,6 @@ from motet.actors.models.dialects import (
     Rules,
     arguments_object,
     by_role,
-    object_schema,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
@@ -36,6 +35,7 @@ from motet.protocols.models import (
     Usage,
 )
 from motet.protocols.schema_dialects import ANTHROPIC, translated
+from motet.protocols.tool_schemas import object_schema
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ A provider refuses a whole request for one row that breaks its rules, and so eve
 session. :func:`lawful` makes any transcript fit, at the edge: the stored one keeps the names, ids
 and texts as they were said. Law: whatever the rows, roles alternate, the first and the last message
 are the user's or results, each call has one result at once, no text is blank, names and ids fit the
-provider's pattern and are unique, and a call of the answer comes back under the tool's own name.
+provider's pattern and are unique, at every depth of a tool's schema too, nothing is more or longer
+than it takes, and a call of the answer comes back under the tool's and its properties' own names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, groupby
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 import attrs
@@ -31,7 +33,6 @@ from motet.protocols.chat import (
     JsonObject,
     ToolMessage,
     UserMessage,
-    json_object,
 )
 from motet.protocols.models import (
     Finished,
@@ -42,6 +43,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
+from motet.protocols.tool_schemas import NO_NAMES, Names, fitted, with_keys
 from motet.protocols.tools import ToolSpec
 
 EMPTY = "(empty)"
@@ -59,12 +61,20 @@ class Rules:
     Attributes:
         name: the pattern of a tool's name.
         id: the pattern of a call's id.
+        property: the pattern of the name of a property, at every depth of a tool's schema.
         declared: calls in a transcript need tools in the request.
+        tools: the most tools of a request; the first ones are sent.
+        description: the most characters of a tool's description; the rest is in the system prompt.
+        calls: the most calls of a message; those of an answer become several messages.
     """
 
     name: str = "[A-Za-z0-9_-]{1,64}"
     id: str = "[A-Za-z0-9_-]{1,64}"
+    property: str = "[A-Za-z0-9_.-]{1,64}"
     declared: bool = False
+    tools: int | None = None
+    description: int | None = None
+    calls: int | None = None
 
 
 @attrs.frozen
@@ -73,12 +83,15 @@ class Lawful:
 
     Attributes:
         names: the tools' own names, by the names in the request, where these differ.
+        properties: the own names of properties in the same way, by the name of a tool in the
+            request.
         withdrawn: no tool may be called; those in the request only explain the transcript.
     """
 
     request: ModelRequest
     names: Mapping[str, str]
     withdrawn: bool = False
+    properties: Mapping[str, Names] = MappingProxyType({})
 
 
 def lawful(request: ModelRequest, rules: Rules) -> Lawful:
@@ -88,9 +101,16 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
         rows = (UserMessage(BEGINNING), *rows)
     if isinstance(rows[-1], AssistantMessage):
         rows = (*rows, UserMessage(GO_ON))
+    rows = tuple(_in_parts(rows, rules.calls))
+    offered = request.tools[: rules.tools]
     called = [call.name for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
-    names = _fitting_names([*(tool.name for tool in request.tools), *called], rules.name)
-    tools = tuple(_tool(tool, names[tool.name]) for tool in request.tools)
+    names = _fitting_names([*(tool.name for tool in offered), *called], rules.name)
+    fitting = {tool.name: fitted(tool.parameters, rules.property) for tool in offered}
+    more: list[str] = []
+    tools = tuple(
+        ToolSpec(names[tool.name], _described(tool, rules.description, more), fitting[tool.name][0])
+        for tool in offered
+    )
     withdrawn = rules.declared and bool(called) and not tools
     if withdrawn:
         unique = dict.fromkeys(called)
@@ -100,25 +120,45 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
         output = replace(output, name=next(_fits(output.name, "answer", rules.name)))
     made = replace(
         request,
-        messages=tuple(_renamed(rows, names, rules.id)),
-        system=_plain(request.system),
+        messages=tuple(_renamed(rows, names, fitting, rules.id)),
+        system="\n\n".join(filter(None, (_plain(request.system), *more))),
         tools=tools,
         output=output,
     )
-    return Lawful(made, {wire: name for name, wire in names.items() if wire != name}, withdrawn)
+    own = {wire: name for name, wire in names.items() if wire != name}
+    properties = {
+        names[tool]: {wire: name for name, wire in others.items()}
+        for tool, (_, others) in fitting.items()
+        if others
+    }
+    return Lawful(made, own, withdrawn, properties)
 
 
-def _tool(tool: ToolSpec, name: str) -> ToolSpec:
-    """Properties whose names a provider refuses move into the description."""
-    said = _plain(tool.description) or name
-    properties = json_object(tool.parameters.get("properties"))
-    odd = {key: part for key, part in properties.items() if not _PROPERTY.fullmatch(key)}
-    if not odd:
-        return replace(tool, name=name, description=said)
-    open_to_all = {key: part for key, part in tool.parameters.items() if key not in _CLOSING}
-    kept: JsonObject = {key: part for key, part in properties.items() if key not in odd}
-    told = msgspec.json.encode(odd).decode()
-    return ToolSpec(name, f"{said}\nIt also takes {told}", {**open_to_all, "properties": kept})
+def _described(tool: ToolSpec, most: int | None, more: list[str]) -> str:
+    """The description of a tool; what is too long of it is added to ``more``."""
+    said = _plain(tool.description) or _plain(tool.name) or "unnamed"
+    if most is None or len(said) <= most:
+        return said
+    more.append(f"More about the tool {_plain(tool.name)}: …{said[most - 1 :]}")
+    return f"{said[: most - 1]}…"
+
+
+def _in_parts(rows: Iterable[ChatMessage], most: int | None) -> Iterator[ChatMessage]:
+    """The rows with at most so many calls in one. The results of each part follow it."""
+    waiting: list[Call] = []
+    due = 0
+    for row in rows:
+        if isinstance(row, AssistantMessage) and most is not None and len(row.calls) > most:
+            waiting, due = list(row.calls[most:]), most
+            yield replace(row, calls=row.calls[:most])
+            continue
+        if due == 0 and waiting and isinstance(row, ToolMessage):
+            assert most is not None
+            part, waiting = waiting[:most], waiting[most:]
+            due = len(part)
+            yield AssistantMessage("", tuple(part))
+        due = max(0, due - 1)
+        yield row
 
 
 def _plain(text: str) -> str:
@@ -143,7 +183,10 @@ def _clean(row: ChatMessage) -> ChatMessage | None:
 
 
 def _renamed(
-    rows: Iterable[ChatMessage], names: Mapping[str, str], id: str
+    rows: Iterable[ChatMessage],
+    names: Mapping[str, str],
+    fitting: Mapping[str, tuple[JsonObject, Names]],
+    id: str,
 ) -> Iterator[ChatMessage]:
     """The rows with fitting names and ids; a result has those of its call."""
     used: set[str] = set()
@@ -156,7 +199,9 @@ def _renamed(
                 for call in calls:
                     fit = next(one for one in _fits(call.id, "call", id) if one not in used)
                     used.add(fit)
-                    due.append(replace(call, id=fit, name=names[call.name]))
+                    _, others = fitting.get(call.name, ({}, NO_NAMES))
+                    arguments = with_keys(call.arguments, others)
+                    due.append(Call(fit, names[call.name], arguments))
                 yield replace(row, calls=tuple(due)) if calls else row
             case ToolMessage():
                 call = due.popleft()
@@ -197,21 +242,6 @@ def by_role(parts: Iterable[tuple[Role, T]]) -> list[tuple[Role, list[T]]]:
     """Adjacent parts of one role together, for the APIs whose messages are lists of parts."""
     grouped = groupby(parts, key=lambda part: part[0])
     return [(role, [part for _, part in group]) for role, group in grouped]
-
-
-def object_schema(tool: ToolSpec) -> JsonObject:
-    """The schema of a tool's arguments as providers accept it: an object, not an alternative.
-
-    The host checks the arguments against the whole schema anyway.
-    """
-    kept = {key: value for key, value in tool.parameters.items() if key not in _REFUSED}
-    return {**kept, "type": "object"}
-
-
-_PROPERTY = re.compile("[A-Za-z0-9_.-]{1,64}")
-_CLOSING = frozenset({"required", "additionalProperties"})
-_REFUSED = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const"})
-"""Keywords that providers refuse at the top of a tool's schema."""
 
 
 class Reader(ABC):

@@ -14,14 +14,13 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
+from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL, MOST_TOOLS
 from motet.actors.models.dialects import (
     Lawful,
     Reader,
     Rules,
     arguments_object,
     by_role,
-    object_schema,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter
@@ -47,6 +46,7 @@ from motet.protocols.models import (
     Usage,
 )
 from motet.protocols.schema_dialects import Dialect, translated
+from motet.protocols.tool_schemas import object_schema
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -75,7 +75,11 @@ STOP_REASONS: dict[str, StopReason] = {
 GOOGLE = Dialect(
     frozenset({"format", "minimum", "maximum", "minItems", "maxItems"}), references=True
 )
-RULES = Rules(name="[A-Za-z_][A-Za-z0-9_-]{0,63}")
+RULES = Rules(
+    name="[A-Za-z_][A-Za-z0-9_-]{0,63}",
+    property="[A-Za-z_][A-Za-z0-9_]{0,63}",
+    tools=MOST_TOOLS["google"],
+)
 UNSIGNED = b"skip_thought_signature_validator"
 """Accepted by Gemini 3 in place of the signature that the first call of an answer must have."""
 MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"}

@@ -19,15 +19,8 @@ from urllib.parse import urlsplit
 import attrs
 import msgspec
 
-from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
-from motet.actors.models.dialects import (
-    Lawful,
-    Reader,
-    Rules,
-    arguments_text,
-    object_schema,
-    wire_model,
-)
+from motet.actors.models.catalog import MOST_TOOLS, OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
+from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_text, wire_model
 from motet.actors.models.failures import refused
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines, SseStream
 from motet.actors.transcript.history import user_text
@@ -44,6 +37,7 @@ from motet.protocols.models import (
     Usage,
 )
 from motet.protocols.schema_dialects import OPENAI, translated
+from motet.protocols.tool_schemas import object_schema
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -62,7 +56,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-RULES = Rules(id="[A-Za-z0-9_-]{1,40}")
+RULES = Rules(id="[A-Za-z0-9_-]{1,40}", tools=MOST_TOOLS["openai"], description=1_024, calls=128)
 
 
 def wire_messages(request: ModelRequest) -> list[ChatCompletionMessageParam]:

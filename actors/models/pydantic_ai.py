@@ -14,7 +14,8 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_object, object_schema
+from motet.actors.models.catalog import MOST_TOOLS
+from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_object
 from motet.actors.models.sdk import Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
@@ -30,6 +31,7 @@ from motet.protocols.models import (
     ThinkingPart,
     Usage,
 )
+from motet.protocols.tool_schemas import object_schema
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponsePart
@@ -43,7 +45,15 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-RULES = Rules(name="[A-Za-z_][A-Za-z0-9_-]{0,63}", id="[A-Za-z0-9]{9}", declared=True)
+RULES = Rules(
+    name="[A-Za-z_][A-Za-z0-9_-]{0,63}",
+    id="[A-Za-z0-9]{9}",
+    property="[A-Za-z_][A-Za-z0-9_]{0,63}",
+    declared=True,
+    tools=MOST_TOOLS["pydantic_ai"],
+    description=1_024,
+    calls=128,
+)
 """Those of all providers together: Mistral's ids, Bedrock's declarations."""
 
 

@@ -18,11 +18,11 @@ from collections.abc import (
     Awaitable,
     Callable,
     Generator,
+    Iterable,
     Iterator,
-    Mapping,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import attrs
@@ -34,11 +34,11 @@ from motet.actors.models.dialects import Lawful, Reader, Rules, lawful
 from motet.actors.models.failures import failure_of
 from motet.actors.models.switch import require
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import CallStart, ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.models import CallArguments, CallStart, ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.tool_schemas import Names, with_keys
 
 CLOSE_BUDGET = 5.0
 CONNECT_TIMEOUT = 15.0
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class Deadlines(msgspec.Struct, frozen=True):
@@ -112,8 +112,9 @@ class LazyClient(Generic[C]):
 class EventStream:
     """The events of one answer. Every wait for the next one has a deadline.
 
-    After a cancelled wait it cannot be used again: leave the request's block. ``names``: of tools,
-    by those that the model was given in their place.
+    After a cancelled wait it cannot be used again: leave the request's block. Tools and properties
+    of ``asked`` that the model was given other names of have their own. Arguments of such a
+    property's tool come whole.
     """
 
     def __init__(
@@ -122,9 +123,11 @@ class EventStream:
         reader: Reader,
         deadlines: Deadlines,
         first: float,
-        names: Mapping[str, str],
+        asked: Lawful | None = None,
     ) -> None:
-        self._names = names
+        self._asked = asked
+        self._held: dict[int, list[str]] = {}
+        self._others: dict[int, Names] = {}
         self._chunks = chunks
         self._reader = reader
         self._deadlines = deadlines
@@ -140,10 +143,7 @@ class EventStream:
             await self._wait()
         if not self._ready:
             raise StopAsyncIteration
-        event = self._ready.popleft()
-        if self._names and isinstance(event, CallStart):
-            return replace(event, name=self._names.get(event.name, event.name))
-        return event
+        return self._ready.popleft()
 
     async def _wait(self) -> None:
         """Read chunks until at least one event is ready or the answer has ended."""
@@ -166,11 +166,28 @@ class EventStream:
         except StopAsyncIteration:
             self._end()
         else:
-            self._ready.extend(self._reader.feed(chunk))
+            self._ready.extend(self._own(self._reader.feed(chunk)))
 
     def _end(self) -> None:
         self._ended = True
-        self._ready.extend(self._reader.close())
+        last = self._reader.close()
+        for index, texts in self._held.items():
+            whole = with_keys("".join(texts), self._others[index])
+            self._ready.append(CallArguments(index, whole))
+        self._ready.extend(self._own(last))
+
+    def _own(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events with the own names of tools."""
+        for event in events:
+            match event:
+                case CallStart(index, _, name) if self._asked is not None:
+                    if name in self._asked.properties:
+                        self._held[index], self._others[index] = [], self._asked.properties[name]
+                    yield replace(event, name=self._asked.names.get(name, name))
+                case CallArguments(index, text) if index in self._held:
+                    self._held[index].append(text)
+                case _:
+                    yield event
 
     def _silence(self) -> str:
         if self._first is None:
@@ -184,7 +201,7 @@ async def answer(
     create: Callable[[], Awaitable[ChunkStream]],
     reader: Reader,
     deadlines: Deadlines,
-    names: Mapping[str, str] = NO_NAMES,
+    asked: Lawful | None = None,
 ) -> AsyncGenerator[EventStream]:
     """Send a request by ``create`` and stream its answer; leaving the block ends the connection.
 
@@ -196,7 +213,7 @@ async def answer(
         stream = await create()
     async with stream:
         try:
-            yield EventStream(stream, reader, deadlines, first, names)
+            yield EventStream(stream, reader, deadlines, first, asked)
         finally:
             await unwind(stream)
 
@@ -292,7 +309,7 @@ class Adapter(ABC, Generic[C]):
         deadlines = self._deadlines or self.default_deadlines
         asked = lawful(request, self.rules)
         reader = self._reader()
-        return answer(self.name, lambda: self._create(asked), reader, deadlines, asked.names)
+        return answer(self.name, lambda: self._create(asked), reader, deadlines, asked)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for later requests."""

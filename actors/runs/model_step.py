@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from motet.actors.agents.prompt import CachedPrompt
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import PromptRun, prompt_input
+from motet.actors.models.catalog import MOST_TOOLS
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
@@ -18,6 +19,7 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import CallModel, Turn
+from motet.actors.tools.mcp.tool_search import within
 from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
 from motet.actors.transcript.summary import SUMMARY_DEADLINE
@@ -71,6 +73,8 @@ class ModelStep:
         self._trace = services.tracer.of(run.id)
         self._prompt: CachedPrompt | None = None
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
+        self._fits: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...], str] | None = None
+        self._warned: set[str] = set()
 
     def change_agent(self) -> None:
         """After a hand-over: use the model, the window and the prompt of the new agent."""
@@ -134,6 +138,10 @@ class ModelStep:
         self, request: ModelRequest, sent: PreparedRows, decision: CallModel
     ) -> ModelResponse:
         """Let the gates see the request, send it, and learn from what the provider counted."""
+        left_out = self._fits[2] if self._fits is not None else ""
+        if left_out and left_out not in self._warned:
+            self._warned.add(left_out)
+            await self._services.events.warn(self._run, "tools", left_out, grave=False)
         asked = await self._hooks.request(request, decision.iteration)
         if isinstance(asked, ModelResponse):
             return asked
@@ -214,7 +222,7 @@ class ModelStep:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
         closing = "" if decision.offer_tools else self.output.closing
         hint = "\n".join(filter(None, [decision.hint, *missing, closing]))
-        tools, form = self.output.asking(tools)
+        tools, form = self.output.asking(self._within(tools))
         system = self._system(tools)
         sent = self.view.prepare(self._turn.rows, self.around)
         self._tokens = sent.tokens
@@ -268,6 +276,24 @@ class ModelStep:
         if self._own is None or self._own[0] is not specs:
             self._own = specs, tuple(spec for spec in specs if spec.name not in CHILD_TOOLS)
         return self._own[1]
+
+    def _within(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        """As many tools as the provider takes; the same object for the same tools."""
+        provider = self.full_name.partition(":")[0]
+        most = MOST_TOOLS.get(provider)
+        if most is None or len(specs) <= (room := most - len(self.output.asking(())[0])):
+            return specs
+        if self._fits is None or self._fits[0] is not specs:
+            kept = within(specs, room)
+            out = [spec.name for spec in specs if spec not in kept]
+            names = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if len(out) > 5 else "")
+            self._fits = (
+                specs,
+                kept,
+                f"{len(specs)} tools are offered, and {provider} takes {most} in a request: "
+                f"left out: {names}. Give the agent fewer tools",
+            )
+        return self._fits[1]
 
     async def _compact(
         self, sent: PreparedRows, decision: CallModel, *, overflow: bool = False

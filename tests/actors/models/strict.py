@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
 
 Json: TypeAlias = Any  # a decoded request body, whose shape is what is checked
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+PARAMETER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 LETTER_FIRST = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 REFUSED_IN_SCHEMAS = ("anyOf", "oneOf", "allOf", "not", "enum")
 
@@ -37,13 +39,46 @@ def alternation(roles: list[str], user: tuple[str, ...]) -> Iterator[str]:
             yield f"messages {at} and {at + 1} are both of the role {one}"
 
 
-def schema_problems(name: str, schema: Json) -> Iterator[str]:
-    if schema.get("type") != "object":
+def schema_problems(name: str, schema: Json, pattern: re.Pattern[str] = PROPERTY) -> Iterator[str]:
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         yield f"the schema of {name} is no object"
-    if odd := [key for key in schema.get("properties", {}) if not PROPERTY.fullmatch(key)]:
-        yield f"the schema of {name} has the properties {odd}"
     if found := [word for word in REFUSED_IN_SCHEMAS if word in schema]:
         yield f"the schema of {name} has {found} at its top"
+    for path, part in parts_of(schema, "#"):
+        if odd := [key for key in part.get("properties", {}) if not pattern.fullmatch(key)]:
+            yield f"the schema of {name} has the properties {odd} at {path}"
+        if part.get("type") == "array" and not {"items", "prefixItems"} & part.keys():
+            yield f"the schema of {name} has an array without items at {path}"
+        if "$ref" in part and not leads_somewhere(part["$ref"], schema):
+            yield f"the schema of {name} refers to nothing at {path}: {part['$ref']}"
+
+
+def parts_of(part: Json, path: str) -> Iterator[tuple[str, Json]]:
+    """All schemas in a schema, and where they stand."""
+    if not isinstance(part, dict):
+        return
+    whole = cast("dict[str, Json]", part)
+    yield path, whole
+    for word, value in whole.items():
+        if word in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
+            for key, one in value.items():
+                yield from parts_of(one, f"{path}/{word}/{key}")
+        elif word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            for at, one in enumerate(value):
+                yield from parts_of(one, f"{path}/{word}/{at}")
+        elif word in ("items", "additionalProperties", "not", "if", "then", "else", "contains"):
+            yield from parts_of(value, f"{path}/{word}")
+
+
+def leads_somewhere(reference: str, schema: Json) -> bool:
+    at: Json = schema
+    for word in unquote(reference).removeprefix("#").split("/")[1:]:
+        name = word.replace("~1", "/").replace("~0", "~")
+        try:
+            at = cast(Json, at[int(name)] if isinstance(at, list) else at[name])
+        except (LookupError, TypeError, ValueError):
+            return False
+    return True
 
 
 def unencodable(body: Json) -> Iterator[str]:
@@ -94,8 +129,8 @@ def _openai(body: Json) -> Iterator[str]:
             yield f"message {at}: calls {due} have no result"
         due = []
         calls = message.get("tool_calls")
-        if calls is not None and not calls:
-            yield f"message {at}: an empty list of calls"
+        if calls is not None and not 0 < len(calls) <= 128:
+            yield f"message {at}: {len(calls)} calls"
         if content is None and not calls:
             yield f"message {at}: neither content nor calls"
         if content is not None and blank(content):
@@ -130,9 +165,13 @@ def _openai_tools(tools: Json) -> Iterator[str]:
         yield "an empty list of tools"
     if len(set(names)) != len(names):
         yield f"two tools of one name: {names}"
+    if len(tools) > 128:
+        yield f"{len(tools)} tools"
     for tool in tools:
         if not NAME.fullmatch(tool["function"]["name"]):
             yield f"the tool {tool['function']['name']!r}"
+        if len(tool["function"]["description"]) > 1024:
+            yield f"the description of {tool['function']['name']} is too long"
         yield from schema_problems(tool["function"]["name"], tool["function"]["parameters"])
 
 
@@ -235,7 +274,7 @@ def _google(body: Json) -> Iterator[str]:
     for tool in body.get("tools", []):
         if not LETTER_FIRST.fullmatch(tool["name"]):
             yield f"the tool {tool['name']!r}"
-        yield from schema_problems(tool["name"], tool["parameters_json_schema"])
+        yield from schema_problems(tool["name"], tool["parameters_json_schema"], PARAMETER)
 
 
 def depth(value: Json) -> int:
@@ -282,6 +321,11 @@ def _pydantic_ai(body: Json) -> Iterator[str]:
         yield f"calls {due} have no result"
     if used and not body["tools"]:
         yield "calls, but no tools"
-    for name in body["tools"]:
+    if len(body["tools"]) > 128:
+        yield f"{len(body['tools'])} tools"
+    for name, description, schema in body["tools"]:
         if not LETTER_FIRST.fullmatch(name):
             yield f"the tool {name!r}"
+        if len(description) > 1024:
+            yield f"the description of {name} is too long"
+        yield from schema_problems(name, schema, PARAMETER)

@@ -169,7 +169,7 @@ def test_a_schema_without_a_type_is_an_object() -> None:
     assert wire_tool(ToolSpec("now", "The time.", {})) == {
         "name": "now",
         "description": "The time.",
-        "input_schema": {"type": "object"},
+        "input_schema": {"type": "object", "properties": {}},
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -23,7 +25,9 @@ from motet.actors.models.dialects import (
 )
 from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.json_schema import problems
 from motet.protocols.models import ModelRequest, OutputSchema
+from motet.protocols.tool_schemas import fitted, object_schema, with_keys
 from motet.protocols.tools import ToolSpec
 from tests.actors.models import strict
 from tests.actors.models.builders import (
@@ -71,7 +75,9 @@ def pydantic_ai_body(asked: Lawful) -> strict.Json:
     messages = pydantic_ai.wire_messages(asked.request)
     return {
         "messages": ModelMessagesTypeAdapter.dump_python(messages),
-        "tools": [tool.name for tool in asked.request.tools],
+        "tools": [
+            (tool.name, tool.description, object_schema(tool)) for tool in asked.request.tools
+        ],
     }
 
 
@@ -125,6 +131,20 @@ SCHEMAS: list[dict[str, object]] = [
     {"type": ["object", "null"], "oneOf": [], "enum": [{}]},
     {"type": "string"},
     {"properties": {"$filter": {"type": "string"}, "top": {}}, "required": ["$filter", "top"]},
+    {
+        "properties": {
+            "filter[id]": {
+                "type": "array",
+                "items": {"properties": {"größe": {"type": "array"}, "": True, "a b": False}},
+            },
+            "b": {"$ref": "#/properties/filter[id]/items/properties/gr%C3%B6%C3%9Fe"},
+            "x" * 70: {"enum": [{"@id": "\ud800"}, {"@id": 1}], "default": float("nan")},
+        },
+        "patternProperties": {"^x-": {"properties": {"@id": {"const": {"@id": 1}}}}},
+        "$defs": {"a b": {"anyOf": [{"required": ["@id"]}, {"$ref": "#/$defs/a b"}]}},
+        "dependentRequired": {"b": ["filter[id]"]},
+        "description": "\x00",
+    },
 ]
 
 
@@ -140,7 +160,7 @@ def garbage_rows(random: Random) -> list[ChatMessage]:
             case 2 | 3:
                 calls = [
                     Call(random.choice(IDS), random.choice(NAMES), random.choice(ARGUMENTS))
-                    for _ in range(random.choice([0, 0, 1, 1, 2, 4]))
+                    for _ in range(random.choice([0, 0, 1, 1, 2, 4] * 9 + [300]))
                 ]
                 rows.append(AssistantMessage(random.choice(TEXTS), tuple(calls)))
                 rows += [
@@ -157,9 +177,10 @@ def garbage_rows(random: Random) -> list[ChatMessage]:
 
 def garbage_request(random: Random) -> ModelRequest:
     names = random.sample(NAMES, random.choice([0, 0, 1, 3, 6]))
-    tools = tuple(
-        ToolSpec(name, random.choice(TEXTS[:3]), random.choice(SCHEMAS)) for name in names
-    )
+    if random.random() < 0.03:
+        names += [f"tool {number}" for number in range(600)]
+    texts = [*TEXTS[:3], "z" * 1_024, "ä\ud800" * 900]
+    tools = tuple(ToolSpec(name, random.choice(texts), random.choice(SCHEMAS)) for name in names)
     system = random.choice(["", " ", "Be brief.", "\ud800"])
     return ModelRequest("m", tuple(garbage_rows(random)), system, tools)
 
@@ -241,17 +262,97 @@ def test_the_name_of_an_output_fits_too(name: str) -> None:
         assert strict.LETTER_FIRST.fullmatch(output.name)
 
 
-def test_a_property_with_a_name_that_is_refused_is_described() -> None:
+def test_a_property_with_a_name_that_is_refused_has_another_at_every_depth() -> None:
     schema: strict.Json = {
-        "properties": {"$filter": {"type": "string"}, "top": {"type": "integer"}},
+        "properties": {
+            "$filter": {"type": "string", "description": "Which."},
+            "top": {"items": {"properties": {"$filter": {}}, "required": ["$filter"]}},
+        },
         "required": ["$filter"],
         "additionalProperties": False,
     }
-    (tool,) = lawful(
-        request("x", tools=[ToolSpec("find", "Finds.", schema)]), Rules()
-    ).request.tools
-    assert tool.parameters == {"properties": {"top": {"type": "integer"}}}
-    assert tool.description == 'Finds.\nIt also takes {"$filter":{"type":"string"}}'
+    rows = ("x", AssistantMessage("", (Call("c1", "find", '{"$filter": "$filter"}'),)))
+    asked = request(*rows, tools=[ToolSpec("find", "Finds.", schema)])
+    sent = lawful(asked, Rules())
+    (tool,) = sent.request.tools
+    ((wire, own),) = sent.properties["find"].items()
+    assert (own, wire[:8]) == ("$filter", "_filter_")
+    assert tool.parameters == {
+        "properties": {
+            wire: {"type": "string", "description": 'Which. (named "$filter")'},
+            "top": {
+                "items": {
+                    "properties": {wire: {"description": '(named "$filter")'}},
+                    "required": [wire],
+                }
+            },
+        },
+        "required": [wire],
+        "additionalProperties": False,
+    }
+    called = sent.request.messages[1]
+    assert isinstance(called, AssistantMessage)
+    assert called.calls[0].arguments == f'{{"{wire}": "$filter"}}'
+
+
+WORDS = ["a", "b", "$filter", "filter[id]", "größe", "", " ", "x" * 70, "_filter", "1", "a.b"]
+KEYS = [*WORDS, "\ud800"]
+
+
+@st.composite
+def schema_and_value(draw: st.DrawFn, depth: int = 0) -> tuple[strict.Json, strict.Json]:
+    """A schema, and a value that fits it."""
+    kind = draw(st.sampled_from(["object", "object", "array", "text", "data", "choice"]))
+    if depth > 3 or kind == "text":
+        return {"type": "string"}, draw(st.text(max_size=5) | st.sampled_from(WORDS))
+    if kind == "data":
+        value = {draw(st.sampled_from(WORDS)): draw(st.sampled_from(WORDS))}
+        return {"enum": [value, 1]}, value
+    part, value = draw(schema_and_value(depth + 1))
+    if kind == "array":
+        return {"type": "array", "items": part}, [value]
+    if kind == "choice":
+        return {"anyOf": [{"type": "null"}, part]}, draw(st.sampled_from([None, value]))
+    name, other = draw(st.lists(st.sampled_from(KEYS), min_size=2, max_size=2, unique=True))
+    made: strict.Json = {"type": "object", "properties": {name: part, other: {"type": "string"}}}
+    made |= {"required": [name], "additionalProperties": False}
+    return made, {name: value}
+
+
+@each
+@given(drawn=schema_and_value())
+def test_arguments_fit_the_schema_that_is_sent_and_come_back_unchanged(
+    provider: Strict, drawn: tuple[strict.Json, strict.Json]
+) -> None:
+    """Law: what fits the own schema fits the one that is sent under its names, and comes back as it
+    was, character by character."""
+    schema, value = drawn
+    whole: strict.Json = {"type": "object", "properties": {"$": schema}, "required": ["$"]}
+    asked = ModelRequest("m", (UserMessage("x"),), "", (ToolSpec("f", "d", whole),))
+    assert provider.refusals(asked) == []
+    sent, names = fitted(whole, provider.rules.property)
+    written = json.dumps({"$": value})
+    given = with_keys(written, names)
+    assert with_keys(given, {wire: name for name, wire in names.items()}) == written
+    assert problems(json.loads(given), sent) == ()
+
+
+def test_more_tools_than_a_provider_takes_are_left_out_and_long_descriptions_go_on() -> None:
+    tools = [ToolSpec(f"t{number}", "d" * 1_500, {}) for number in range(200)]
+    sent = lawful(request("x", tools=tools), openai.RULES).request
+    assert [tool.name for tool in sent.tools] == [f"t{number}" for number in range(128)]
+    assert {len(tool.description) for tool in sent.tools} == {1_024}
+    assert f"More about the tool t0: …{'d' * 477}\n" in sent.system
+    assert len(lawful(request("x", tools=tools), anthropic.RULES).request.tools) == 200
+
+
+def test_many_calls_of_one_answer_become_several_messages() -> None:
+    calls = tuple(Call(f"c{number}", "f") for number in range(300))
+    results = [ToolMessage(call.id, "f", "ok") for call in calls]
+    sent = lawful(request("x", AssistantMessage("look", calls), *results), openai.RULES).request
+    answers = [row for row in sent.messages if isinstance(row, AssistantMessage)]
+    assert [(row.text, len(row.calls)) for row in answers] == [("look", 128), ("", 128), ("", 44)]
+    assert sum(isinstance(row, ToolMessage) for row in sent.messages) == 300
 
 
 def test_a_hint_is_a_part_of_the_users_message() -> None:
@@ -326,3 +427,38 @@ async def test_a_strict_server_answers_every_garbage_transcript(dialect: Dialect
             assert assemble(await events_of(model, asked)).text == "Fine."
         await model.aclose()
     assert found == []
+
+
+@pytest.mark.usefixtures("sdk_garbage")
+@pytest.mark.parametrize(
+    "dialect",
+    [pytest.param(dialect, marks=SDK_GENERATORS) for dialect in DIALECTS],
+    ids=str,
+)
+async def test_arguments_come_back_under_the_own_names_of_properties(dialect: Dialect) -> None:
+    """Through the SDK and a connection; in the middle of other calls, and with every digit."""
+    schema: strict.Json = {"type": "object", "properties": {"filter[id]": {"type": "integer"}}}
+    tools = (ToolSpec("find things", "Finds.", schema), WEATHER)
+    own = '{"filter[id]":90071992547409931234,"x":{"filter[id]":null}}'
+
+    async def handler(stream: trio.SocketStream) -> None:
+        body = bodies.pop(0)
+        name, key = re.findall(rb"find_things|filter_id__[0-9a-f]{8}", body)[:2]
+        wire = own.replace("filter[id]", key.decode())
+        if dialect.name in ("google", "pydantic_ai"):
+            wire = wire.replace("90071992547409931234", "7")
+        calls = [(name.decode(), wire), ("get_weather", '{"city":"Rome"}')]
+        await stream.send_all(STREAM_HEAD + dialect.calls(calls) + dialect.end + STREAM_END)
+
+    bodies: list[bytes] = []
+    async with raw_server(handler, bodies) as url:
+        model = dialect.make(url)
+        with trio.fail_after(10):
+            answer = assemble(await events_of(model, request("x", tools=tools)))
+        await model.aclose()
+    found, weather = answer.calls
+    assert (found.name, weather.name) == ("find things", "get_weather")
+    assert json.loads(found.arguments) == json.loads(own) or json.loads(found.arguments) == (
+        json.loads(own.replace("90071992547409931234", "7"))
+    )
+    assert json.loads(weather.arguments) == {"city": "Rome"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import msgspec
 import pytest
 from trio.testing import MockClock
 
@@ -175,3 +177,26 @@ async def test_ids_of_calls_that_a_server_counts_anew_are_told_apart() -> None:
     assert len(set(ids)) == 3
     assert all(0 < len(one) <= 40 for one in ids)
     assert [row.call_id for row in rows if isinstance(row, ToolMessage)] == ids
+
+
+class Ticket(msgspec.Struct):
+    title: str
+
+
+@pytest.mark.parametrize("typed", [False, True])
+async def test_tools_that_a_provider_does_not_take_are_left_out_with_one_warning(
+    typed: bool,
+) -> None:
+    """130 tools would be refused in each turn. The tool of an output always stays."""
+    end = call(("final_answer", {"title": "x"})) if typed else say("x")
+    model = Scripted(call(("t0", {})), end, name="openai:m")
+    tools = [motet.tool(lambda: "ok", name=f"t{n}", description="d") for n in range(130)]
+    agent: motet.Agent[None, Any] = motet.Agent(
+        "many", model=model, tools=tools, output_type=Ticket if typed else str
+    )
+    async with motet.open_host() as host, host.stream(agent, "go") as run:
+        warned = [event async for event in run if isinstance(event, motet.Warned)]
+    assert [len(asked.tools) for asked in model.requests] == [128, 128]
+    assert [event.source for event in warned] == ["tools"]
+    assert "132 tools are offered, and openai takes 128 in a request" in warned[0].message
+    assert ("left out: t95, t96, t97, t98, t99." if typed else "out: t96, ") in warned[0].message
