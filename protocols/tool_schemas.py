@@ -1,4 +1,4 @@
-"""Schemas of tools as providers of models take them, and names of properties that they take. Pure.
+"""Schemas of tools as providers of models take them, and names that they take. Pure.
 
 A provider refuses a whole request for one property of one tool whose name it does not take. Such a
 name is replaced wherever it stands, and arguments come back under the true one. Law: in a fitted
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from itertools import count
@@ -37,6 +37,32 @@ _ONE = frozenset(
 _SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 _DATA = frozenset({"const", "default", "enum", "examples"})
 _KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?', re.DOTALL)
+
+
+def fitting_names(names: Iterable[str], pattern: str) -> dict[str, str]:
+    """A name for each of these. One that fits stays; no two share one."""
+    unique = list(dict.fromkeys(names))
+    given = {name: name for name in unique if re.fullmatch(pattern, name)}
+    taken = set(given)
+    for name in unique:
+        if name not in given:
+            fit = next(one for one in fits(name, "unnamed", pattern) if one not in taken)
+            taken.add(fit)
+            given[name] = fit
+    return given
+
+
+def fits(text: str, empty: str, pattern: str) -> Iterator[str]:
+    """Texts that fit ``pattern``, the likest first, without end."""
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", text) or empty
+    led = safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
+    # Room for a number within 40 characters, the shortest length of a pattern that takes one.
+    short = led[:36]
+    yield from (one for one in (text, safe, led, short) if re.fullmatch(pattern, one))
+    for number in count(2):
+        digest = sha256(f"{number}:{text}".encode(errors="replace")).hexdigest()
+        near = (f"{led}_{number}", f"{short}_{number}", digest[:9])
+        yield next(one for one in near if re.fullmatch(pattern, one))
 
 
 @attrs.frozen

@@ -10,12 +10,10 @@ than it takes, and a call of the answer comes back under the tool's and its prop
 
 from __future__ import annotations
 
-import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count, groupby
+from itertools import groupby
 from types import MappingProxyType
 from typing import TypeVar, cast
 
@@ -43,7 +41,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
-from motet.protocols.tool_schemas import NO_NAMES, Names, fitted, with_keys
+from motet.protocols.tool_schemas import NO_NAMES, Names, fits, fitted, fitting_names, with_keys
 from motet.protocols.tools import ToolSpec
 
 EMPTY = "(empty)"
@@ -104,7 +102,7 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
     rows = tuple(_in_parts(rows, rules.calls))
     offered = request.tools[: rules.tools]
     called = [call.name for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
-    names = _fitting_names([*(tool.name for tool in offered), *called], rules.name)
+    names = fitting_names([*(tool.name for tool in offered), *called], rules.name)
     fitting = {tool.name: fitted(tool.parameters, rules.property) for tool in offered}
     more: list[str] = []
     tools = tuple(
@@ -117,7 +115,7 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
         tools = tuple(ToolSpec(names[name], WITHDRAWN, {"type": "object"}) for name in unique)
     output = request.output
     if output is not None:
-        output = replace(output, name=next(_fits(output.name, "answer", rules.name)))
+        output = replace(output, name=next(fits(output.name, "answer", rules.name)))
     made = replace(
         request,
         messages=tuple(_renamed(rows, names, fitting, rules.id)),
@@ -197,7 +195,7 @@ def _renamed(
                 yield UserMessage(user_text(row) or EMPTY, note=row.note)
             case AssistantMessage(calls=calls):
                 for call in calls:
-                    fit = next(one for one in _fits(call.id, "call", id) if one not in used)
+                    fit = next(one for one in fits(call.id, "call", id) if one not in used)
                     used.add(fit)
                     _, others = fitting.get(call.name, ({}, NO_NAMES))
                     arguments = with_keys(call.arguments, others)
@@ -206,32 +204,6 @@ def _renamed(
             case ToolMessage():
                 call = due.popleft()
                 yield replace(row, call_id=call.id, name=call.name)
-
-
-def _fitting_names(names: Iterable[str], pattern: str) -> dict[str, str]:
-    """A name for each of these. One that fits stays; no two share one."""
-    unique = list(dict.fromkeys(names))
-    given = {name: name for name in unique if re.fullmatch(pattern, name)}
-    taken = set(given)
-    for name in unique:
-        if name not in given:
-            fit = next(one for one in _fits(name, "unnamed", pattern) if one not in taken)
-            taken.add(fit)
-            given[name] = fit
-    return given
-
-
-def _fits(text: str, empty: str, pattern: str) -> Iterator[str]:
-    """Texts that fit ``pattern``, the likest first, without end."""
-    safe = re.sub(r"[^A-Za-z0-9_-]", "_", text) or empty
-    led = safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
-    # Room for a number within 40 characters, the shortest length of a pattern that takes one.
-    short = led[:36]
-    yield from (one for one in (text, safe, led, short) if re.fullmatch(pattern, one))
-    for number in count(2):
-        digest = hashlib.sha256(f"{number}:{text}".encode(errors="replace")).hexdigest()
-        near = (f"{led}_{number}", f"{short}_{number}", digest[:9])
-        yield next(one for one in near if re.fullmatch(pattern, one))
 
 
 T = TypeVar("T")

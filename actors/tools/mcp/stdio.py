@@ -13,7 +13,6 @@ one line.
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,7 +24,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact_text
-from motet.protocols.mcp import McpServer
+from motet.protocols.mcp import McpServer, answered_id, mended
 from motet.runtime.processes import Child, open_child
 
 if TYPE_CHECKING:
@@ -162,31 +161,6 @@ class Listing:
         """The list has been read, except for changes announced meanwhile."""
         if not self.stale.is_set():
             self.fresh.set()
-
-
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
-_ID = rb'"id"\s*:\s*(\d{1,18})\s*'
-_FIRST_ID = re.compile(rb"\s*\{[^{}\[\]]*?" + _ID + rb"[,}]")
-_LAST_ID = re.compile(_ID + rb"(?:,[^{}\[\]]*)?\}\s*\Z")
-
-_NEAR = 1_000
-"""Bytes of an answer that is none, at either end, in which its id is looked for."""
-
-
-def mended(json: bytes) -> bytes:
-    """JSON without the bytes and halves of surrogate pairs that its parser refuses."""
-    text = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], json)
-    return text.decode("utf-8", "replace").encode()
-
-
-def answered_id(json: bytes) -> int | None:
-    """The id of an answer that is no message of the protocol, if it can be told."""
-    found = _FIRST_ID.match(json[:_NEAR]) or _LAST_ID.search(json[-_NEAR:])
-    return int(found[1]) if found else None
 
 
 def unlawful_answer(id: int | str, why: object) -> JSONRPCError:

@@ -21,8 +21,8 @@ import trio
 from mcp.client.streamable_http import streamable_http_client
 
 from motet.actors.tools.mcp import stdio
-from motet.actors.tools.mcp.stdio import CALL, Call, End, Flood, mended, unlawful_answer
-from motet.protocols.mcp import McpServer
+from motet.actors.tools.mcp.stdio import CALL, Call, End, Flood, unlawful_answer
+from motet.protocols.mcp import McpServer, mended
 
 CLOSE_BUDGET = 2.0
 """Seconds to tell a server on the web that the session is over."""
