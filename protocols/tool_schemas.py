@@ -39,6 +39,13 @@ _DATA = frozenset({"const", "default", "enum", "examples"})
 _KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?', re.DOTALL)
 
 
+def within(specs: tuple[ToolSpec, ...], most: int, later: str) -> tuple[ToolSpec, ...]:
+    """The first tools of a request that takes so many; the prefix ``later`` goes out first."""
+    first = sorted(specs, key=lambda spec: spec.name.startswith(later))
+    kept = {spec.name for spec in first[:most]}
+    return tuple(spec for spec in specs if spec.name in kept)
+
+
 def fitting_names(names: Iterable[str], pattern: str) -> dict[str, str]:
     """A name for each of these. One that fits stays; no two share one."""
     unique = list(dict.fromkeys(names))

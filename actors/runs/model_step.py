@@ -19,7 +19,7 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import CallModel, Turn
-from motet.actors.tools.mcp.tool_search import within
+from motet.actors.tools.mcp.tool_search import PREFIX
 from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
 from motet.actors.transcript.summary import SUMMARY_DEADLINE
@@ -36,6 +36,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
+from motet.protocols.tool_schemas import within
 from motet.protocols.tools import ToolSpec
 
 
@@ -284,7 +285,7 @@ class ModelStep:
         if most is None or len(specs) <= (room := most - len(self.output.asking(())[0])):
             return specs
         if self._fits is None or self._fits[0] is not specs:
-            kept = within(specs, room)
+            kept = within(specs, room, PREFIX)
             out = [spec.name for spec in specs if spec not in kept]
             names = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if len(out) > 5 else "")
             self._fits = (

@@ -78,13 +78,6 @@ def shown(specs: tuple[ToolSpec, ...], found: frozenset[str]) -> tuple[ToolSpec,
     return specs if len(kept) == len(specs) else kept
 
 
-def within(specs: tuple[ToolSpec, ...], most: int) -> tuple[ToolSpec, ...]:
-    """The first tools of a request that takes so many; those of servers are left out first."""
-    first = sorted(specs, key=lambda spec: spec.name.startswith(PREFIX))
-    kept = {spec.name for spec in first[:most]}
-    return tuple(spec for spec in specs if spec.name in kept)
-
-
 def called(rows: Iterable[ChatMessage]) -> frozenset[str]:
     """The tools of servers that a conversation has called."""
     return frozenset(
