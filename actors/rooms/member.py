@@ -176,14 +176,15 @@ class DetachedTurns:
     async def run_since(self, session: str, since: float) -> RunInfo | None:
         """The run of a turn that began then, if its input was stored. ``since`` 0: unknown.
 
-        It is the first run since then: inputs that were to enter it came later, and may have been
-        cut off too.
+        It is the one that has not ended, or else the first run since then: inputs that were to
+        enter it came later, and may have been cut off too.
         """
         if not since:
             return None
         found = await self.store.ask(ListRuns(session=session, limit=_RECENT))
         own = [one for one in found if one.status not in _ENTERED and one.created >= since]
-        return own[-1] if own else None
+        going = [one for one in own if one.status not in FINAL] or own
+        return going[-1] if going else None
 
     async def outcome(self, session: str, run_id: str) -> Turn:
         """The result of a run, as soon as it has ended. Cancelling is harmless."""
