@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import trio
 
@@ -23,6 +23,24 @@ class Unreadable(BaseException):
         raise Unreadable
 
     __repr__ = __str__
+
+
+def _of_no_class(_: object) -> NoReturn:
+    raise Panic("of no class")
+
+
+Secretive = type("Secretive", (BaseException,), {"__class__": property(_of_no_class)})
+"""Does not say what its class is."""
+
+
+class OwnGroup(BaseExceptionGroup[BaseException]):
+    """Takes part in nothing that groups do."""
+
+    def derive(self, _: object, /) -> NoReturn:
+        raise Panic("not derived")
+
+    def split(self, *_: object) -> NoReturn:
+        raise Panic("not split")
 
 
 def stray_cancelled() -> BaseException:
@@ -90,6 +108,8 @@ ERRORS: Mapping[str, MakeError] = {
         "group", [ValueError("a"), _STRAY.with_traceback(None)]
     ),
     "unreadable": Unreadable,
+    "secretive": Secretive,
+    "own group": lambda: OwnGroup("group", [Panic("one"), ValueError("two")]),
     "circular": circular,
     "long chain": long_chain,
     "deeply nested": lambda: nested(3_000),

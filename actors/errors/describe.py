@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import floor
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -60,15 +60,17 @@ def _qualified(kind: type) -> str:
 
 def members(error: BaseException) -> tuple[BaseException, ...]:
     """The errors of a group; none for an error that is not a group."""
-    if not isinstance(error, BaseExceptionGroup):
+    # By its type, since the object may say anything about itself.
+    if not issubclass(type(error), BaseExceptionGroup):
         return ()
-    return cast("BaseExceptionGroup[BaseException]", error).exceptions  # its widest type
+    members_of: Any = BaseExceptionGroup.exceptions  # the descriptor, which has no type of its own
+    return cast("tuple[BaseException, ...]", members_of.__get__(error))
 
 
 def sole(error: BaseException) -> BaseException:
     """The error itself, out of the groups of one that nurseries wrap around it, and as raised."""
-    while isinstance(error, ForeignError) or len(members(error)) == 1:
-        error = error.raised if isinstance(error, ForeignError) else members(error)[0]
+    while (standing := type(error) is ForeignError) or len(members(error)) == 1:
+        error = cast("ForeignError", error).raised if standing else members(error)[0]
     return error
 
 
@@ -161,7 +163,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         error = cause
 
 
-def has_many_causes(error: BaseException) -> bool:
+def _has_many_causes(error: BaseException) -> bool:
     """Whether so many errors are linked to this one that formatting all would take seconds."""
     seen, left = set[int](), [error]
     while left and len(seen) < LINKS_LIMIT:
@@ -171,25 +173,28 @@ def has_many_causes(error: BaseException) -> bool:
     return bool(left)
 
 
-def traceback_parts(error: BaseException) -> list[str]:
-    """As ``traceback.format_exception``; of an error with many causes, the nearest ones only."""
-    if not has_many_causes(error):
-        return traceback.format_exception(error, limit=-FRAMES_LIMIT)
-    parts: list[str] = []
-    for one in (*reversed([*_causes(error)]), error):
-        parts += traceback.format_tb(one.__traceback__, limit=-FRAMES_LIMIT)
-        parts.append(f"{type_name(one)}: {message_of(one)}\n")
-    return parts
+def traceback_parts(error: BaseException) -> tuple[list[str], bool]:
+    """As ``traceback.format_exception``, and whether it is. Raises nothing.
+
+    It is not for an error with very many causes, of which the nearest are shown, nor for one whose
+    attributes raise.
+    """
+    try:
+        with foreign_code:
+            if not _has_many_causes(error):
+                return traceback.format_exception(error, limit=-FRAMES_LIMIT), True
+            parts: list[str] = []
+            for one in (*reversed([*_causes(error)]), error):
+                parts += traceback.format_tb(one.__traceback__, limit=-FRAMES_LIMIT)
+                parts.append(f"{type_name(one)}: {message_of(one)}\n")
+            return parts, False
+    except Exception:
+        return [f"{type_name(error)}\n"], False
 
 
 def _traceback(error: BaseException) -> str:
     """The frames, and the beginning of each exception, whose whole message is stored beside it."""
-    try:
-        with foreign_code:
-            parts = traceback_parts(error)
-        return well_formed("".join(_beginning(part) for part in parts))
-    except Exception:  # an exception whose attributes raise
-        return ""
+    return well_formed("".join(_beginning(part) for part in traceback_parts(error)[0]))
 
 
 def _beginning(part: str) -> str:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Final, cast
 
-from motet.actors.errors.describe import has_many_causes, traceback_parts
+from motet.actors.errors.describe import traceback_parts
 from motet.actors.errors.redact import redact, redact_text
 from motet.protocols.chat import JsonObject
 from motet.protocols.host_records import LogLine
@@ -81,8 +81,9 @@ def _redacting(record: logging.LogRecord) -> bool:
         if name not in STANDARD_FIELDS and isinstance(value, str | dict | list):
             setattr(record, name, redact(cast("object", value)))
     if record.exc_info and record.exc_info[1] is not None:
-        shown = "".join(traceback_parts(record.exc_info[1]))
-        if (clean := redact_text(shown)) != shown or has_many_causes(record.exc_info[1]):
+        parts, is_whole = traceback_parts(record.exc_info[1])
+        shown = "".join(parts)
+        if (clean := redact_text(shown)) != shown or not is_whole:
             record.exc_info = (Redacted, Redacted(clean), None)
     return True
 

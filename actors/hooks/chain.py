@@ -127,11 +127,12 @@ async def decide(
 async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn, keep: Keep | None) -> Verdict:
     error_id: str | None = None
     try:
-        value, late = await _call(hook, event)
-        if (restricted := restriction(event, value)) is not None:
-            return Verdict(restricted, hook.name)
-        if not late:
-            return Verdict(allowance(event, value), hook.name)
+        with foreign_code:  # also the object that the hook has returned
+            value, late = await _call(hook, event)
+            if (restricted := restriction(event, value)) is not None:
+                return Verdict(restricted, hook.name)
+            if not late:
+                return Verdict(allowance(event, value), hook.name)
         problem = f"no answer within {hook.timeout:g} s"
     except Exception as error:
         cause = sole(error)
@@ -149,7 +150,6 @@ async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
     with (
         trio.move_on_after(hook.timeout) as scope,
         UnderWay(event.run_id, f"hook {hook.name!r}"),
-        foreign_code,
     ):
         value = await hook.fn(own_copy(event))
     return value, trio.current_time() >= scope.deadline

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -414,9 +414,9 @@ class ToolExecutor(Actor[ExecuteCall]):
             if isinstance(error, NotBegun):
                 return NOT_BEGUN
             if isinstance(error, ToolRetry):
-                return _End(str(error), "failed", "retry", failure="argument")
+                return _End(message_of(error), "failed", "retry", failure="argument")
             if isinstance(error, ToolDenied):
-                return _denied(str(error))
+                return _denied(message_of(error))
             if isinstance(error, ToolNegative):  # an answer, whole, and nothing to look up
                 return _End(error.value, "failed", error.kind, failure="negative")
             if not isinstance(error, NeedsApproval):
@@ -428,7 +428,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         if work.context.approved:
             text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
             return await self._failed(work.request, RuntimeError(text))
-        work.asked.append(Asking("call", str(needs)))
+        work.asked.append(Asking("call", message_of(needs)))
         return await self._authorize(work, tool) or await self._run(work, tool)
 
     async def _timed_out(
@@ -498,12 +498,16 @@ class ToolExecutor(Actor[ExecuteCall]):
         failure: FailureClass | None = None,
     ) -> _End:
         """Store the error; the model gets the reporter's summary."""
-        code, failure = "", failure or failure_class(error)
-        whole: object = error
-        if isinstance(error, ToolFailure):
-            code, kind = error.code, error.kind
-            if error.detail is not None:
-                whole = {**error.detail, "message": str(error)}
+        code, whole, found = "", cast("object", error), failure or "fault"
+        try:
+            with foreign_code:
+                found = failure or failure_class(error)
+                if isinstance(error, ToolFailure):
+                    code, kind = error.code, error.kind
+                    if error.detail is not None:
+                        whole = {**error.detail, "message": message_of(error)}
+        except Exception as worse:
+            log.warning("an error cannot be read", tool=request.call.name, exc_info=worse)
         try:
             report = await self._reporter.report(
                 session=request.session,
@@ -515,8 +519,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             )
         except Exception:  # the first error is reported, not that of the store
             text = fallback_text(message_of(error), code)
-            return _End(text, "failed", kind or "unknown", failure=failure)
-        return _End(report.text, "failed", kind or report.kind, report.error_id, failure)
+            return _End(text, "failed", kind or "unknown", failure=found)
+        return _End(report.text, "failed", kind or report.kind, report.error_id, found)
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
         request = work.request

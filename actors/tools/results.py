@@ -144,7 +144,11 @@ def readable(value: object) -> Readable:
         text = well_formed(text_without_binary(value, found))
     else:
         value = _builtins(value)
-        text = result_text(without_binary(value, found))
+        try:
+            with foreign_code:
+                text = result_text(without_binary(value, found))
+        except Exception:  # as in `_builtins`
+            value = text = f"[unreadable result of type {type_name(value)}]"
     text = storable(text)
     return Readable(value, text, len(text.encode()), binaries)
 
