@@ -224,6 +224,18 @@ def answered_id(json: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
+class _Heading(msgspec.Struct):
+    id: int | str | None = None
+
+
+def id_of(message: bytes) -> int | str | None:
+    """The id in a message; None without one."""
+    try:
+        return msgspec.json.decode(message, type=_Heading).id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 def answer_of(result: Mapping[str, object]) -> McpAnswer:
     """The answer in the JSON of a ``tools/call`` result."""
     content = result.get("content")

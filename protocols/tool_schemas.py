@@ -25,6 +25,9 @@ import msgspec
 from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.tools import ToolSpec
 
+MOST_TOOLS: Mapping[str, int] = {"openai": 128, "google": 512, "pydantic_ai": 128}
+"""Tools that the providers take in a request, where there is a limit."""
+
 Names: TypeAlias = Mapping[str, str]
 NO_NAMES: Names = MappingProxyType({})
 

@@ -32,9 +32,6 @@ GOOGLE_URL = "GOOGLE_GEMINI_BASE_URL"
 OLLAMA_KEY = "OLLAMA_API_KEY"
 OLLAMA_URL = "OLLAMA_HOST"
 
-MOST_TOOLS: Mapping[str, int] = {"openai": 128, "google": 512, "pydantic_ai": 128}
-"""Tools that the providers take in a request, where there is a limit."""
-
 MakeModel: TypeAlias = Callable[[str], Model]
 """Makes a model from the provider's own name of it."""
 

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL, MOST_TOOLS
+from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.dialects import (
     Lawful,
     Reader,
@@ -46,7 +46,7 @@ from motet.protocols.models import (
     Usage,
 )
 from motet.protocols.schema_dialects import Dialect, translated
-from motet.protocols.tool_schemas import object_schema
+from motet.protocols.tool_schemas import MOST_TOOLS, object_schema
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

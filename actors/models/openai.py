@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 import msgspec
 
-from motet.actors.models.catalog import MOST_TOOLS, OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
+from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
 from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_text, wire_model
 from motet.actors.models.failures import refused
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines, SseStream
@@ -37,7 +37,7 @@ from motet.protocols.models import (
     Usage,
 )
 from motet.protocols.schema_dialects import OPENAI, translated
-from motet.protocols.tool_schemas import object_schema
+from motet.protocols.tool_schemas import MOST_TOOLS, object_schema
 from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:

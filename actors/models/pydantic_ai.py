@@ -14,7 +14,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.catalog import MOST_TOOLS
 from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_object
 from motet.actors.models.sdk import Adapter
 from motet.actors.transcript.history import user_text
@@ -31,7 +30,7 @@ from motet.protocols.models import (
     ThinkingPart,
     Usage,
 )
-from motet.protocols.tool_schemas import object_schema
+from motet.protocols.tool_schemas import MOST_TOOLS, object_schema
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponsePart

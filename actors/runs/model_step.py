@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from motet.actors.agents.prompt import CachedPrompt
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import PromptRun, prompt_input
-from motet.actors.models.catalog import MOST_TOOLS
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
@@ -36,7 +35,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
-from motet.protocols.tool_schemas import within
+from motet.protocols.tool_schemas import MOST_TOOLS, within
 from motet.protocols.tools import ToolSpec
 
 

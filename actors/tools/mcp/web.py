@@ -16,13 +16,12 @@ from typing import Any, Self
 
 import attrs
 import httpx2
-import msgspec
 import trio
 from mcp.client.streamable_http import streamable_http_client
 
 from motet.actors.tools.mcp import stdio
 from motet.actors.tools.mcp.stdio import CALL, Call, End, Flood, unlawful_answer
-from motet.protocols.mcp import McpServer, mended
+from motet.protocols.mcp import McpServer, id_of, mended
 
 CLOSE_BUDGET = 2.0
 """Seconds to tell a server on the web that the session is over."""
@@ -63,10 +62,6 @@ async def over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, An
                 scope.deadline = trio.current_time() + CLOSE_BUDGET
 
 
-class _Heading(msgspec.Struct):
-    id: int | str | None = None
-
-
 class _Client(httpx2.AsyncClient):
     """Requests that are bounded in size and number, and end with their calls."""
 
@@ -78,7 +73,7 @@ class _Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
         call = CALL.get(None) or Call()
-        id = _id_of(request.content) if request.method == "POST" else None
+        id = id_of(request.content) if request.method == "POST" else None
         notice = request.method == "POST" and id is None
         scope = trio.CancelScope(
             deadline=trio.current_time() + NOTICE_BUDGET if notice else math.inf
@@ -115,13 +110,6 @@ def _kind(answer: httpx2.Response) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _id_of(message: bytes) -> int | str | None:
-    try:
-        return msgspec.json.decode(message, type=_Heading).id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 async def _bounded(answer: httpx2.Response, id: int | str | None) -> bytes:
     """The body of an answer; an error of the protocol for one that is too long or another's."""
     body, problem = bytearray(), ""
@@ -136,7 +124,7 @@ async def _bounded(answer: httpx2.Response, id: int | str | None) -> bytes:
             await answer.aclose()
     whole = b"" if problem else mended(bytes(body))
     if answer.status_code < 300 and _kind(answer) == "application/json" and not problem:
-        other = _id_of(whole)
+        other = id_of(whole)
         if other is not None and str(other) != str(id):
             problem = "it is the answer to another request"
     if problem and id is not None:
