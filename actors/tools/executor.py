@@ -422,6 +422,13 @@ class ToolExecutor(Actor[ExecuteCall]):
             if not isinstance(error, NeedsApproval):
                 return await self._failed(work.request, error)
             needs = error
+        except BaseExceptionGroup as cut:
+            # Cancelled, and a part of it has failed in its clean-up: it was cut all the same.
+            failed, going_on = cut.split(Exception)
+            if failed is None or going_on is None:
+                raise
+            log.warning("a cancelled tool has failed", tool=tool.name, exc_info=failed)
+            raise going_on from None
         else:
             return await self._timed_out(work, tool, under_way, went_on=late)
         # The tool has done nothing yet and asks for a person: back to that stage, once.

@@ -125,7 +125,7 @@ LONG: dict[str, Any] = {"before": long_talk, "window": 4_000, "every": 17, "way"
 STORIES: dict[str, tuple[Story, dict[str, Any]]] = {
     "streams": (says("hello"), {}),
     "tools": (says("go !nap !stubborn !thread"), {}),
-    "tools that clean up": (says("go !shielded !fails"), {}),
+    "tools that clean up": (says("go !shielded !fails", "and !nested !nap"), {}),
     "programs": (says("go !make !nap"), {}),
     "children": (says("go !ask !nap", after=0.8), {}),
     "children in the background": (says("go +nap +make !nap", after=1.5), {}),

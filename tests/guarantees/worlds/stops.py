@@ -165,6 +165,7 @@ class Stops:
             self.stubborn,
             self.shielded,
             self.fails,
+            self.nested,
             self.thread,
             self.make,
         ]
@@ -219,6 +220,16 @@ class Stops:
                 await trio.sleep(1)
             finally:
                 raise OSError("its clean-up fails")
+
+    async def nested(self, ctx: motet.Context[None]) -> str:
+        with self.working(ctx):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 1)
+                try:
+                    await trio.sleep(1)
+                except trio.Cancelled:
+                    raise OSError("one of its tasks fails") from None
+        return "done"
 
     def thread(self, ctx: motet.Context[None]) -> str:
         with self.working(ctx):
@@ -374,7 +385,11 @@ class Stops:
 
     def _check_call(self, which: tuple[str, str], row: ToolMessage) -> None:
         run_id = which[0]
-        if self.way == "crash" and row.outcome == "unknown":
+        if row.outcome == "unknown":
+            if self.way not in ("crash", "close"):
+                self.wrong.append(
+                    f"{row.name} of {which} was stopped, and nobody knows how it ended"
+                )
             return
         if which not in self.began:
             known = row.name in ("spawn", "subagents", "ask")
