@@ -99,12 +99,7 @@ class Suspension:
             return False
         if run.lineage.children is not None and run.lineage.children.open:
             return False  # its children would end with it, and their results would be lost
-        return self._may_go_on and step.approvals.waits
-
-    @property
-    def _may_go_on(self) -> bool:
-        """Whether only time or the end of the host has cut it off: no stop, caller or limit."""
-        return not self._run.was_stopped
+        return step.approvals.waits and not run.was_stopped
 
     async def suspend(self, step: ToolStep | None) -> bool:
         """Store all of the run and publish that it waits; False: it has to end.
@@ -117,7 +112,7 @@ class Suspension:
         self.state = "failed"
         while await self._tries(step):
             is_closing = trio.current_effective_deadline() == -inf or bool(self._run.stop_reason)
-            if is_closing and self._may_go_on:
+            if is_closing and not self._run.was_stopped:
                 self.state = "kept"
                 break
             with trio.CancelScope(shield=True):
@@ -140,11 +135,11 @@ class Suspension:
             else:
                 if not is_stored:
                     self._run.cancel("it has ended on disk already")
-                elif self._may_go_on:
+                elif not self._run.was_stopped:
                     self.state = "suspended"
                 return False
         self._services.events.log.warning("not suspended", run=self._run.id, why=why)
-        return self._may_go_on
+        return not self._run.was_stopped
 
     async def keep_for_next_host(self) -> None:
         """Leave the run to the next host, with its whole journal on disk. Shield it."""

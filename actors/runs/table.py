@@ -42,7 +42,6 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import (
-    Ack,
     FinishRun,
     Principal,
     Pump,
@@ -171,8 +170,7 @@ class RunTable:
 
     def suspended_in(self, session: str) -> tuple[SuspendedRun, ...]:
         """The suspended runs of a session, oldest first."""
-        ours = self.suspended.get(session)
-        return () if ours is None else tuple(ours.values())
+        return tuple(self.suspended.get(session, {}).values())
 
     def active(self, session: str, author: str) -> Run | SuspendedRun | None:
         """The run that a sender means who names none: their latest, else the latest of all."""
@@ -257,11 +255,6 @@ class RunTable:
         placed = queue.arrive(run, self.rules, suspended, self.now())
         self._make_way(run, placed)
         return placed.way
-
-    def ack(self, run: Run, way: Way) -> Ack:
-        """The acknowledgement of an input that came ``way``."""
-        suspended = self.suspended.get(run.session, {})
-        return self.queue(run.session).ack(run, way, self.runs, suspended)
 
     def _make_way(self, run: Run, placed: PlacedRun) -> None:
         """End the runs that give way to an input, or wake the one that it steers.

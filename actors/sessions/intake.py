@@ -156,7 +156,6 @@ class Intake:
         It has the principal, sender and deps of that run, in case it becomes a run of its own. The
         role that a suspended run has is on disk: its own user gives theirs, others none.
         """
-        who: Principal
         agent: AnyAgent | str
         if isinstance(target, SuspendedRun):
             agent, deps, limits, toolkit = target.code or target.agent, target.deps, None, None
@@ -230,7 +229,7 @@ class Intake:
         way = table.enqueue(run)
         queue = table.queue(run.session)
         table.advance(queue)
-        ack = table.ack(run, way)
+        ack = queue.ack(run, way, table.runs, table.suspended.get(run.session, {}))
         if not self._actors.wake(run.session) and not self._router.is_alive:
             table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._router.path, "no session is run any more")
