@@ -160,7 +160,7 @@ def garbage_rows(random: Random) -> list[ChatMessage]:
             case 2 | 3:
                 calls = [
                     Call(random.choice(IDS), random.choice(NAMES), random.choice(ARGUMENTS))
-                    for _ in range(random.choice([0, 0, 1, 1, 2, 4] * 9 + [300]))
+                    for _ in range(random.choice([0, 0, 1, 1, 2, 4] * 60 + [300]))
                 ]
                 rows.append(AssistantMessage(random.choice(TEXTS), tuple(calls)))
                 rows += [
@@ -177,7 +177,7 @@ def garbage_rows(random: Random) -> list[ChatMessage]:
 
 def garbage_request(random: Random) -> ModelRequest:
     names = random.sample(NAMES, random.choice([0, 0, 1, 3, 6]))
-    if random.random() < 0.03:
+    if random.random() < 0.004:
         names += [f"tool {number}" for number in range(600)]
     texts = [*TEXTS[:3], "z" * 1_024, "ä\ud800" * 900]
     tools = tuple(ToolSpec(name, random.choice(texts), random.choice(SCHEMAS)) for name in names)
