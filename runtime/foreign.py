@@ -18,6 +18,7 @@ stands in ``sys.exc_info`` of a scope's own ``__exit__`` would need Trio's priva
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
@@ -28,6 +29,10 @@ import trio
 from motet.runtime.errors import MotetRuntimeError, only_error
 
 __all__ = ["ForeignError", "HarnessEnd", "divided", "shown"]
+
+
+_ENDS_OF_TESTS = (("_pytest.outcomes", "OutcomeException"), ("hypothesis.errors", "StopTest"))
+"""By these classes, ``pytest.fail`` and Hypothesis end a test out of a tool that it gave."""
 
 
 class HarnessEnd(BaseException):
@@ -64,7 +69,7 @@ def divided(
     * ``trio.Cancelled`` when ``cancelled``;
     * what a signal handler of the program has raised, or Trio for Ctrl-C;
     * ``GeneratorExit`` outside of Trio's tasks, where abandoned coroutines are closed;
-    * :class:`HarnessEnd`.
+    * :class:`HarnessEnd`, and that by which pytest and Hypothesis end a test.
 
     All else is a failure: an ``Exception`` as it is, anything else in a :class:`ForeignError`. So
     are ``StopIteration`` and ``StopAsyncIteration``, by which some loop of the caller would end.
@@ -80,7 +85,7 @@ def divided(
             return cancelled
         if issubclass(kind, GeneratorExit):
             return not in_task
-        return issubclass(kind, HarnessEnd) or _is_of_a_signal(one)
+        return issubclass(kind, HarnessEnd) or _ends_test(kind) or _is_of_a_signal(one)
 
     if _is_plain(type(error)):  # `isinstance` would ask the object for its class
         return cast("Exception", error), None
@@ -100,6 +105,12 @@ def divided(
 def _is_plain(kind: type[BaseException]) -> bool:
     """Whether ``except Exception`` is all that errors of the class need."""
     return issubclass(kind, Exception) and not issubclass(kind, StopIteration | StopAsyncIteration)
+
+
+def _ends_test(kind: type[BaseException]) -> bool:
+    # Not imported: a program that has not loaded them is no test.
+    found = (getattr(sys.modules.get(module), name, None) for module, name in _ENDS_OF_TESTS)
+    return any(isinstance(end, type) and issubclass(kind, end) for end in found)
 
 
 def shown(error: object) -> str:

@@ -13,6 +13,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.errors import StopTest
 from trio.testing import MockClock
 
 from motet.protocols.messages import Message, Request, StreamRequest
@@ -279,6 +280,12 @@ def test_the_end_of_a_simulation_passes() -> None:
 
     with pytest.raises(End), foreign_code:
         raise End
+
+
+@pytest.mark.parametrize("end", [pytest.fail.Exception, pytest.skip.Exception, StopTest])
+def test_the_end_of_a_test_passes(end: type[BaseException]) -> None:
+    with pytest.raises(end), foreign_code:
+        raise end("over")
 
 
 def test_an_error_without_a_text_is_shown_by_its_type() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn
+
 import pytest
 import trio
 
@@ -10,6 +13,7 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
+from motet.protocols.errors import RunCancelled
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import RunInfo
 from motet.testing.processes import answers
@@ -29,6 +33,18 @@ def slow_agent(*steps: mt.Answer) -> motet.Agent:
 
 async def run_of(host: Host, run_id: str) -> RunInfo:
     return await host.find_run(run_id)
+
+
+@pytest.mark.parametrize("end", [pytest.fail, pytest.skip])
+def test_a_tool_that_ends_the_test_has_not_failed(end: Callable[[str], NoReturn]) -> None:
+    agent = motet.Agent("t", model=mt.ScriptedModel([mt.call("pay"), mt.say("paid")]))
+
+    @agent.tool
+    async def pay() -> str:
+        end("nobody may pay")
+
+    with pytest.raises(RunCancelled, match="the host is closing"), mt.simulated_host() as host:
+        host.run(agent, "go")
 
 
 def test_a_run_takes_virtual_time() -> None:
