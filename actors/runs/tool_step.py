@@ -137,6 +137,9 @@ class ToolStep:
     async def report_cut(self) -> None:
         """Publish the results of calls that were cut, as a part of a run's clean-up (G7)."""
         for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
+            # An earlier host has begun the call, or may have, and died before it announced that.
+            if self.states[call.id] == "new" and result.outcome != "cancelled_before_start":
+                await self._announce(index, call)
             if self.states[call.id] in OPEN:
                 await self._report_cut(result, index)
 

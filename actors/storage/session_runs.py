@@ -45,7 +45,7 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.events import InputDropped, InputEnd, InputSteered, RunInterrupted
 from motet.protocols.models import Usage
-from motet.protocols.queueing import MODES, JoinInputs, SetQueueMode
+from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -157,7 +157,8 @@ class SettingTables(TableStore):
 
     @handles(ListSettings)
     async def settings(self, _: ListSettings) -> tuple[SessionSetting, ...]:
-        modes = {str(mode): mode for mode in MODES}  # one that only a newer motet knows is left out
+        # Without a mode that only a newer motet knows.
+        modes: dict[str, QueueMode] = {mode: mode for mode in MODES}
         return tuple(
             SessionSetting(
                 str(session), str(owner), str(generation), modes.get(str(mode)), str(model or "")

@@ -412,3 +412,25 @@ async def _session_is_free(host: motet.Host) -> bool:
 def test_the_law_of_the_journal_holds_on_many_stories(block: int) -> None:
     played = search(range(block * 100, block * 100 + 100))
     assert sum(one.effects for one in played) > 50
+
+
+@pytest.mark.parametrize("steps", range(12, 24, 2))
+def test_a_call_of_a_killed_host_is_told_though_a_stop_comes_before_its_run_goes_on(
+    steps: int,
+) -> None:
+    agent = motet.Agent("clerk", model=mt.ScriptedModel([mt.call("look"), mt.say("finished")]))
+
+    @agent.tool(effects="read")
+    async def look() -> str:
+        await trio.sleep(10)
+        return "looked"
+
+    with mt.simulated_host(agents=[agent]) as host:
+        host.start_soon(None, "go", session="s0")
+        host.advance(0.012)  # the intent of the call is on disk, its announcement is not
+        host.crash()
+        host.steps(steps)
+        host.stop(session="s0", grace=1.0)
+        host.settle()
+
+        assert host.call(_untold) == []

@@ -129,6 +129,7 @@ def test_a_signal_is_noticed_though_its_wakeup_is_read_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     main, read, late = threading.get_ident(), os.read, threading.Event()
+    frames = sys._current_frames  # pyright: ignore[reportPrivateUsage]  # public by its docs
 
     def read_late(descriptor: int, size: int) -> bytes:
         if threading.get_ident() != main:
@@ -144,9 +145,8 @@ def test_a_signal_is_noticed_though_its_wakeup_is_read_late(
             blocked()
 
     def signal_another_thread() -> None:
-        frame = sys._current_frames()[main]
-        while (frame.f_code, frame.f_lineno) != (blocked.__code__, line):
-            frame = sys._current_frames()[main]
+        while (at := frames()[main]).f_code is not blocked.__code__ or at.f_lineno != line:
+            pass
         # The C handler runs in this thread, so the wait of the main thread goes on.
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         late.set()
