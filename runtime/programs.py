@@ -300,8 +300,12 @@ class Strays:
             return []
         since, what, owner = min(calls)
         now = {child.pid: child for child in _below_host()}
-        gone = [child for pid, child in self._seen.items() if pid not in now]
-        there = [*now.values(), *(child for child in gone if _look_up(child.pid) == child)]
+        there = [*now.values()]
+        for seen in self._seen.values():
+            # The same process by its time: its name changes when it starts a program.
+            child = None if seen.pid in now else _look_up(seen.pid)
+            if child is not None and child.began == seen.began:
+                there.append(child)
         return [
             f"{owner}: process {child.pid} ({child.name}) began during {what} and still runs"
             for child in there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -189,3 +190,26 @@ async def test_processes_that_a_call_has_started_by_itself_are_named() -> None:
         before.wait()
         for line in subprocess.run(["pgrep", "-f", mark], capture_output=True).stdout.split():
             subprocess.run(["kill", "-9", line.decode()])
+
+
+@LINUX
+async def test_a_process_that_starts_another_program_during_the_stop_is_named(
+    tmp_path: Path,
+) -> None:
+    mark, door = marked(), tmp_path / "door"
+    os.mkfifo(door)
+    with UnderWay("run_1", "tool 'mine'"):
+        shell = subprocess.Popen(f"(read x < {door}; exec sleep {mark}) & wait", shell=True)
+        await wait_alive(mark, 2)
+        strays = Strays()
+    try:
+        shell.kill()
+        shell.wait()
+        door.write_text("go on\n")
+        (pid,) = alive(mark)
+        with trio.fail_after(60):
+            while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
+                await trio.sleep(0.01)
+        assert [f"process {pid} (sleep)" in line for line in strays.left(["run_1"])] == [True]
+    finally:
+        subprocess.run(["pkill", "-9", "-f", mark])

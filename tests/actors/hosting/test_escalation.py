@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,25 @@ BOB = motet.Principal("bob")
 ADVICE_LIMIT = 250
 
 
-def stubborn(*then: str, calls: int = 30, limits: motet.Limits | None = None) -> motet.Agent[None]:
-    """An agent whose model makes the same failing call, ``calls`` times if it is let."""
-    script = Scripted(*[call(("deploy", {"to": "prod"}))] * calls, *(say(text) for text in then))
-    agent = motet.Agent("ops", model=script, limits=limits or motet.Limits())
+def stubborn(
+    *then: str,
+    calls: int = 30,
+    limits: motet.Limits | None = None,
+    tools: Sequence[str] = ("deploy",),
+) -> motet.Agent[None]:
+    """An agent whose model makes the same failing call, ``calls`` times if it is let.
 
-    @agent.tool
-    def deploy(to: str) -> None:
-        raise RuntimeError(f"no route to {to} " + "x" * 3_000)
+    It calls the tools in turn.
+    """
+    names = islice(cycle(tools), calls)
+    steps = [call((name, {"to": "prod"})) for name in names]
+    script = Scripted(*steps, *(say(text) for text in then))
+    agent = motet.Agent("ops", model=script, limits=limits or motet.Limits())
+    for name in tools:
+
+        @agent.tool(name=name)
+        def deploy(to: str) -> None:
+            raise RuntimeError(f"no route to {to} " + "x" * 3_000)
 
     return agent
 
@@ -65,12 +78,19 @@ async def test_the_loop_that_fails_for_ever_ends_after_exactly_the_limit() -> No
     assert raised.value.escalation == last.escalation
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 9])
+@pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_whatever_the_limit_is_it_is_kept_exactly(limit: int) -> None:
     agent = stubborn(limits=motet.Limits(tool_errors=limit))
     async with motet.open_host() as host:
         result = await host.run(agent, "deploy it", check=False)
     assert (result.status, len(result.errors)) == ("escalated", limit)
+
+
+async def test_a_tool_that_is_taken_out_before_its_limit_ends_the_run_as_a_loop() -> None:
+    agent = stubborn(limits=motet.Limits(tool_errors=9))
+    async with motet.open_host() as host:
+        result = await host.run(agent, "deploy it", check=False)
+    assert (result.status, result.limit, len(result.errors)) == ("limited", "tool_loop", 10)
 
 
 async def test_failures_of_many_tools_reach_the_limit_of_the_run() -> None:
@@ -92,7 +112,9 @@ async def test_failures_of_many_tools_reach_the_limit_of_the_run() -> None:
 
 async def test_what_is_sent_of_errors_stays_under_the_stated_bound() -> None:
     """A new error: its three lines and advice. Then at most three blocks, and a line for others."""
-    agent = stubborn(limits=motet.Limits(tool_errors=None, total_errors=15))
+    # No tool fails so often that it is taken out.
+    tools = ("deploy", "release", "publish")
+    agent = stubborn(limits=motet.Limits(tool_errors=None, total_errors=15), tools=tools)
     async with motet.open_host() as host:
         await host.run(agent, "deploy it", check=False)
     requests = model_of(agent).requests

@@ -172,9 +172,13 @@ def test_the_source_of_a_script_makes_its_steps() -> None:
 
 
 def test_a_finding_shrinks_to_the_one_answer_that_matters() -> None:
+    # Whole answers shrink away. Of several calls in one answer, those before the one that matters
+    # may stay, since their choices have fixed places.
+    single = {"parallel_calls": 0, "duplicate_ids": 0}
+
     @st.composite
     def models(draw: st.DrawFn) -> FuzzModel:
-        model = FuzzModel(draw)
+        model = FuzzModel(draw, weights=single)
         trio.run(stepped, model, 6, clock=MockClock(autojump_threshold=0))
         return model
 
