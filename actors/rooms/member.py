@@ -350,7 +350,7 @@ class MemberRunner:
         """The input by which a text enters a run; see :meth:`steer`. Raises ``MotetError``."""
         arrival = self._intake.expect(run.session, run.input.principal)
         made = await self._intake.new_steering(run, text, "steer", None, arrival)
-        made.placement.only_enters = True
+        made.placement.only_enters = run
         return made
 
     async def steer(self, entering: Run) -> None:

@@ -437,7 +437,7 @@ class SessionQueue:
         self, rules: QueueConfig, suspended: Sequence[SuspendedRun], now: float
     ) -> tuple[Run, ...]:
         """Take out what starts next, to be answered as one."""
-        waiting = [run for run in self.inputs if not run.placement.only_enters]
+        waiting = [run for run in self.inputs if run.placement.only_enters is None]
         batch = next_batch(waiting, (*suspended, *self.running), self.limit(rules), now)
         for run in batch:
             self.inputs.remove(run)
@@ -447,10 +447,10 @@ class SessionQueue:
             first.placement.joined = tuple(run.id for run in batch[1:])
         return batch
 
-    def drop_strays(self, live: Container[str | None]) -> None:
-        """Drop inputs that were only to enter a run which is not ``live`` any more."""
-        places = [(run, run.placement) for run in self.inputs]
-        lost = [run for run, place in places if place.only_enters and place.steers not in live]
+    def drop_strays(self) -> None:
+        """Drop inputs that were only to enter a run which has ended or is suspended since."""
+        into = [(run, run.placement.only_enters) for run in self.inputs]
+        lost = [run for run, target in into if target is not None and target.result is not None]
         if lost:
             self._drop(lost, TOO_LATE)
 

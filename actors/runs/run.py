@@ -183,7 +183,9 @@ class Placement:
     Attributes:
         mode: what becomes of it if the session is at work.
         steers: the id of the run that it is to enter; None: it is to be a run of its own.
-        only_enters: it never becomes a run: if it comes too late, its sender is told.
+        only_enters: the run that it may enter, and never becomes a run itself. Once that run has
+            ended or is suspended, it is too late, and its sender is told; the run that resumes
+            under the same id is another one.
         pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
         placed: it is not held any more, and was looked at since.
         joined: the runs of inputs that it answers too.
@@ -191,7 +193,7 @@ class Placement:
 
     mode: QueueMode = "followup"
     steers: str | None = None
-    only_enters: bool = False
+    only_enters: Run | None = None
     pause: float = 0.0
     burst: Burst | None = None
     placed: bool = False

@@ -275,7 +275,7 @@ class RunTable:
         """
         if queue.inputs:
             self._ripen(queue)
-            queue.drop_strays(self.runs)
+            queue.drop_strays()
             while (run := self.start_next(queue)) is not None:
                 queue.starting.append(run)
 

@@ -211,7 +211,7 @@ class Intake:
 
     async def deliver(self, run: Run) -> Ack:
         """Store and queue an input that no caller waits for."""
-        run.carried.durable = not run.placement.only_enters
+        run.carried.durable = run.placement.only_enters is None
         return await self._deliver(run)
 
     async def _deliver(self, run: Run) -> Ack:
@@ -305,7 +305,7 @@ def _input(run: Run) -> NewInput:
 def _given(run: Run) -> str:
     """The data that the next host needs to answer the input; empty: it cannot."""
     place = run.placement
-    if not run.carried.durable and run.input.key is None and not place.only_enters:
+    if not run.carried.durable and run.input.key is None and place.only_enters is None:
         return ""
     limits = None if run.limits is run.agent.limits else run.limits
     given = InputOptions(
@@ -315,6 +315,6 @@ def _given(run: Run) -> str:
         steers=place.steers,
         sender=run.input.sender,
         mode=place.mode,
-        only_enters=place.only_enters,
+        only_enters=place.only_enters is not None,
     )
     return msgspec.json.encode(given).decode()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
 
 import motet
+from motet import testing as mt
 from motet.actors.rooms.opening import OpenRoom
+from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent, RoomIdle
+from motet.protocols.models import ModelRequest
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.rooms import NOBODY, RoomMode
@@ -20,6 +26,7 @@ from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_i
 from tests.actors.rooms.test_recovery import killed
 from tests.actors.rooms.victim import payers
 from tests.scripted import say
+from tests.slow_commits import slow_commits
 
 CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.0))
 PAID = [("alice", "@ann pay"), ("ann", "@ben it is paid"), ("ben", "I am ben")]
@@ -220,3 +227,57 @@ async def test_the_time_after_which_a_round_is_not_resumed_is_configurable(
         with trio.fail_after(60):
             await room.wait()
         assert [one.author for one in await room.history()].count("ann") == (within > 0)
+
+
+def careful() -> motet.Agent[None, str]:
+    """It asks a person before each answer."""
+
+    def step(request: ModelRequest) -> mt.Step:
+        rows = request.messages
+        answers = [
+            n for n, row in enumerate(rows) if isinstance(row, AssistantMessage) and row.text
+        ]
+        since = rows[answers[-1] :] if answers else rows
+        asked = any(isinstance(row, ToolMessage) for row in since)
+        return mt.say("I have heard it") if asked else mt.call("delete")
+
+    agent = motet.Agent("dot", model=mt.FunctionModel(step))
+
+    @agent.tool(approval=True)
+    async def delete() -> str:
+        return "deleted"
+
+    return agent
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_member_reads_a_message_once_whenever_it_meets_a_suspension(seed: int) -> None:
+    chance = Random(seed)
+    config = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.02))
+    with slow_commits() as slow, mt.simulated_host(seed, config=config) as host:
+        slow.seconds = lambda: chance.choice((0.0, 0.005, 0.02))
+        room = host.room(motet.Room("den", members=[careful()], max_turns=100, mode="steer"))
+
+        async def post(_host: motet.Host, number: int) -> None:
+            await room.post(f"words {number}", user="dora")
+
+        async def approve(host: motet.Host) -> None:
+            for one in await host.approvals(state="pending"):
+                with suppress(motet.MotetError):
+                    await host.approve(one.id, "allow-once")
+
+        for number in range(40):
+            host.begin(post, number)
+            host.advance(chance.choice((0.001, 0.01, 0.03)))
+            if chance.random() < 0.5:
+                host.begin(approve)
+        # A member that could not take its turn is told everything in its next one.
+        for more in (range(0), range(40, 41)):
+            for number in more:
+                host.call(post, number)
+            for _ in range(4):
+                host.advance(0.5)
+                host.call(approve)
+        rows = host.call(lambda host: host.history("agent:dot:room:group:den", limit=500))
+    read = "\n".join(item.row.text for item in rows if isinstance(item.row, UserMessage))
+    assert Counter(re.findall(r"words (\d+)", read)) == {str(number): 1 for number in range(41)}
