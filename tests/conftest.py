@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ settings.register_profile("long", _COMMON, max_examples=5_000)
 
 # `--hypothesis-profile=NAME` is read later than this and wins.
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and Python keeps it ignored in
+# itself and in its children: the tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
