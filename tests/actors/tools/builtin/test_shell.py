@@ -85,7 +85,7 @@ def tree(kind: str, marker: str) -> str:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    with trio.fail_after(60):
+    with trio.fail_after(20):
         return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
@@ -159,7 +159,7 @@ class TestNothingIsLeft:
             process.send_signal(signal.SIGKILL)
             assert await process.wait() == -signal.SIGKILL
             # The host cannot wait for them any more, so that the test has to.
-            with trio.fail_after(60):
+            with trio.fail_after(20):
                 for fd in started:
                     await trio.lowlevel.wait_readable(fd)
         assert processes_with(marker) == {}
@@ -180,7 +180,7 @@ class TestNothingIsLeft:
                     stack.callback(os.close, fd)
                 (guard,) = (pid for pid, words in found.items() if "guard.py" in words)
                 os.kill(guard, signal.SIGKILL)
-                with trio.fail_after(60):
+                with trio.fail_after(20):
                     for fd in started:
                         await trio.lowlevel.wait_readable(fd)
         assert processes_with(marker) == {}
