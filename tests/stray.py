@@ -17,7 +17,7 @@ class Panic(BaseException):
 
 
 class Unreadable(BaseException):
-    """Nobody can say what it is: whoever asks gets it raised again."""
+    """It raises itself again in each method that could describe it."""
 
     def __str__(self) -> str:
         raise Unreadable

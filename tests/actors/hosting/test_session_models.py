@@ -138,7 +138,7 @@ def settings(host: motet.Host, user: Principal) -> tuple[str | None, str]:
 @settings_of(max_examples=12)
 @given(st.lists(st.integers(0, 150), min_size=6, max_size=6))
 def test_a_setting_counts_for_its_own_session_only(later: list[int]) -> None:
-    """Law: whoever has the name now has the settings that are stored for it, and nobody else's."""
+    """Law: the owner of a session has the settings that are stored for it; nobody else has."""
     with TemporaryDirectory() as state:
         trio.run(settled, later, state)
 
