@@ -22,7 +22,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.redact import redact
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import (
     COLUMNS,
@@ -36,6 +35,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.actors.storage.writer import Database, Writer
 from motet.protocols.errors import ErrorProtocol, GetError, ListErrors, StoreError
+from motet.protocols.redaction.redact import redact
 from motet.runtime import ActorRef, open_system
 
 __all__ = ["Figure", "Sizes", "measure", "table"]

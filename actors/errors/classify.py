@@ -33,11 +33,11 @@ from motet.actors.errors.describe import (
     shorten,
     sole,
     type_name,
-    well_formed,
 )
 from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
 from motet.protocols.storage import StorageError
+from motet.protocols.texts import well_formed
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,

@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from motet.protocols.chat import JsonObject
+from motet.protocols.texts import well_formed
 from motet.runtime.foreign import ForeignError
 from motet.runtime.outside import foreign_code
 
@@ -26,17 +27,6 @@ _LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _VISIBLE = re.compile(r"[^\s\x00]")
 ELLIPSIS = "..."
 _MEMBERS_SHOWN = 8
-
-
-def well_formed(text: str) -> str:
-    """The text as UTF-8 can hold it: surrogate pairs joined, lone surrogates replaced."""
-    if text.isascii():  # no copy, which matters for megabytes
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def safe_text(value: object) -> str:

@@ -12,9 +12,9 @@ from collections import deque
 from typing import Final, cast
 
 from motet.actors.errors.describe import traceback_parts
-from motet.actors.errors.redact import redact, redact_text
 from motet.protocols.chat import JsonObject
 from motet.protocols.host_records import LogLine
+from motet.protocols.redaction.redact import redact, redact_text
 from motet.runtime.outside import foreign_code
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))

@@ -24,7 +24,6 @@ import msgspec
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.agents.teams import link
-from motet.actors.errors.redact import redact_text
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import AgentConfig, HostConfig, parse_config
@@ -32,6 +31,7 @@ from motet.protocols.errors import ConfigError, nearest
 from motet.protocols.host_records import ConfigView
 from motet.protocols.mcp import McpServer
 from motet.protocols.policy import Policy
+from motet.protocols.redaction.redact import redact_text
 
 CONFIG_FILE = "motet.toml"
 

@@ -15,7 +15,6 @@ import trio
 from motet.actors.agents.registry import AgentRegistry
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.registry import Hook
 from motet.actors.hosting.config import ConfigSource
 from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
@@ -25,6 +24,7 @@ from motet.protocols.config import HostConfig
 from motet.protocols.messages import Message
 from motet.protocols.models import Model
 from motet.protocols.policy import Policy
+from motet.protocols.redaction.redact import registered_secrets
 from motet.runtime import Actor, handles
 
 

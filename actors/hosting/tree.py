@@ -18,7 +18,6 @@ import trio
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import LogTail, redact_logs
-from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
@@ -59,6 +58,7 @@ from motet.protocols.gateway_stores import GatewayStores
 from motet.protocols.hooks import AnyHookEvent
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
+from motet.protocols.redaction.redact import registered_secrets
 from motet.protocols.sessions import ListSettings, ListUnpublishedEnds, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol

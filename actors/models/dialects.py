@@ -21,7 +21,6 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.describe import well_formed
 from motet.actors.transcript.grammar import MISSING_RESULTS
 from motet.actors.transcript.history import sendable, user_text
 from motet.protocols.chat import (
@@ -41,6 +40,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
+from motet.protocols.texts import well_formed
 from motet.protocols.tool_schemas import NO_NAMES, Names, fits, fitted, fitting_names, with_keys
 from motet.protocols.tools import ToolSpec
 

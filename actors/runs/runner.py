@@ -15,7 +15,6 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.errors.redact import redact_text
 from motet.actors.errors.tracker import Failures, failures_before
 from motet.actors.runs.budget import OverBudget, starting_budget
 from motet.actors.runs.finish import Failure, Outcome, learn, store
@@ -40,6 +39,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent

@@ -19,9 +19,8 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import new_id, summarize, to_json_types, well_formed
+from motet.actors.errors.describe import new_id, summarize, to_json_types
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY, Query, TableStore, where
 from motet.protocols.chat import JsonObject
@@ -34,6 +33,7 @@ from motet.protocols.errors import (
     StoreError,
 )
 from motet.protocols.messages import Request
+from motet.protocols.redaction.redact import is_large, redact, redact_text, truncate_texts
 from motet.protocols.storage import (
     Commit,
     DatabaseClosed,
@@ -42,6 +42,7 @@ from motet.protocols.storage import (
     Statement,
     StorageError,
 )
+from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
 

@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from motet.actors.errors.describe import to_json_types, well_formed
-from motet.actors.errors.redact import redact_text
+from motet.actors.errors.describe import to_json_types
 from motet.protocols.events import (
     AnyEvent,
     ErrorStoreFailed,
@@ -30,7 +29,9 @@ from motet.protocols.events import (
     Warned,
     event_name,
 )
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
+from motet.protocols.texts import well_formed
 
 _COUNT = (
     "INSERT INTO streams (stream, head) VALUES (?1, ?2)"

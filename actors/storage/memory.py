@@ -13,8 +13,7 @@ from typing import cast
 import attrs
 import trio
 
-from motet.actors.errors.describe import shorten, well_formed
-from motet.actors.errors.redact import redacted_head
+from motet.actors.errors.describe import shorten
 from motet.actors.storage.tables import TableStore
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import (
@@ -25,7 +24,9 @@ from motet.protocols.memory import (
     Remembered,
     Source,
 )
+from motet.protocols.redaction.redact import redacted_head
 from motet.protocols.storage import Row, Statement, Transaction
+from motet.protocols.texts import well_formed
 from motet.runtime import Actor, ActorRef, handles
 
 KEPT = 10_000

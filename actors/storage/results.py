@@ -18,7 +18,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore
 from motet.protocols.results import (
@@ -33,6 +32,7 @@ from motet.protocols.results import (
     checksum,
 )
 from motet.protocols.storage import Commit, Row, Statement, StorageError
+from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
 

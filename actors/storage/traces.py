@@ -18,12 +18,12 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import summarize, well_formed
+from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import redacted_prefix
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY, Query, TableStore, clamped, struct, to_json, where
 from motet.protocols.models import Usage
+from motet.protocols.redaction.redact import redacted_prefix
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import (
     Commit,
@@ -35,6 +35,7 @@ from motet.protocols.storage import (
     Statement,
     StorageError,
 )
+from motet.protocols.texts import well_formed
 from motet.protocols.traces import (
     INPUT_LIMIT,
     CloseTraces,

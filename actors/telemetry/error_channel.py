@@ -25,11 +25,11 @@ from motet.actors.errors.describe import (
     type_name,
 )
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import redact, redact_text, redacted_head
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
+from motet.protocols.redaction.redact import redact, redact_text, redacted_head
 from motet.runtime import ActorRef
 from motet.runtime.outside import foreign_code
 

@@ -24,7 +24,6 @@ import trio
 
 from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import redact
 from motet.actors.storage.events import (
     OF_SESSION,
     QUOTING,
@@ -38,6 +37,7 @@ from motet.actors.storage.events import (
 )
 from motet.actors.storage.writer import StorageHealth
 from motet.protocols.events import AnyEvent, EventRecord, Warned
+from motet.protocols.redaction.redact import redact
 from motet.protocols.storage import (
     Commit,
     DatabaseLocked,

@@ -14,12 +14,12 @@ from typing import Self
 import msgspec
 import trio
 
-from motet.actors.errors.describe import well_formed
 from motet.actors.storage.events import READ_EVENTS, READ_HEAD, READ_INPUT, record_of
 from motet.actors.storage.readers import Readers
 from motet.actors.telemetry.event_bus import Sink, Subscribers
 from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
 from motet.protocols.host import Journal, StreamHead
+from motet.protocols.texts import well_formed
 
 
 class Backlog:

@@ -20,17 +20,18 @@ from typing import Self, TypeVar
 import attrs
 import msgspec
 
-from motet.actors.errors.describe import type_name, well_formed
-from motet.actors.errors.redact import (
+from motet.actors.errors.describe import type_name
+from motet.actors.errors.tracker import is_error
+from motet.protocols.chat import Call
+from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
+from motet.protocols.redaction.redact import (
     PREFIX_MARGIN,
     redact_text,
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.actors.errors.tracker import is_error
-from motet.protocols.chat import Call
-from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.sessions import RunStatus
+from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
 from motet.protocols.traces import (
     INPUT_LIMIT,

@@ -30,19 +30,12 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import (
-    error_text,
-    first_line,
-    shorten,
-    summarize,
-    type_name,
-    well_formed,
-)
-from motet.actors.errors.redact import redact_text
+from motet.actors.errors.describe import error_text, first_line, shorten, summarize, type_name
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.results import (
     Kind,
     ReadResult,
@@ -51,6 +44,7 @@ from motet.protocols.results import (
     StoreResult,
     checksum,
 )
+from motet.protocols.texts import well_formed
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorRef
 from motet.runtime.outside import foreign_code

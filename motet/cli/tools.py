@@ -13,7 +13,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.redact import registered_secrets
 from motet.actors.host import open_host
 from motet.actors.hosting.config import DEFAULT_AGENTS
 from motet.actors.tools.mcp.directory import tool_names
@@ -27,6 +26,7 @@ from motet.cli.setup import Setup
 from motet.protocols.errors import MissingExtra, UnknownName
 from motet.protocols.mcp import MCP, McpServer, McpTool
 from motet.protocols.policy import Effect, Judged, ToolsList
+from motet.protocols.redaction.redact import registered_secrets
 from motet.protocols.sessions import LOCAL, Principal, Role
 from motet.runtime.errors import only_error
 from motet.runtime.outside import foreign_code

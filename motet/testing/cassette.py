@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.redact import redact_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
@@ -28,6 +27,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
+from motet.protocols.redaction.redact import redact_text
 
 VERSION: Final = 1
 DIGEST = 12

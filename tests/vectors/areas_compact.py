@@ -11,11 +11,11 @@ import msgspec
 
 from motet.actors.agents.prompt import PromptInput, assemble
 from motet.actors.errors.classify import compact_error, error_block
-from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
 from motet.actors.tools.breakers import refusal
 from motet.protocols.chat import FailureClass, Outcome
 from motet.protocols.errors import CompactError
+from motet.protocols.redaction.redact import redact, redact_text
 from motet.runtime.breaker import Breaker, BreakerPolicy
 from tests.vectors.areas_compaction import compaction
 from tests.vectors.areas_host import failing_model

@@ -23,8 +23,8 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import redact_text
 from motet.protocols.mcp import McpServer, answered_id, mended
+from motet.protocols.redaction.redact import redact_text
 from motet.runtime.processes import Child, open_child
 
 if TYPE_CHECKING:

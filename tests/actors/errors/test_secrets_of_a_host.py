@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.errors.redact import redact_text, registered_secrets
 from motet.actors.storage.connection import Connection
 from motet.protocols.config import (
     GatewayConfig,
@@ -21,8 +20,9 @@ from motet.protocols.config import (
 )
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.redaction.redact import redact_text, registered_secrets
 from motet.protocols.tools import ToolFailure
-from tests.actors.errors.test_redact import SECRETS
+from tests.protocols.redaction.test_redact import SECRETS
 from tests.scripted import Scripted, call, say
 
 CONFIGURED = "tulips-and-windmills"

@@ -12,14 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.errors.describe import is_id, serialize_error
-from motet.actors.errors.redact import (
-    LARGE,
-    TEXT_LIMIT,
-    is_large,
-    redact,
-    redacted_head,
-    truncate_texts,
-)
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import ErrorStore, list_query
 from motet.actors.storage.location import Location
@@ -27,6 +19,14 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.redaction.redact import (
+    LARGE,
+    TEXT_LIMIT,
+    is_large,
+    redact,
+    redacted_head,
+    truncate_texts,
+)
 from motet.protocols.storage import ConstraintFailed, DiskFull, Rows, Transaction
 from motet.runtime import open_system
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.redact import LONG_HEX, luhn, redact, redact_text
+from motet.protocols.redaction.redact import LONG_HEX, luhn, redact, redact_text
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij"
 SERVERS = {"18.141.232.136": "[SERVER_IP]", "34.160.111.145": "[SERVER_IP]"}

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeAlias, cast
 
-from motet.actors.errors.describe import well_formed
+from motet.protocols.texts import well_formed
 
 # Search in windows. Python's ``re`` holds the GIL for a whole search: in ten megabytes that is a
 # tenth of a second in which no other thread runs. Law: equal to ``re.sub``, for patterns that match
