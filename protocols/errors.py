@@ -176,6 +176,30 @@ class StoredError(msgspec.Struct, frozen=True):
     kind: ErrorType = "unknown"
 
 
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reported error that is ready to be stored: redacted, with its final id and time.
+
+    Attributes:
+        raw_error: the whole error, as the JSON text of an object.
+        arguments: of the call, redacted, as JSON text.
+        fingerprint: equal for errors that count as the same one.
+    """
+
+    id: str
+    timestamp: float
+    session_id: str
+    tool_name: str
+    raw_error: str
+    short_summary: str
+    kind: ErrorType = "unknown"
+    run_id: str = ""
+    call_id: str = ""
+    agent: str = ""
+    user: str = ""
+    arguments: str = ""
+    fingerprint: str = ""
+
+
 class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
     """Store a failed call; answered after COMMIT. The store assigns id and time."""
 

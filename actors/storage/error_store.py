@@ -26,6 +26,7 @@ from motet.actors.storage.tables import DAY, Query, TableStore, where
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import (
     ErrorProtocol,
+    ErrorRecord,
     ErrorType,
     GetError,
     ListErrors,
@@ -53,15 +54,31 @@ SMALL = 65_536
 _SELECT_SMALL_ERROR = f"{SELECT_ERROR} AND octet_length(raw_error) <= {SMALL}"
 
 
-def insert_statement(errors: list[tuple[StoredError, str]]) -> Statement:
-    """One statement for all of them, each with its raw error as JSON; returns the ids it wrote.
+async def store_batch(commit: Commit, records: Sequence[ErrorRecord]) -> set[str]:
+    """Store the records in one transaction; returns the ids that other errors have.
+
+    Raises ``StorageError``: nothing was stored then.
+    """
+    (written,) = await commit((insert_statement(records),))
+    return {record.id for record in records} - {str(made) for (made,) in written}
+
+
+def _record(error: StoredError, raw: str) -> ErrorRecord:
+    return ErrorRecord(
+        *(error.id, error.timestamp, error.session_id, error.tool_name),
+        *(raw, error.short_summary, error.kind),
+    )
+
+
+def insert_statement(records: Sequence[ErrorRecord]) -> Statement:
+    """One statement for all of them; returns the ids it wrote.
 
     An error whose id is taken is not written. A group is padded to a power of two with copies of
-    its first errors, so that SQLite compiles nine statements instead of one for each size.
+    its first error, so that SQLite compiles nine statements instead of one for each size.
     """
-    size = 1 << (len(errors) - 1).bit_length()
-    padded = errors + errors[:1] * (size - len(errors))
-    params = [value for error, raw in padded for value in _row(error, raw)]
+    size = 1 << (len(records) - 1).bit_length()
+    padded = [*records, *[records[0]] * (size - len(records))]
+    params = [value for record in padded for value in _row(record)]
     return Statement(_insert(size), tuple(params))
 
 
@@ -74,10 +91,10 @@ def _insert(size: int) -> str:
     )
 
 
-def _row(error: StoredError, raw: str) -> Row:
+def _row(record: ErrorRecord) -> Row:
     return (
-        *(error.id, error.timestamp, error.session_id, error.tool_name),
-        *(raw, error.short_summary, error.kind),
+        *(record.id, record.timestamp, record.session_id, record.tool_name),
+        *(record.raw_error, record.short_summary, record.kind),
     )
 
 
@@ -415,7 +432,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         """Settle the writes whose rows are on disk now, and those that failed."""
         named = {error.id: write for write in group if (error := self._named(write))}
         try:
-            rows = await self._inserted(list(named.values()))
+            clashes = await self._inserted(list(named.values()))
         except StorageError as error:
             if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
                 self._fail(group, error)
@@ -425,22 +442,20 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         except Exception as error:
             self._fail(group, error)
         else:
-            for (made,) in rows:
-                write = named[str(made)]
+            for made in named.keys() - clashes:
+                write = named[made]
                 assert write.error is not None
                 self._settle(write, write.error)
 
-    async def _inserted(self, group: list[_Write]) -> Sequence[Row]:
-        """Insert the errors; the rows are the ids that were written."""
-        errors = [(write.error, write.raw) for write in group if write.error is not None]
-        if not errors:
-            return ()
-        transaction = (insert_statement(errors),)
+    async def _inserted(self, group: list[_Write]) -> set[str]:
+        """Insert the errors; the ids that other errors have."""
+        records = [_record(write.error, write.raw) for write in group if write.error is not None]
+        if not records:
+            return set()
         try:
-            (rows,) = await self._write(transaction)
+            return await store_batch(self._commit, records)
         except DatabaseLocked:
-            (rows,) = await self._write(transaction)
-        return rows
+            return await store_batch(self._commit, records)
 
     def _named(self, write: _Write) -> StoredError | None:
         """The error with a new id; None, and the write has failed, after too many clashes."""

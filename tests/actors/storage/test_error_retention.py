@@ -22,7 +22,7 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY
 from motet.actors.storage.writer import Database, through
-from motet.protocols.errors import StoredError
+from motet.protocols.errors import ErrorRecord
 from motet.protocols.storage import DatabaseLocked, Row, Transact
 from motet.runtime import Actor, ActorRef, handles, open_system
 
@@ -39,7 +39,7 @@ class Opened:
         """Store errors so many days old."""
         for start in range(0, len(ages), 256):
             errors = [
-                (StoredError(f"err_{start + n}_{age}", NOW - age * DAY, "s", "t", {}, "boom"), text)
+                ErrorRecord(f"err_{start + n}_{age}", NOW - age * DAY, "s", "t", text, "boom")
                 for n, age in enumerate(ages[start : start + 256])
             ]
             await self.database.ask(Transact((insert_statement(errors),)))
