@@ -147,13 +147,23 @@ ErrorType: TypeAlias = Literal[
 
 
 class CompactError(msgspec.Struct, frozen=True):
-    """The short form of a failed call that a model can act on (seed 004). ``timestamp``: Unix s."""
+    """The short form of a failed call that a model can act on (seed 004).
+
+    Attributes:
+        timestamp: Unix seconds; 0: unknown.
+        arguments: of the call, as JSON text.
+        error_id: of the whole error, if it was stored.
+        resolved: a later call of the same tool has succeeded.
+    """
 
     tool_name: str
     error_type: ErrorType
     message: str
     suggestion: str = ""
     timestamp: float = 0.0
+    arguments: str = ""
+    error_id: str | None = None
+    resolved: bool = False
 
 
 class StoredError(msgspec.Struct, frozen=True):

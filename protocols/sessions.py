@@ -79,6 +79,8 @@ class NewInput(msgspec.Struct, frozen=True):
         parent: the run that started this one, in a session of its own.
         beside: the parent did not wait for it, and gets a notice of its end.
         given: how another host can resume it, see ``motet.protocols.recovery``; empty: it cannot.
+        answers: the answer to an escalation that it carries out, which is stored with it. When that
+            very answer is on record, the input is a duplicate.
     """
 
     run_id: str
@@ -92,6 +94,7 @@ class NewInput(msgspec.Struct, frozen=True):
     parent: str | None = None
     beside: bool = False
     given: str = ""
+    answers: AnswerEscalation | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -1,8 +1,11 @@
 """Failed calls of a session: counted until a run escalates, and shown to the model as blocks. Pure.
 
-Laws of counting, for every order of events: the third error of one tool in a row, or the tenth of a
-run, *is* the escalation; a success ends only its own tool's row. Only faults are errors: negative
-results, wrong arguments, refusals and cancelled calls change no count (the table ``TAXONOMY``).
+Laws of counting, for every order of events: a tool's row is the number of batches with an error of
+it after its last success, in the order of the calls; a run's total is the number of its pairs of a
+batch and a tool that has failed in it. So calls that ran in parallel, before the model has seen a
+failure, are one attempt. The third attempt of one tool in a row, or the tenth of a run, *is* the
+escalation; a success ends only its own tool's row. Only faults are errors: negative results, wrong
+arguments, refusals, cancelled calls and look-ups of errors change no count (``TAXONOMY``).
 Rows belong to the session; where several people share one, to a person, and they end with that
 person's next answered run. The total belongs to the run: :meth:`ErrorTracker.new_run`. Results are
 counted in call order, and the state that is rebuilt from a transcript equals the one that was kept
@@ -45,14 +48,17 @@ Limit: TypeAlias = Literal["consecutive", "total"]
 Count: TypeAlias = Literal["error", "success", "neither"]
 
 HISTORY_LIMIT = 100
+LOOKUPS = frozenset({"get_error_detail", "get_error_details", "get_tool_result"})
+"""The tools by which a model reads what the host has kept for it."""
 
 
-def counts_as(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> Count:
-    """The effect of a result on the counts."""
+def counts_as(outcome: Outcome, failure: FailureClass | Literal[""] = "", tool: str = "") -> Count:
+    """The effect of a result on the counts. A look-up of an error that fails tells of no tool."""
     if outcome == "done":
         return "success"
     found = consequences(outcome, failure)
-    return "error" if found is not None and found.counted else "neither"
+    is_counted = found is not None and found.counted and tool not in LOOKUPS
+    return "error" if is_counted else "neither"
 
 
 def is_error(outcome: Outcome, failure: FailureClass | Literal[""] = "") -> bool:
@@ -107,7 +113,8 @@ class Escalation(msgspec.Struct, frozen=True):
 
     Attributes:
         count: errors that count towards the limit.
-        history: the newest 100 errors of the run, the last one included.
+        history: the newest 100 errors that were counted, the last one included: those of the run,
+            and those of earlier runs whose tools have not succeeded since.
     """
 
     limit: Limit
@@ -133,8 +140,9 @@ class ErrorTracker(msgspec.Struct, frozen=True):
     """The counts; ``escalation`` is set by the error that reaches a limit.
 
     Attributes:
-        rows: errors in a row by tool; a tool whose last call succeeded is absent.
-        total: errors of this run.
+        rows: attempts in a row that have failed, by tool; a tool whose last call succeeded is
+            absent.
+        total: attempts of this run that have failed.
     """
 
     limits: ErrorLimits = ErrorLimits()
@@ -143,35 +151,47 @@ class ErrorTracker(msgspec.Struct, frozen=True):
     history: tuple[CompactError, ...] = ()
     escalation: Escalation | None = None
 
-    def failed(self, error: CompactError) -> ErrorTracker:
-        """The error is recorded first, then counted."""
-        row = self.rows.get(error.tool_name, 0) + 1
+    def failed(self, error: CompactError, *, again: bool = False) -> ErrorTracker:
+        """The error is recorded first, then counted. ``again``: its tool has failed in its batch
+        before, so that it begins a row at most.
+        """
+        tool = error.tool_name
+        row = self.rows.get(tool, 0)
+        row, total = row if again and row else row + 1, self.total if again else self.total + 1
         history = (*self.history, error)[-HISTORY_LIMIT:]
         return replace(
             self,
-            rows={**self.rows, error.tool_name: row},
-            total=self.total + 1,
+            rows={**self.rows, tool: row},
+            total=total,
             history=history,
-            escalation=self._escalation(error, row, history),
+            escalation=self._escalation(error, row, total, history),
         )
 
     def succeeded(self, tool: str) -> ErrorTracker:
         if tool not in self.rows:
             return self
-        return replace(self, rows={name: n for name, n in self.rows.items() if name != tool})
+        return replace(
+            self,
+            rows={name: n for name, n in self.rows.items() if name != tool},
+            history=tuple(
+                replace(one, resolved=True) if one.tool_name == tool else one
+                for one in self.history
+            ),
+        )
 
     def new_run(self) -> ErrorTracker:
         """The tracker of the session's next run: the rows stay, the total is reset."""
-        return ErrorTracker(self.limits, self.rows)
+        history = tuple(one for one in self.history if not one.resolved)
+        return ErrorTracker(self.limits, self.rows, history=history)
 
     def forgiven(self) -> ErrorTracker:
         """The tracker after a person has answered an escalation: all counts are reset."""
         return ErrorTracker(self.limits)
 
     def _escalation(
-        self, error: CompactError, row: int, history: tuple[CompactError, ...]
+        self, error: CompactError, row: int, total: int, history: tuple[CompactError, ...]
     ) -> Escalation | None:
-        limits, total = self.limits, self.total + 1
+        limits = self.limits
         if limits.consecutive is not None and row >= limits.consecutive:
             return Escalation("consecutive", row, error.tool_name, error, history)
         if limits.total is not None and total >= limits.total:
@@ -180,10 +200,23 @@ class ErrorTracker(msgspec.Struct, frozen=True):
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """The failures of a running turn: the counts, and repeated calls."""
+    """The failures of a running turn: the counts, and repeated calls.
+
+    ``batch``: the tools that have failed among the calls of the last answer.
+    """
 
     tracker: ErrorTracker = ErrorTracker()
     repeated: RepeatedCalls = RepeatedCalls()
+    batch: frozenset[str] = frozenset()
+
+    def new_batch(self) -> Failures:
+        """The state before the calls of an answer. It escalates by their errors only."""
+        tracker = self.tracker
+        if tracker.escalation is not None:
+            tracker = replace(tracker, escalation=None)
+        return (
+            Failures(tracker, self.repeated) if self.batch or tracker is not self.tracker else self
+        )
 
     def ended(self, call: Call, result: CallResult, now: float = 0.0) -> tuple[Failures, str]:
         """The state after a call, and the advice for its result; usually none."""
@@ -194,17 +227,23 @@ class Failures(msgspec.Struct, frozen=True):
             repeated = self.repeated.succeeded(call.name)
             if tracker is self.tracker and repeated is self.repeated:
                 return self, ""
-            return Failures(tracker, repeated), ""
+            return Failures(tracker, repeated, self.batch), ""
         found = consequences(result.outcome, result.failure)
-        if found is None or not (found.counted or found.advised):
+        counted = counts_as(result.outcome, result.failure, call.name) == "error"
+        if found is None or not (counted or found.advised):
             return self, ""
-        tracker, repeated, advice = self.tracker, self.repeated, ""
-        if found.counted:
-            error = compacted_error(call.name, result.text, result.kind, now)
-            tracker = tracker.failed(error)
+        tracker, repeated, batch, advice = self.tracker, self.repeated, self.batch, ""
+        if counted:
+            error = replace(
+                compacted_error(call.name, result.text, result.kind, now),
+                arguments=call.arguments,
+                error_id=parse_failure_text(result.text)[1],
+            )
+            tracker = tracker.failed(error, again=call.name in batch)
+            batch |= {call.name}
         if found.advised:
             repeated, advice = repeated.failed(call.name, call.arguments)
-        return Failures(tracker, repeated), advice
+        return Failures(tracker, repeated, batch), advice
 
 
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
@@ -247,6 +286,7 @@ def failures_before(
             case AssistantMessage(note="escalated") if not needs_review:
                 state = Failures(state.tracker.forgiven())
             case AssistantMessage():
+                state = state.new_batch()
                 calls = {call.id: call for call in row.calls}
                 is_answered = shared and not row.calls and row.note in ("", "silent")
             case ToolMessage():

@@ -11,7 +11,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.rooms.definition import may_change, room_of
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.sessions.intake import Intake
@@ -25,7 +25,14 @@ from motet.protocols.approvals import (
     RevokeGrant,
 )
 from motet.protocols.errors import InputValidation, NotFound
-from motet.protocols.escalations import Answer, AnswerEscalation, EscalationInfo, GetEscalation
+from motet.protocols.escalations import (
+    Answer,
+    AnswerEscalation,
+    EscalationInfo,
+    GetEscalation,
+    follow_up,
+    with_history,
+)
 from motet.protocols.events import EscalationResolved
 from motet.protocols.rooms import FindRoom, RoomStoreMessage
 from motet.protocols.sessions import (
@@ -95,7 +102,9 @@ class Access:
 
     async def escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._sessions.ask(GetEscalation(escalation))
-        if info is None or not sees(principal, info.user):
+        if info is None or not (
+            sees(principal, info.user) or await self.owns_room_of(info.user, principal)
+        ):
             raise NotFound(f"no escalation {escalation!r}")
         return info
 
@@ -117,7 +126,6 @@ class Access:
 
 
 DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
-RETRY = "Try again, and go on from where you stopped."
 
 
 @attrs.frozen(eq=False)
@@ -127,7 +135,6 @@ class Answers:
     _suspended_runs: SuspendedRuns
     _access: Access
     _intake: Intake
-    _table: RunTable
     _store: ActorRef[SessionStoreMessage]
     _events: RunEvents
 
@@ -157,43 +164,49 @@ class Answers:
     async def resolve(
         self, escalation: str, decision: Answer, note: str, deps: object, principal: Principal
     ) -> EscalationInfo:
-        text = follow_up(decision, note)
-        known = await self._access.escalation(escalation, principal)
-        run: Run | None = None
-        if text is not None:
-            run = await self._intake.new_run(
-                known.agent, text, known.session, deps, None, Principal(known.user), None
-            )
-        answer = AnswerEscalation(
-            known.id, decision, storable(note), principal.user, run.id if run else None
+        arrival = self._intake.expect(None, principal)  # from now on, a stop finds the next run
+        try:
+            known = await self._access.escalation(escalation, principal)
+            text = follow_up(decision, note, known.tool)
+            answer = AnswerEscalation(known.id, decision, storable(note), principal.user)
+            if text is None:
+                fresh = await self._store.ask(answer)
+            else:
+                run = await self._next_run(known, text, deps, arrival)
+                answer = replace(answer, next_run=run.id)
+                # Both are stored together: a crash leaves neither, or both.
+                run.input = attrs.evolve(run.input, answers=answer)
+                fresh = (await self._intake.deliver(run)).status != "duplicate"
+        finally:
+            self._intake.forget(arrival)
+        # Shielded: an answer that is on disk is announced.
+        with trio.CancelScope(shield=True):
+            info = await self._access.escalation(escalation, principal)
+            if fresh:
+                await self._events.emit_to(info.session, info.user, resolved(info), info.run_id)
+            return info
+        raise AssertionError("nobody cancels this scope")
+
+    async def _next_run(
+        self, known: EscalationInfo, text: str, deps: object, arrival: PendingInput
+    ) -> Run:
+        """The run that an answer starts, for the person of the escalated one."""
+        if arrival.principal.user != known.user:
+            arrival.principal = Principal(known.user)
+        run = await self._intake.new_run(
+            known.agent,
+            text,
+            known.session,
+            deps,
+            None,
+            arrival.principal,
+            sender=known.sender,
+            arrival=arrival,
         )
-        fresh = await self._store.ask(answer)
-        info = await self._access.escalation(escalation, principal)
-        if fresh:
-            await self._events.emit_to(info.session, info.user, resolved(info), info.run_id)
-        if run and info.next_run is not None:
-            # An earlier answer may have started it already, under that id.
-            run = attrs.evolve(run, input=attrs.evolve(run.input, id=info.next_run))
-            stored = await self._store.ask(GetRun(run.id))
-            if stored is None and run.id not in self._table.runs:
-                await self._intake.deliver(run)
-        return info
-
-
-def follow_up(decision: Answer, note: str) -> str | None:
-    """The text of the next run; None when the answer is to give up.
-
-    Raises ``InputValidation`` for advice without a note.
-    """
-    match decision:
-        case "retry":
-            return f"{RETRY}\n\n{note}" if note.strip() else RETRY
-        case "advice" if note.strip():
-            return note
-        case "advice":
-            raise InputValidation("advice needs a note: say what the agent should do")
-        case "give_up":
-            return None
+        # The input guard has judged the answer; the history behind it is the host's own.
+        told = with_history(run.input.text, known.error_history)
+        run.input = attrs.evolve(run.input, text=told)
+        return run
 
 
 def resolved(info: EscalationInfo) -> EscalationResolved:

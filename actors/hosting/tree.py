@@ -292,7 +292,7 @@ async def start_actors(
             intake, access, table, stores.sessions, services, lambda: generations.registry
         ),
         stops=Stops(table, sessions.room_table, suspended_runs, intake, resumable=resumable),
-        answers=Answers(suspended_runs, access, intake, table, stores.sessions, services.events),
+        answers=Answers(suspended_runs, access, intake, stores.sessions, services.events),
         interrupted=interrupted,
         add=room_parts.add,
     )

@@ -24,6 +24,7 @@ from motet.protocols.chat import (
     UserMessage,
     json_object,
 )
+from motet.protocols.escalations import without_history
 from motet.protocols.models import (
     CallArguments,
     CallStart,
@@ -162,8 +163,10 @@ def is_request(row: ChatMessage) -> TypeGuard[UserMessage]:
 
 
 def spoken(text: str) -> str:
-    """The last message of a room, without its sender and its addressees."""
-    return ADDRESS.sub("", SPEAKER.split(text)[-1]).strip()
+    """The last message of a room, without its sender and its addressees; the answer to an
+    escalation without its history.
+    """
+    return ADDRESS.sub("", SPEAKER.split(without_history(text))[-1]).strip()
 
 
 def step_of(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from motet.actors.errors.tracker import is_error
 from motet.actors.runs.queue import SessionQueue
@@ -114,13 +115,14 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
     publish the approvals that it has withdrawn.
     """
     run, finish = outcome.run, outcome.finish
+    handed = finish.escalation and replace(finish.escalation, sender=run.input.sender)
     end = FinishRun(
         run_id=run.id,
         status=finish.status,
         rows=outcome.rows,
         usage=outcome.usage,
         detail=finish.detail,
-        escalation=finish.escalation,
+        escalation=handed,
         withdraw=run.carried.has_approval,
         inputs=run.carried.entered,
         agent=run.carried.handed_to,

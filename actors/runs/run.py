@@ -29,6 +29,7 @@ from motet.actors.runs.lifecycle import (
 )
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
@@ -219,6 +220,7 @@ class Input:
         sender: the author, among those who share the session; empty: the principal's user.
         deps: given by the program, for tools.
         extra: what the system prompt says beside the agent's instructions.
+        answers: the answer to an escalation that it carries out.
     """
 
     id: str
@@ -230,6 +232,7 @@ class Input:
     sender: str = ""
     method: str = "chat.send"
     extra: str = ""
+    answers: AnswerEscalation | None = None
 
     @property
     def author(self) -> str:

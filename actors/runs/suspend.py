@@ -383,6 +383,7 @@ def resume_turn(
 def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
     """The failures of the session, with those among the rows of the run itself."""
     for calls, results in _batches(rows):
+        failures = failures.new_batch()
         for call in calls:
             if call.id in results:
                 result = results[call.id]

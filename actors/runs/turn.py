@@ -30,7 +30,8 @@ from motet.actors.transcript.guards import Loop, LoopDetector, truncate_injected
 from motet.actors.transcript.sanitize import sanitize
 from motet.protocols.approvals import TurnState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
-from motet.protocols.escalations import NewEscalation
+from motet.protocols.errors import CompactError
+from motet.protocols.escalations import NewEscalation, history_of
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.sessions import RunStatus
@@ -256,15 +257,17 @@ class Turn:
         judged: list[CallResult] = []
         advised: set[str] = set()
         escalation: Escalation | None = None
+        self.failures = (self.failures or failures_before((), self.limits)).new_batch()
         for call, result in zip(calls, results, strict=True):
-            told, found = self._judge(call, result, now)
+            self.failures, advice = self.failures.ended(call, result, now)
+            told = replace(result, text=f"{result.text}\n{advice}") if advice else result
             judged.append(told)
-            escalation = escalation or found
+            escalation = escalation or self.failures.tracker.escalation
             if told is not result:
                 advised.add(told.name)
         self._observe(judged)
         if escalation is not None:
-            return self._escalate(escalation)
+            return self._escalate(escalation, self.failures.tracker.history)
         return self._think(finding=self._circle(calls, results, advised))
 
     def continued(self, response: ModelResponse, text: str) -> Decision:
@@ -333,7 +336,7 @@ class Turn:
         return self.loops.observe_batch(
             one
             for one in ended
-            if not limited or counts_as(one[1].outcome, one[1].failure) != "error"
+            if not limited or counts_as(one[1].outcome, one[1].failure, one[0].name) != "error"
         )
 
     def spend(self, usage: Usage) -> None:
@@ -445,16 +448,6 @@ class Turn:
         self.budget.spend_calls(len(calls))
         return RunCalls(calls)
 
-    def _judge(
-        self, call: Call, result: CallResult, now: float
-    ) -> tuple[CallResult, Escalation | None]:
-        """Count a result, here and nowhere else, and put the advice it earns behind its text."""
-        before = self.failures or failures_before((), self.limits)
-        self.failures, advice = before.ended(call, result, now)
-        if advice:
-            result = replace(result, text=f"{result.text}\n{advice}")
-        return result, self.failures.tracker.escalation
-
     def _circle(
         self, calls: Sequence[Call], results: Sequence[CallResult], advised: set[str]
     ) -> Loop | None:
@@ -496,9 +489,10 @@ class Turn:
         row = closing.limited_row(self.take_draft(), limit)
         return self._close(row, Finish("limited", output, limit))
 
-    def _escalate(self, escalation: Escalation) -> Finish:
+    def _escalate(self, escalation: Escalation, history: Sequence[CompactError]) -> Finish:
+        """``history``: with the errors of the batch that came after the last one that counted."""
         reason = escalation.explanation
-        handed = NewEscalation(escalation.tool_name, reason)
+        handed = NewEscalation(escalation.tool_name, reason, history_of(history))
         finish = Finish("escalated", detail=reason, escalation=handed)
         return self._close(closing.escalated_row(reason), finish)
 

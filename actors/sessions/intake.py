@@ -299,6 +299,7 @@ def _input(run: Run) -> NewInput:
         parent=caller[0] if (caller := run.lineage.caller) else None,
         beside=run.lineage.in_background,
         given=_given(run),
+        answers=run.input.answers,
     )
 
 

@@ -370,6 +370,11 @@ _GENERATIONS = """
 ALTER TABLE sessions ADD COLUMN generation TEXT NOT NULL DEFAULT '';  -- the run that made it
 """
 
+_ESCALATION_HISTORY = """
+ALTER TABLE escalations ADD COLUMN sender TEXT NOT NULL DEFAULT '';      -- the input's author
+ALTER TABLE escalations ADD COLUMN history TEXT NOT NULL DEFAULT '[]';   -- failed calls, as JSON
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -391,6 +396,7 @@ MIGRATIONS: tuple[str, ...] = (
     _GENERATIONS,
     _WORKSPACES,
     _PROPOSED,
+    _ESCALATION_HISTORY,
 )
 VERSION = len(MIGRATIONS)
 

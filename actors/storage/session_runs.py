@@ -14,6 +14,7 @@ from motet.actors.storage import recovery
 from motet.actors.storage.approval_rows import transition
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
+from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import RUNS, run_info
 from motet.actors.storage.run_access import ContextCache, RunJournal, add_step, begin_run
 from motet.actors.storage.session_transcripts import TOUCH_SESSION
@@ -33,7 +34,7 @@ from motet.actors.storage.tables import (
 )
 from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import CompactError, NotFound
 from motet.protocols.escalations import (
     AnswerEscalation,
     EscalationAnswered,
@@ -71,19 +72,23 @@ from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement
 from motet.runtime import handles
 
 _ADD_ESCALATION = """
-INSERT INTO escalations (id, session, run_id, agent, user, tool, reason, created)
-SELECT ?2, session, run_id, agent, user, ?3, ?4, ?5 FROM runs WHERE run_id = ?1"""
+INSERT INTO escalations
+    (id, session, run_id, agent, user, tool, reason, created, sender, history)
+SELECT ?2, session, run_id, agent, user, ?3, ?4, ?5, ?6, ?7 FROM runs WHERE run_id = ?1"""
 
+# The same answer once more: earlier hosts stored it before its run, and may have died in between.
 _ANSWER_ESCALATION = """
 UPDATE escalations SET decision = ?2, note = ?3, resolved_by = ?4, resolved = ?5, next_run = ?6
-WHERE id = ?1 AND decision IS NULL
+WHERE id = ?1 AND (decision IS NULL OR (
+    decision = ?2 AND note = ?3 AND next_run NOT IN (SELECT run_id FROM runs)))
 RETURNING 1"""
 
 _ESCALATIONS = """
 SELECT id, session, run_id, agent, user, tool, reason, created,
        CASE WHEN decision IS NULL THEN 'open' ELSE 'resolved' END AS state,
-       decision, note, resolved_by, resolved, next_run
+       decision, note, resolved_by, resolved, next_run, sender, history
 FROM escalations"""
+_HISTORY = {"error_history": tuple[CompactError, ...]}
 
 _OF = "WHERE session = ?1 AND generation = coalesce(?3, generation) RETURNING 1"
 _SET_MODE = f"UPDATE sessions SET queue_mode = ?2 {_OF}"
@@ -95,7 +100,28 @@ WHERE queue_mode IS NOT NULL OR model IS NOT NULL"""
 
 def add_escalation(run_id: str, new: NewEscalation, now: float) -> Statement:
     """For the transaction that ends the run."""
-    return Statement(_ADD_ESCALATION, (run_id, escalation_id(run_id), new.tool, new.reason, now))
+    told = (storable(new.tool), storable(new.reason), now, storable(new.sender))
+    history = storable(to_json(new.error_history))
+    return Statement(_ADD_ESCALATION, (run_id, escalation_id(run_id), *told, history))
+
+
+def answer_statement(answer: AnswerEscalation, now: float) -> Statement:
+    """It fails when the escalation has an answer, or does not exist."""
+    given = (answer.id, answer.decision, storable(answer.note), answer.by, now, answer.next_run)
+    return Statement(_ANSWER_ESCALATION, given, expect=1)
+
+
+async def same_answer(readers: Readers, answer: AnswerEscalation) -> str:
+    """The run that this very answer has started before; raises when there is another answer."""
+    found = await readers.read(f"{_ESCALATIONS} WHERE id = ?", (answer.id,))
+    if not found:
+        raise NotFound(f"no escalation {answer.id!r}")
+    known = escalation_info(found[0])
+    if (known.decision, known.note) != (answer.decision, storable(answer.note)):
+        raise EscalationAnswered(
+            f"{known.resolved_by} has answered {known.id} with {known.decision!r} already"
+        )
+    return known.next_run or ""
 
 
 def escalations_query(request: ListEscalations) -> Query:
@@ -110,7 +136,7 @@ def escalations_query(request: ListEscalations) -> Query:
 
 
 def escalation_info(row: Row) -> EscalationInfo:
-    return struct(row, EscalationInfo)
+    return struct(row, EscalationInfo, json_columns=_HISTORY)
 
 
 class SettingTables(TableStore):
@@ -127,18 +153,10 @@ class SettingTables(TableStore):
     @handles(AnswerEscalation, concurrent=AT_ONCE)
     async def answer_escalation(self, request: AnswerEscalation) -> bool:
         """False when it has this very answer; raises when it has another, or does not exist."""
-        answer = (request.decision, request.note, request.by, self._clock(), request.next_run)
-        statement = Statement(_ANSWER_ESCALATION, (request.id, *answer), expect=1)
-        if await self._succeeds((statement,)):
+        if await self._succeeds((answer_statement(request, self._clock()),)):
             return True
-        known = await self.get_escalation(GetEscalation(request.id))
-        if known is None:
-            raise NotFound(f"no escalation {request.id!r}")
-        if (known.decision, known.note) == (request.decision, request.note):
-            return False
-        raise EscalationAnswered(
-            f"{known.resolved_by} has answered {known.id} with {known.decision!r} already"
-        )
+        await same_answer(self._readers, request)
+        return False
 
     @handles(SetQueueMode, concurrent=AT_ONCE)
     async def set_queue_mode(self, request: SetQueueMode) -> None:
@@ -226,11 +244,15 @@ _log = logging.getLogger(__name__)
 
 
 def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
-    """Store an input. ``CLAIM_KEY`` or :data:`CLAIM_SESSION` fails for one it cannot have."""
+    """Store an input, with the answer to an escalation that it carries out. ``CLAIM_KEY``,
+    :data:`CLAIM_SESSION` or the answer's statement fails for one it cannot have.
+    """
+    answered = () if new.answers is None else (answer_statement(new.answers, now),)
     beside = int(new.beside)
     session = (new.session, new.agent, new.user, now, new.parent, beside, new.run_id)
     run = (new.run_id, new.session, new.agent, new.user, storable(new.text), now, new.given)
     stored = (
+        *answered,
         Statement(CLAIM_SESSION, session, expect=1),
         Statement(HAS_ROWS, (new.session,)),
         Statement(_ADD_RUN, run),
@@ -342,6 +364,8 @@ class RunTables(TableStore):
             try:
                 answer = await self._write(statements)
             except ExpectationFailed as failed:
+                if new.answers is not None and failed.sql == _ANSWER_ESCALATION:
+                    return Accepted(await same_answer(self._readers, new.answers), duplicate=True)
                 if failed.sql != CLAIM_KEY:
                     raise NotFound(f"no session {new.session!r}") from None
             else:

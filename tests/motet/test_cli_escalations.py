@@ -38,7 +38,7 @@ def test_an_escalated_run_is_printed_listed_and_answered_once(
 
     resolve = ("errors", "escalations", "resolve", escalation["id"], "--state", "../st")
     code, _, wrong = printed(capsys, *resolve, "--decision", "perhaps")
-    assert (code, "must be one of retry, advice, give_up" in wrong) == (2, True)
+    assert (code, "must be one of retry, advice, skip, give_up" in wrong) == (2, True)
     code, _, silent = printed(capsys, *resolve, "--decision", "advice")
     assert (code, "advice needs a note" in silent) == (2, True)
     code, out, _ = printed(capsys, *resolve, "--decision", "advice", "--note", "hello", "--json")

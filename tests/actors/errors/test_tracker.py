@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -87,7 +88,9 @@ def test_the_tenth_error_of_a_run_escalates_and_the_reason_says_so() -> None:
 
 def test_rows_live_with_the_session_and_the_total_with_the_run() -> None:
     next_run = after(ErrorTracker(), "a", "a", "b").new_run()
-    assert (next_run.total, next_run.history, next_run.rows) == (0, (), {"a": 2, "b": 1})
+    assert (next_run.total, next_run.rows) == (0, {"a": 2, "b": 1})
+    assert [one.tool_name for one in next_run.history] == ["a", "a", "b"]
+    assert [one.tool_name for one in next_run.succeeded("a").new_run().history] == ["b"]
     assert next_run.failed(error("a")).escalation is not None
     assert next_run.forgiven().failed(error("a")).escalation is None
 
@@ -135,6 +138,45 @@ def test_it_escalates_exactly_when_a_recount_of_all_events_does(
     assert tracker.rows == {tool: n for tool, n in rows.items() if n}
 
 
+FAILURES: tuple[FailureClass, ...] = ("fault", "infrastructure", "negative", "argument", "refusal")
+results: st.SearchStrategy[tuple[Outcome, FailureClass | Literal[""]]] = st.one_of(
+    st.tuples(st.just("failed"), st.sampled_from(FAILURES)),
+    st.tuples(st.sampled_from(["done", "done", "answered", "unknown"]), st.just("")),
+    st.tuples(st.just("denied"), st.just("refusal")),
+)
+made_calls = st.tuples(st.sampled_from(["a", "b", "get_error_detail"]), results)
+made_batches = st.lists(st.lists(made_calls, min_size=1, max_size=5), max_size=12)
+
+
+@given(made_batches)
+def test_an_attempt_is_a_batch_with_a_fault_of_a_tool(
+    batches: list[list[tuple[str, tuple[Outcome, FailureClass | Literal[""]]]]],
+) -> None:
+    """Law: a row is the number of batches with a fault of the tool after its last success, in the
+    order of the calls; the total is the number of pairs of a batch and a tool with a fault in it.
+    No answer, mistake, refusal or look-up of an error is in either.
+    """
+    state, said = Failures(), list[tuple[int, str, Outcome, str]]()
+    for number, batch in enumerate(batches):
+        state = state.new_batch()
+        for index, (tool, (outcome, failure)) in enumerate(batch):
+            call = Call(f"c{number}_{index}", tool)
+            state, _ = state.ended(call, CallResult(call.id, tool, "no", outcome, failure=failure))
+            said.append((number, tool, outcome, failure))
+    faults = [
+        (at, number, tool)
+        for at, (number, tool, outcome, failure) in enumerate(said)
+        if outcome == "failed" and failure in ("fault", "infrastructure") and tool in "ab"
+    ]
+    last = {tool: at for at, (_, tool, outcome, _) in enumerate(said) if outcome == "done"}
+    for tool in ("a", "b", "get_error_detail"):
+        row = {n for at, n, failed in faults if failed == tool and at > last.get(tool, -1)}
+        assert state.tracker.rows.get(tool, 0) == len(row)
+    assert state.tracker.total == len({(number, tool) for _, number, tool in faults})
+    history = [(one.tool_name, one.resolved) for one in state.tracker.history]
+    assert history == [(tool, at < last.get(tool, -1)) for at, _, tool in faults]
+
+
 # Counted failures are rebuilt from the transcript, and errors are sent short.
 
 ID = "err_20241121_230334_abc123"
@@ -168,6 +210,7 @@ def lived(rows: list[ChatMessage]) -> Failures:
     calls: dict[str, Call] = {}
     for row in rows:
         if isinstance(row, AssistantMessage):
+            state = state.new_batch()
             calls = {call.id: call for call in row.calls}
         elif isinstance(row, ToolMessage):
             state, _ = state.ended(calls[row.call_id], stored_result(row))
@@ -316,7 +359,6 @@ def test_what_is_shown_and_what_is_hidden_are_all_open_errors(
 
 # Classes of failures, and several people
 
-FAILURES: tuple[FailureClass, ...] = ("fault", "infrastructure", "negative", "argument", "refusal")
 classes = st.sampled_from(["", *FAILURES])
 people = st.lists(
     st.tuples(

@@ -18,7 +18,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
-from motet.protocols.escalations import EscalationAnswered
+from motet.protocols.escalations import EscalationAnswered, without_history
 from tests.scripted import Scripted, call, say
 
 ALICE = motet.Principal("alice")
@@ -233,7 +233,15 @@ async def test_advice_is_what_the_model_is_told() -> None:
         await end_of(host, info.next_run)
         (last, _) = await host.runs(principal=ALICE)
     assert (last.status, last.user) == ("completed", "alice")
-    assert model_of(agent).requests[-1].messages[-1] == UserMessage("use staging")
+    read = model_of(agent).requests[-1].messages[-1]
+    assert isinstance(read, UserMessage)
+    assert without_history(read.text) == "use staging"
+    assert read.text.count("RuntimeError") == 0
+    ids = [one.error_id for one in info.error_history]
+    assert len(set(ids)) == 3
+    for number, error_id in enumerate(ids, 1):
+        assert f'{number}. deploy({{"to":"prod"}}): unknown: no route to prod' in read.text
+        assert f"[{error_id}]" in read.text
 
 
 async def test_giving_up_closes_it_and_starts_nothing() -> None:

@@ -10,6 +10,7 @@ from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.transcript.grammar import violations
 from motet.actors.transcript.guards import LoopDetector
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage
+from motet.protocols.escalations import HISTORY_SHOWN
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult
 from tests.actors.runs.builders import answer
@@ -38,25 +39,31 @@ def play(
 def test_it_escalates_with_the_batch_in_which_a_recount_reaches_a_limit(
     played: list[list[tuple[str, Outcome]]], tool_errors: int, total_errors: int
 ) -> None:
-    """Law: exactly the first batch in which a limit is reached is the last; its rows are kept."""
+    """Law: exactly the first batch in which a limit is reached is the last; its rows are kept.
+
+    Calls of one batch that fail are one attempt of their tool.
+    """
     limits = Limits(turns=50, tool_errors=tool_errors, total_errors=total_errors)
     turn = Turn(limits, loops=UNWATCHED)
     turn.begin("go")
-    row: dict[str, int] = {}
-    total, reached = 0, False
-    for batch in played:
+    row: dict[str, set[int]] = {}
+    attempts, reached, failed = set[tuple[int, str]](), False, 0
+    for number, batch in enumerate(played):
         decision = play(turn, batch)
         for tool, outcome in batch:
             if outcome == "failed":
-                row[tool], total = row.get(tool, 0) + 1, total + 1
-                reached = reached or row[tool] >= tool_errors or total >= total_errors
+                row.setdefault(tool, set()).add(number)
+                attempts.add((number, tool))
+                failed += 1
+                reached = reached or len(row[tool]) >= tool_errors or len(attempts) >= total_errors
             elif outcome == "done":
-                row[tool] = 0
+                row[tool] = set()
         assert isinstance(decision, Finish) == reached
         if isinstance(decision, Finish):
             assert decision.status == "escalated"
             assert decision.escalation is not None
             assert decision.escalation.reason == decision.detail
+            assert len(decision.escalation.error_history) == min(failed, HISTORY_SHOWN)
             last = turn.rows[-1]
             assert isinstance(last, AssistantMessage)
             assert last.note == "escalated"
