@@ -33,12 +33,14 @@ def may(role: Role, needed: Role) -> bool:
 @attrs.frozen
 class Identity:
     """``bearer``: the owner of the token. ``principal``: the user it acts for, another one if the
-    token is a bridge's. ``token_digest``: None in a gateway without tokens.
+    token is a bridge's. ``token_digest``: None in a gateway without tokens. ``bridge``: the token
+    may act for others.
     """
 
     bearer: Principal
     principal: Principal
     token_digest: str | None
+    bridge: bool = False
 
 
 class TokenEntry(msgspec.Struct, frozen=True):

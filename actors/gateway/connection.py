@@ -377,6 +377,8 @@ class Connection:
             self.close(wire.CLOSE_RATE, "too many refused requests")
 
     async def _perform(self, frame: wire.RequestFrame) -> None:
+        if self._ending is not None and self._ending.code == wire.CLOSE_REVOKED:
+            return
         answer, code = Answer(None), "ok"
         try:
             caller = self._caller(frame, self._expected.pop(id(frame), None))
@@ -424,8 +426,6 @@ class Connection:
     def tick(self) -> None:
         """Check the token, ping the client, and tell it the heads of its streams."""
         self.recheck()
-        if self._identity.token_digest is None and self._context.needs_token():
-            self.close(wire.CLOSE_REVOKED, "a token is wanted now")
         if self._ping_unanswered:
             self.evict()
         elif self._ending is None:
@@ -445,10 +445,12 @@ class Connection:
             self._writer.notice(self._event(StorageChanged(reason)))
 
     def recheck(self) -> None:
-        """Close the connection if its token is not valid any more, or another user's now."""
-        digest = self._identity.token_digest
-        if digest is not None and self._context.find(digest) != self._identity.bearer:
-            self.close(wire.CLOSE_REVOKED, "token revoked")
+        """Close the connection if its token gives other rights now, or one is wanted now."""
+        if not self._context.holds(self._identity):
+            token = self._identity.token_digest
+            self.close(
+                wire.CLOSE_REVOKED, "a token is wanted now" if token is None else "token revoked"
+            )
 
     async def _ping(self) -> None:
         await self._socket.ping()

@@ -102,6 +102,28 @@ class Settings:
         return cls(host, port, tokens, config.allowed_origins, limits, tls_of(config))
 
 
+@attrs.define(eq=False)
+class LiveSettings:
+    """The settings of a gateway now; they outlive its restarts."""
+
+    settings: Settings
+    _watchers: dict[object, Callable[[], None]] = attrs.field(
+        init=False, factory=dict[object, "Callable[[], None]"]
+    )
+
+    def adopt(self, settings: Settings) -> None:
+        """Go on with other settings, in this step (G16)."""
+        self.settings = settings
+        for changed in tuple(self._watchers.values()):
+            changed()
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed`` after each change; returns a function that ends this."""
+        place = object()
+        self._watchers[place] = changed
+        return lambda: self._watchers.pop(place, None) and None
+
+
 @attrs.frozen(eq=False)
 class Counts:
     """Gauges of what is open, and totals since the start.
@@ -164,8 +186,14 @@ class Context:
     def needs_token(self) -> bool:
         return self.settings.tokens.has_tokens()
 
-    def find(self, token_digest: str) -> Principal | None:
-        return self.settings.tokens.find(token_digest, self.now())
+    def holds(self, identity: Identity) -> bool:
+        """Whether a client may go on: its token, if it has one, gives it the same rights still."""
+        token, now = identity.token_digest, self.now()
+        if token is None:
+            return not self.needs_token()
+        tokens = self.settings.tokens
+        kept = identity.bridge <= tokens.impersonates(token, now)
+        return kept and tokens.find(token, now) == identity.bearer
 
     def authenticate(self, token: str | None, peer: str) -> Identity:
         """The owner of a token. Raises :class:`Refusal`, which counts against the address."""
@@ -175,9 +203,10 @@ class Context:
             reason = "this gateway wants a token: send it in `auth.token` of connect"
         else:
             token_digest = digest(token)
-            principal = self.find(token_digest)
+            principal = self.settings.tokens.find(token_digest, self.now())
             if principal is not None:
-                return Identity(principal, principal, token_digest)
+                bridge = self.settings.tokens.impersonates(token_digest, self.now())
+                return Identity(principal, principal, token_digest, bridge)
             reason = "the token is not known, or not any more"
         self.counts.total["refused_connect"] += 1
         self._failures.record(peer, self.settings.limits.connect_failures, trio.current_time())
@@ -191,7 +220,7 @@ class Context:
                 "forbidden", "`as_user` is for the tokens of bridges, which have `impersonate`"
             )
         role: Role = "operator" if bearer.role == "admin" else bearer.role
-        return Identity(bearer, Principal(user, role), token_digest)
+        return Identity(bearer, Principal(user, role), token_digest, bridge=True)
 
     def refused_for(self, peer: str) -> float:
         """Seconds for which an address is refused after too many failed connects."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 import attrs
@@ -16,7 +15,7 @@ import trio
 
 from motet.actors.gateway.auth import bearer, check_listen, host_is_loopback, origin_allowed
 from motet.actors.gateway.connection import Connection
-from motet.actors.gateway.context import Context, Settings
+from motet.actors.gateway.context import Context, LiveSettings, Settings
 from motet.actors.gateway.edges.routes import route_of, serve_edge
 from motet.actors.gateway.http import (
     BadRequest,
@@ -41,17 +40,12 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.gateway_stores import GatewayStores, IdempotencyStore
 from motet.protocols.host import HostApi
-from motet.protocols.messages import Message
 from motet.protocols.storage import StorageError
-from motet.runtime import Actor, ActorDead, ActorRef, MailboxFull, StartFailed, System, handles
+from motet.runtime import Actor, ActorRef, StartFailed, System, handles
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
 SAVE_SECONDS = 1.0
-
-
-class Reconfigure(Message, frozen=True, tag="gateway.look_again"):
-    """The settings have changed."""
 
 
 @attrs.define(eq=False)
@@ -63,9 +57,9 @@ class Served:
         extra: tokens given at the start that are not in the host's configuration.
     """
 
-    ref: ActorRef[GetGatewayState | Reconfigure]
+    ref: ActorRef[GetGatewayState]
     url: str
-    settings: Settings
+    live: LiveSettings
     tokens: TokenBook | None
     operator: str | None
     extra: tuple[TokenConfig, ...]
@@ -78,7 +72,7 @@ class Served:
         config = attrs.evolve(
             config, tokens=(*config.tokens, *self.extra), certificate=None, private_key=None
         )
-        now, new = self.settings, Settings.of(config, self.tokens, self.operator)
+        now, new = self.live.settings, Settings.of(config, self.tokens, self.operator)
         check_listen(now.host, new.tokens)
         return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
 
@@ -87,14 +81,8 @@ class Served:
 
         Raises :class:`ConfigError` for unusable files; the last good certificate stays.
         """
-        if self.settings.tls is not None:
-            self.settings.tls.refresh()
-
-    def adopt(self, settings: Settings) -> None:
-        """Go on with other settings, soon; connections whose token is gone are closed."""
-        self.settings = settings
-        with suppress(ActorDead, MailboxFull):  # it is restarted, or has such a message already
-            self.ref.tell_nowait(Reconfigure())
+        if self.live.settings.tls is not None:
+            self.live.settings.tls.refresh()
 
 
 async def open_gateway(
@@ -112,28 +100,20 @@ async def open_gateway(
     person at this machine; ``stores``: the state that survives a restart; ``extra``: as of
     :class:`Served`. Raises :class:`ConfigError` when it may not or cannot listen there.
     """
-    served: Served | None = None
-    settings = Settings.of(config, tokens, operator)
-
-    def make() -> Gateway:
-        # Restarted, it listens where its clients look for it, also when the port was any, and with
-        # the settings of now.
-        now = settings if served is None else served.settings
-        return Gateway(api, now, tokens, lambda: now if served is None else served.settings, stores)
-
+    live = LiveSettings(Settings.of(config, tokens, operator))
     try:
-        gateway = await system.start(make, name="gateway")
+        gateway = await system.start(lambda: Gateway(api, live, tokens, stores), name="gateway")
     except StartFailed as failed:
         if isinstance(failed.__cause__, ConfigError):
             raise failed.__cause__ from None
         raise
     state = await gateway.ask(GetGatewayState())
-    settings = attrs.evolve(settings, port=state.addresses[0][1])
-    served = Served(gateway, state.url, settings, tokens, operator, extra)
-    return served
+    # Restarted, it listens where its clients look for it, also when the port was any.
+    live.adopt(attrs.evolve(live.settings, port=state.addresses[0][1]))
+    return Served(gateway, state.url, live, tokens, operator, extra)
 
 
-class Gateway(Actor[GetGatewayState | Reconfigure]):
+class Gateway(Actor[GetGatewayState]):
     """Serves ``motet.v1`` for a host on one port.
 
     Raises :class:`ConfigError` at its start when it may not or cannot listen. Stopped, it tells
@@ -143,19 +123,18 @@ class Gateway(Actor[GetGatewayState | Reconfigure]):
     def __init__(
         self,
         api: HostApi,
-        settings: Settings | None = None,
+        live: LiveSettings,
         tokens: TokenBook | None = None,
-        current: Callable[[], Settings] | None = None,
         stores: GatewayStores | None = None,
     ) -> None:
-        settings = settings or Settings()
+        settings = live.settings
         if stores is None:
             self._context = Context(api, settings)
         else:
             self._context = Context(api, settings, conversations=stores.conversations)
         self._store = None if stores is None else stores.idempotency
         self._tokens = tokens
-        self._current = current
+        self._live = live
         self._addresses: tuple[tuple[str, int], ...] = ()
 
     async def on_start(self) -> None:
@@ -166,10 +145,9 @@ class Gateway(Actor[GetGatewayState | Reconfigure]):
         if self._store is not None:
             await self._restore(self._store)
             self.start_soon(self._save, self._store)
-        if self._tokens is not None:
-            self.start_soon(self._watch, self._tokens)
         if settings.tls is not None:
             self.start_soon(self._renew, settings.tls)
+        self.start_soon(self._watch)
         self.start_soon(self._context.announce_shutdown)
         self.start_soon(self._context.announce_storage)
         self.start_soon(serve_listeners, self._context, listeners)
@@ -202,15 +180,21 @@ class Gateway(Actor[GetGatewayState | Reconfigure]):
             with trio.move_on_after(SAVE_SECONDS), suppress(StorageError):
                 await self._store.save(unsaved, self._context.now() - KEPT_FOR)
 
-    async def _watch(self, tokens: TokenBook) -> None:
-        """A change of the tokens takes effect at once; one by another program, at the next tick."""
-        unwatch = tokens.watch(self._context.recheck)
+    async def _watch(self) -> None:
+        """Changes of settings and tokens take effect at once; one by another program, at a tick."""
+        context, tokens = self._context, self._tokens
+        ends = [self._live.watch(lambda: context.reconfigure(self._live.settings))]
+        if tokens is not None:
+            ends.append(tokens.watch(context.recheck))
+        context.reconfigure(self._live.settings)  # they may have changed since it was made
         try:
             while True:
-                await trio.sleep(self._context.settings.limits.ping_ms / 1000)
-                await tokens.refresh()
+                await trio.sleep(context.settings.limits.ping_ms / 1000)
+                if tokens is not None:
+                    await tokens.refresh()
         finally:
-            unwatch()
+            for end in ends:
+                end()
 
     async def _renew(self, certificate: Certificate) -> None:
         """Use a new certificate as soon as its files have been replaced."""
@@ -225,11 +209,6 @@ class Gateway(Actor[GetGatewayState | Reconfigure]):
                 if str(error) != logged:
                     logged = str(error)
                     logger.error("the last good certificate stays: %s", logged)
-
-    @handles(Reconfigure)
-    async def reconfigure(self, _message: Reconfigure) -> None:
-        if self._current is not None:
-            self._context.reconfigure(self._current())
 
     @handles(GetGatewayState)
     async def state(self, _request: GetGatewayState) -> GatewayState:

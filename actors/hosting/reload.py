@@ -24,6 +24,7 @@ from motet.actors.hosting.config import config_hash, keep_teams, load_config
 from motet.actors.hosting.generations import Retire, Retirement
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.api import RoomUpdate, room_updates
+from motet.actors.rooms.publisher import room_stream
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
@@ -270,6 +271,7 @@ class Reloads:
     def _commit(self, new: Prepared) -> None:
         """The change itself: everything is there, and nothing here can fail or wait."""
         parts, generations, config = self._parts, self._generations, new.config
+        before = generations.config.rooms
         new.toolkit.policy.rates.continue_from(generations.current.policy.rates)
         for toolkit in generations.toolkits:
             toolkit.policy.adopt(new.toolkit.policy)  # rules hold for all runs at once
@@ -281,6 +283,9 @@ class Reloads:
         parts.table.reconfigure(config.queue)
         parts.resolver.adopt(new.toolkit.registry, config.limits)
         if parts.gateway.served is not None and new.gateway is not None:
-            parts.gateway.served.adopt(new.gateway)
+            parts.gateway.served.live.adopt(new.gateway)
         for room in new.rooms:
             room.commit()
+        for name in before.keys() | config.rooms.keys():
+            if before.get(name) != config.rooms.get(name):
+                parts.journal.access_changed(room_stream(name))

@@ -380,12 +380,7 @@ class Exchange:
 
     def recheck(self) -> None:
         """Send nothing more once the token is not valid any more, or another user's."""
-        token = self.identity.token_digest
-        if token is None:
-            valid = not self.context.needs_token()
-        else:
-            valid = self.context.find(token) == self.identity.bearer
-        if not valid:
+        if not self.context.holds(self.identity):
             self._scope.cancel()
 
     def announce_shutdown(self) -> None:

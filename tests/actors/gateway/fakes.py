@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -86,16 +86,42 @@ class Client:
 
 
 Headers = list[tuple[bytes, bytes]]
+Tap = Callable[[bytes], None]
+
+
+class Tapped(trio.abc.SendStream):
+    """A stream whose bytes ``tap`` is called with as they are written."""
+
+    def __init__(self, stream: trio.abc.SendStream, tap: Tap) -> None:
+        self._stream = stream
+        self._tap = tap
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._tap(bytes(data))
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 @asynccontextmanager
 async def opened(
-    context: Context, *, headers: Headers | None = None, peer: str = "127.0.0.1"
+    context: Context,
+    *,
+    headers: Headers | None = None,
+    peer: str = "127.0.0.1",
+    tap: Tap | None = None,
 ) -> AsyncGenerator[Client]:
     """A WebSocket to the gateway, before its first frame."""
     theirs, ours = trio.testing.memory_stream_pair()
+    served: trio.abc.HalfCloseableStream = theirs
+    if tap is not None:
+        served = trio.StapledStream(Tapped(theirs.send_stream, tap), theirs.receive_stream)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_stream, context, theirs, peer)
+        nursery.start_soon(serve_stream, context, served, peer)
         socket = await wrap_client_stream(
             nursery,
             cast("trio.SocketStream", ours),  # any stream does, its signature is too narrow

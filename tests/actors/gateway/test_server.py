@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 
-from motet.actors.gateway.context import Settings
+from motet.actors.gateway.context import LiveSettings, Settings
 from motet.actors.gateway.server import Gateway, open_gateway
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
@@ -26,8 +26,8 @@ async def fetch(host: str, port: int) -> bytes:
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
 async def test_it_listens_on_the_configured_address_and_reports_it(host: str) -> None:
     async with open_system(check_messages=True) as system:
-        settings = Settings(host=host, port=0)
-        gateway = await system.start(lambda: Gateway(FakeHost().api, settings), name="gateway")
+        live = LiveSettings(Settings(host=host, port=0))
+        gateway = await system.start(lambda: Gateway(FakeHost().api, live), name="gateway")
         state = await gateway.ask(GetGatewayState())
         for address, port in state.addresses:
             assert b"200 OK" in await fetch(address, port)

@@ -88,7 +88,7 @@ async def test_replaced_files_are_read_at_the_next_tick(
 ) -> None:
     async with trio.open_nursery() as nursery, open_system() as system:
         served = await open_gateway(system, FakeHost(nursery).api, configured(tmp_path))
-        certificate = served.settings.tls
+        certificate = served.live.settings.tls
         assert certificate is not None
         before = certificate.context
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +16,11 @@ from trio_websocket import wrap_client_stream
 import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
+from motet.actors.gateway.server import serve_stream
 from motet.actors.storage.tokens import TokenBook, digest, new_token
 from motet.cli.stored import writing_together
 from motet.protocols import gateway as wire
+from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Role
 from tests.actors.gateway.fake_host import FakeHost
@@ -183,6 +186,76 @@ async def test_a_whole_connection_can_be_for_one_user_and_never_as_an_admin(
         welcome = await client.result("connect", auth={"token": token, "as_user": "ann"})
         assert welcome["principal"] == {"user": "ann", "role": role}
         assert (await client.error("tokens.list")).code == "forbidden"
+
+
+# -- a change of the tokens by a reload (G16) ---------------------------------------------------
+
+
+@pytest.mark.parametrize("for_ann", [True, False], ids=["connection", "subscription"])
+async def test_a_bridge_that_may_not_act_for_others_any_more_is_closed(for_ann: bool) -> None:
+    """Whether it was another user's from its first frame on, or has subscribed for one."""
+    host = FakeHost()
+    context = context_of(host, Settings(tokens=BRIDGES))
+    async with opened(context) as client:
+        auth = {"token": BRIDGE, "as_user": "ann"} if for_ann else {"token": BRIDGE}
+        await client.result("connect", auth=auth)
+        if not for_ann:
+            assert (await acting(client, "ann", "subscribe", stream="session:irc:ann")).ok
+        context.reconfigure(Settings(tokens=StaticTokens([token_entry(BRIDGE, "irc")])))
+        assert await client.close_code() == wire.CLOSE_REVOKED
+
+
+async def test_nothing_is_done_for_a_client_whose_token_was_revoked_while_it_takes_nothing() -> (
+    None
+):
+    """It is told once it reads again; a request that it sends meanwhile is not carried out."""
+    theirs, ours = trio.testing.lockstep_stream_pair()
+    host = FakeHost()
+    context = context_of(host, Settings(tokens=BRIDGES))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_stream, context, theirs, "stuck")
+        async with trio.open_nursery() as reading:
+            socket = await wrap_client_stream(
+                reading, cast("trio.SocketStream", ours), "localhost", "/ws"
+            )
+            await Client(socket).result("connect", auth={"token": PLAIN})
+            reading.cancel_scope.cancel()
+        await ours.send_all(frame_of("ping"))  # its answer is not taken
+        await trio.testing.wait_all_tasks_blocked()
+        context.reconfigure(Settings(tokens=StaticTokens([token_entry(PLAIN, "bob")])))
+        await ours.send_all(frame_of("chat.send", session="a", text="hi", key="k"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert host.submitted == []
+        nursery.cancel_scope.cancel()
+
+
+def frame_of(method: str, **params: object) -> bytes:
+    """The bytes of a client's frame, masked with zeros."""
+    text = wire.encode(wire.RequestFrame(method, method, dict(params))).encode()
+    return b"\x81\xfe" + len(text).to_bytes(2) + bytes(4) + text
+
+
+async def test_clients_without_a_token_are_closed_when_the_configuration_wants_one() -> None:
+    context = context_of(FakeHost())
+    async with connected(context) as client:
+        context.reconfigure(Settings(tokens=BRIDGES))
+        assert await client.close_code() == wire.CLOSE_REVOKED
+
+
+async def test_a_reload_that_gives_a_token_to_another_user_ends_its_connections() -> None:
+    def config(user: str) -> HostConfig:
+        tokens = (TokenConfig(token=PLAIN, user=user),)
+        return HostConfig(gateway=GatewayConfig(listen="127.0.0.1:0", tokens=tokens))
+
+    async with motet.open_host(config=config("ann"), agents=[motet.Agent("a", model="demo")]) as it:
+        address = (await it.serve()).replace("http", "ws") + "/ws"
+        async with client_of(address, PLAIN) as client:
+            await it.reload(config("bob"))
+            with trio.fail_after(5):
+                assert await client.close_code() == wire.CLOSE_REVOKED
+        async with client_of(address, PLAIN) as client:
+            await client.result("chat.send", session="s", text="hi", key="k")
+            assert (await it.session("s", principal=motet.Principal("bob"))).owner == "bob"
 
 
 async def acting(client: Client, user: str, method: str, **params: object) -> wire.ResponseFrame:

@@ -281,10 +281,10 @@ async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
         gateway = inside(host).gateway.served
         assert gateway is not None
         await host.reload(HostConfig(gateway=attrs.evolve(listen, tokens=(token,))))
-        assert gateway.settings.tokens.has_tokens()
+        assert gateway.live.settings.tokens.has_tokens()
         assert gateway.url == url
         await host.reload(HostConfig(gateway=listen))
-        assert not gateway.settings.tokens.has_tokens()
+        assert not gateway.live.settings.tokens.has_tokens()
 
 
 async def test_a_client_whose_token_is_gone_is_refused() -> None:

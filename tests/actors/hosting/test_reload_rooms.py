@@ -6,10 +6,14 @@ import pytest
 import trio
 
 import motet
+from motet.actors.gateway.auth import StaticTokens, token_entry
+from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.tokens import new_token
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Principal
+from tests.actors.gateway.fakes import connected
 from tests.actors.rooms.talk import agent, model_of, turns, until_idle
 
 ALICE, BOB = Principal("alice"), Principal("bob")
@@ -54,3 +58,16 @@ async def test_a_wrong_room_changes_nothing_and_a_removed_one_disappears() -> No
         await host.reload(HostConfig())
         with pytest.raises(NotFound):
             await host.rooms.get("dev", principal=ALICE)
+
+
+async def test_who_is_removed_from_a_room_that_is_not_at_work_is_told_so() -> None:
+    """A subscription that was made meanwhile ends in the step of the reload (G16)."""
+    alice = new_token()
+    tokens = StaticTokens([token_entry(alice, "alice")])
+    async with motet.open_host(config=rooms("ann"), agents=[agent("ann", "yes")]) as host:
+        context = Context(host, Settings(tokens=tokens))
+        async with connected(context, alice) as client:
+            await client.result("subscribe", stream="room:dev")
+            await host.reload(rooms("ann", people=("bob",)))
+            ended = await client.event()
+            assert (ended.event, ended.data) == ("stream.ended", {"reason": "removed"})
