@@ -78,13 +78,17 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """The one result of one call. ``failure``: of a failed one; empty in rows of older hosts."""
+    """The one result of one call.
+
+    ``failure`` and ``kind``: of a failed one, as it was stored; empty in rows of older hosts.
+    """
 
     call_id: str
     name: str
     text: str
     outcome: Outcome = "done"
     failure: FailureClass | Literal[""] = ""
+    kind: str = ""
 
 
 ChatMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage

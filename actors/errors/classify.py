@@ -4,7 +4,8 @@
 does), the status code, the class of the exception, and word-bounded patterns in the order of
 :data:`_PATTERNS`. The kind says what a failure is about; its class (:data:`TAXONOMY`) says where it
 counts. Three texts exist: :func:`failure_text` for a stored error, :func:`fallback_text`
-without a store, and :func:`error_block` in later requests; :class:`RepeatedCalls` adds advice.
+without a store, both with :func:`kind_lines`, and :func:`error_block` in a history that was pruned
+or compacted; :class:`RepeatedCalls` adds advice.
 Source: seeds 000 and 004, contradictions 11, 18, 23, 36, 37, 38, 44 and 47.
 """
 
@@ -16,7 +17,7 @@ import json
 import re
 from collections.abc import Mapping
 from subprocess import CalledProcessError
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 
 import msgspec
 import trio
@@ -318,6 +319,16 @@ _NAME_LIMIT = 64
 _NO_TEXT = "(no message)"
 
 
+def is_kind(kind: str) -> TypeGuard[ErrorType]:
+    return kind in get_args(ErrorType)
+
+
+def kind_lines(kind: ErrorType) -> str:
+    """The lines about the kind of a failure, as they follow its text: kind and suggestion."""
+    suggestion = SUGGESTIONS[kind]
+    return f"\ntype: {kind}" + (f"\nsuggestion: {suggestion}" if suggestion else "")
+
+
 def compact_error(tool: str, kind: ErrorType, message: str, now: float) -> CompactError:
     """A failed call in short. ``now``: Unix seconds."""
     return CompactError(
@@ -401,7 +412,8 @@ def _digest(arguments: str) -> str:
 
 
 # Results of failed calls. Laws: three lines and at most :data:`FAILURE_LIMIT` code points for a
-# stored error, at most :data:`FALLBACK_LIMIT` for any other.
+# stored error, before the lines about its kind; at most :data:`FALLBACK_LIMIT`, with them, for any
+# other.
 
 FAILURE_LIMIT = 300
 FALLBACK_LIMIT = 500
@@ -433,7 +445,7 @@ def parse_failure_text(text: str) -> tuple[str, str | None]:
     return found["summary"], found["id"]
 
 
-def fallback_text(text: str, code: str = "", left_out: int = 0) -> str:
+def fallback_text(text: str, code: str = "", left_out: int = 0, limit: int = FALLBACK_LIMIT) -> str:
     """The error itself, cut at the last newline of its second half, with the missing length.
 
     ``left_out``: code points of the error that are not in ``text``.
@@ -442,10 +454,10 @@ def fallback_text(text: str, code: str = "", left_out: int = 0) -> str:
         return NO_TEXT
     head = f"Tool error: {shorten(first_line(code), _CODE_LIMIT)} - " if code else "Error: "
     whole = head + well_formed(text)
-    if len(whole) <= FALLBACK_LIMIT and not left_out:
+    if len(whole) <= limit and not left_out:
         return whole
-    room = FALLBACK_LIMIT - len(_cut_mark(len(whole) + left_out))
-    newline = whole.rfind("\n", FALLBACK_LIMIT // 2, room)
+    room = limit - len(_cut_mark(len(whole) + left_out))
+    newline = whole.rfind("\n", limit // 2, room)
     kept = min(room if newline < 0 else newline, len(whole))
     return whole[:kept] + _cut_mark(len(whole) - kept + left_out)
 

@@ -102,10 +102,17 @@ PART_LIMIT = 16_384
 _INTEGER_BITS = 1_024
 
 
-def serialize_error(error: object, code: str = "") -> JsonObject:
-    """The error as a JSON object that any strict encoder accepts."""
+def serialize_error(error: object, code: str = "", detail: JsonObject | None = None) -> JsonObject:
+    """The error as a JSON object that any strict encoder accepts.
+
+    ``detail`` is added to an exception. Its fields count, but for the message: a process reports
+    its own traceback with them.
+    """
     if isinstance(error, BaseException):
         made = _exception(error)
+        if detail is not None:
+            added = cast("JsonObject", to_json_types(detail))
+            made = {**made, **added, "message": made["message"]}
     elif isinstance(error, str):
         made = _text(error)
     else:

@@ -16,7 +16,7 @@ Source: seed 004, contradictions 35, 36 and 39 to 45; errors specification, sect
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeGuard, get_args
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,8 @@ from motet.actors.errors.classify import (
     compact_error,
     consequences,
     error_block,
+    is_kind,
+    kind_lines,
     parse_failure_text,
 )
 from motet.protocols.chat import (
@@ -40,7 +42,7 @@ from motet.protocols.chat import (
     ToolMessage,
     UserMessage,
 )
-from motet.protocols.errors import CompactError, ErrorType
+from motet.protocols.errors import CompactError
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult
 
@@ -247,14 +249,20 @@ class Failures(msgspec.Struct, frozen=True):
 
 
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
-    """The short form of a failed call, from its result text in the transcript."""
-    message, _ = parse_failure_text(text)
-    return compact_error(tool, kind if _is_type(kind) else classify(message), message, now)
+    """The short form of a failed call, from its result in the transcript.
+
+    The kind is that of the stored error. Rows of older hosts have none: it is read from the words.
+    """
+    if not is_kind(kind):
+        message, _ = parse_failure_text(text)
+        return compact_error(tool, classify(message), message, now)
+    message, _ = parse_failure_text(text.replace(kind_lines(kind), "", 1))
+    return compact_error(tool, kind, message, now)
 
 
 def stored_result(row: ToolMessage) -> CallResult:
-    """A stored result; the kind of a failure is not stored."""
-    return CallResult(row.call_id, row.name, row.text, row.outcome, failure=row.failure)
+    """A stored result, as far as its row has it."""
+    return CallResult(row.call_id, row.name, row.text, row.outcome, row.kind, failure=row.failure)
 
 
 def failures_before(
@@ -298,10 +306,6 @@ def failures_before(
     return Failures(state.tracker.new_run(), state.repeated)
 
 
-def _is_type(kind: str) -> TypeGuard[ErrorType]:
-    return kind in get_args(ErrorType)
-
-
 # Open errors. Laws: a tool's success resolves its own open errors and no others; errors are
 # identified by number, never by text. The event log keeps all of them.
 
@@ -330,11 +334,13 @@ class ErrorContext(msgspec.Struct, frozen=True):
         return replace(self, open=tuple(e for e in self.open if e.error.tool_name != tool))
 
 
-# Error blocks in a request. A new error keeps its result text of three lines. Once the model has
-# answered it, the last three open errors become blocks, older ones a line with their number, and
-# resolved ones a line that says so. Laws: rows keep their number, order and calls; only texts of
-# failed calls change; equal rows give equal bytes; the transcript itself is never rewritten. A
-# block has at most :data:`SENT_LIMIT` code points, a line at most :data:`LINE_LIMIT`.
+# Error blocks, where a conversation is pruned or compacted. Until then errors are sent as they were
+# told: to shorten one whenever a call fails or succeeds would invalidate the provider's cache from
+# that row on. Of the errors that the model has answered, the last three open ones become blocks,
+# older ones a line with their number, and resolved ones a line that says so. Laws: rows keep their
+# number, order and calls; only texts of failed calls change; equal rows give equal bytes; the
+# transcript itself is never rewritten. A block has at most :data:`SENT_LIMIT` code points, a line
+# at most :data:`LINE_LIMIT`.
 
 RESOLVED = "[Failed; a later call of this tool succeeded]"
 LINE_LIMIT = 80
@@ -343,26 +349,25 @@ SENT_LIMIT = MESSAGE_LIMIT + 300
 
 
 def with_error_blocks(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The rows of a request, with the errors that were answered as blocks or lines."""
-    if not any_failed(rows):
-        return tuple(rows)
-    texts = _texts(rows)
+    """The rows with the errors that were answered as blocks or lines."""
     sent = list(rows)
-    for at, text in texts.items():
+    for at, text in short_errors(rows).items():
         sent[at] = replace(sent[at], text=text)
     return tuple(sent)
 
 
-def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
+def short_errors(rows: Sequence[ChatMessage]) -> dict[int, str]:
     """The new texts of failed calls that the model has answered, by index."""
     context, places = ErrorContext(), dict[int, int]()
+    if not any_failed(rows):
+        return {}
     answered = -1
     for at, row in enumerate(rows):
         if isinstance(row, AssistantMessage):
             answered = at
         elif isinstance(row, ToolMessage):
             if is_shortened(row):
-                short = compacted_error(row.name, row.text)
+                short = compacted_error(row.name, row.text, row.kind)
                 context = context.failed(short, parse_failure_text(row.text)[1])
                 places[context.last] = at
             elif row.outcome == "done" and context.open:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from motet.actors.agents.prompt import assemble
 from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.errors.log import logger
+from motet.actors.errors.tracker import with_error_blocks
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import Runner
@@ -145,7 +146,7 @@ class SessionSummariser:
 
 
 async def _summary(task: SummaryTask, context: SessionContext, at: int) -> str:
-    covered = context.rows[:at]
+    covered = with_error_blocks(context.rows)[:at]
     request = summary_request(task.model, covered, context.summary, task.view.window)
     text = summary_of(await ask_for_summary(task.ask, request), covered, context.summary)
     open_request = request_before(context.rows, at)

@@ -13,7 +13,13 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.classify import classify, failure_text, fallback_text
+from motet.actors.errors.classify import (
+    FALLBACK_LIMIT,
+    classify,
+    failure_text,
+    fallback_text,
+    kind_lines,
+)
 from motet.actors.errors.describe import (
     error_code,
     error_text,
@@ -42,11 +48,16 @@ log = logger(__name__)
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A reported failure. ``text`` is for the model; ``error_id`` is None if it was not stored."""
+    """A reported failure, in short; ``error_id`` is None if it was not stored."""
 
     text: str
     error_id: str | None
     kind: ErrorType
+
+    @property
+    def told(self) -> str:
+        """For the model: the text, the kind as it was stored, and a suggestion."""
+        return self.text + kind_lines(self.kind)
 
 
 @attrs.define(eq=False)
@@ -72,14 +83,17 @@ class ErrorChannel:
         error: object,
         code: str = "",
         call_id: str = "",
+        detail: JsonObject | None = None,
     ) -> Reported:
         """Store a failed call, within 250 ms, and format it for the model.
 
-        ``error``: an exception, a text, an error object; anything else as JSON has it.
-        Raises nothing. Cancellation passes; the error may have been stored then.
+        ``error``: an exception, a text, an error object; anything else as JSON has it. ``detail``
+        is stored beside it. Raises nothing. Cancellation passes; the error may have been stored
+        then.
         """
-        found = _described(error, code)
-        short = fallback_text(found.text, found.code, found.left_out)
+        found = _described(error, code, detail)
+        room = FALLBACK_LIMIT - len(kind_lines(found.kind))
+        short = fallback_text(found.text, found.code, found.left_out, room)
         failure = Reported(short, None, found.kind)
         if self.store is None or tool in DETAIL_TOOLS or found.blank:
             return failure
@@ -144,13 +158,13 @@ class _Description(msgspec.Struct, frozen=True):
         return not first_line(self.text) and not self.code
 
 
-def _described(error: object, code: str) -> _Description:
+def _described(error: object, code: str, detail: JsonObject | None) -> _Description:
     try:
         with foreign_code:
             code = first_line(code or error_code(error))
             text, left_out = redacted_head(error_text(error))
             return _Description(
-                text, left_out, code, classify(error, code), serialize_error(error, code)
+                text, left_out, code, classify(error, code), serialize_error(error, code, detail)
             )
     except Exception:  # an error object may be unreadable on purpose
         name = type_name(error)

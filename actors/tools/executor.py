@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias
 
 import attrs
 import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import Verdict, failure_class, fallback_text
+from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_kind
 from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
@@ -505,14 +505,12 @@ class ToolExecutor(Actor[ExecuteCall]):
         failure: FailureClass | None = None,
     ) -> _End:
         """Store the error; the model gets the reporter's summary."""
-        code, whole, found = "", cast("object", error), failure or "fault"
+        code, detail, found = "", None, failure or "fault"
         try:
             with foreign_code:
                 found = failure or failure_class(error)
                 if isinstance(error, ToolFailure):
-                    code, kind = error.code, error.kind
-                    if error.detail is not None:
-                        whole = {**error.detail, "message": message_of(error)}
+                    code, kind, detail = error.code, error.kind, error.detail
         except Exception as worse:
             log.warning("an error cannot be read", tool=request.call.name, exc_info=worse)
         try:
@@ -520,14 +518,16 @@ class ToolExecutor(Actor[ExecuteCall]):
                 session=request.session,
                 run_id=request.run_id,
                 tool=request.call.name,
-                error=whole,
+                error=error,
                 code=code,
                 call_id=request.call.id,
+                detail=detail,
             )
         except Exception:  # the first error is reported, not that of the store
             text = fallback_text(message_of(error), code)
             return _End(text, "failed", kind or "unknown", failure=found)
-        return _End(report.text, "failed", kind or report.kind, report.error_id, found)
+        kind = kind if is_kind(kind) else report.kind
+        return _End(report.told, "failed", kind, report.error_id, found)
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
         request = work.request

@@ -165,7 +165,10 @@ def escalated_row(reason: str) -> AssistantMessage:
 
 def row_of(result: CallResult) -> ToolMessage:
     """The transcript row of a call's result."""
-    return ToolMessage(result.call_id, result.name, result.text, result.outcome, result.failure)
+    kind = result.kind if result.outcome == "failed" else ""
+    return ToolMessage(
+        result.call_id, result.name, result.text, result.outcome, result.failure, kind
+    )
 
 
 def refusal(call: Call, text: str) -> CallResult:

@@ -1,7 +1,8 @@
 """The context window of a run: the rows of each request, pruned or replaced by a summary. Pure.
 
 The rows go through limit, pruning and repair for each request. Pruning trims or clears old tool
-results when the request fills too much of the window. A compaction during the run puts a
+results, and shortens errors, when the request fills too much of the window; until then a request
+begins with the one before it, which the provider has cached. A compaction during the run puts a
 summary in place of old rows; the stored transcript does not change. Laws: prepared rows are valid
 for a provider if the rows are a valid transcript; a compaction makes them shorter or reports that
 it made no progress; the system prompt and the request of the running turn are never summarised; a
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.tracker import with_error_blocks
+from motet.actors.errors.tracker import short_errors, with_error_blocks
 from motet.actors.transcript.history import (
     CHARS_PER_TOKEN,
     EMPTY_SCAN,
@@ -150,6 +151,12 @@ def prune(
             if work.share < how.clear_at:
                 break
             work.shorten(at, how.cleared)
+    # Errors change only when another result is pruned, which costs the provider's cache anyway: so
+    # only rows up to the last pruned one decide which errors are resolved.
+    last = max(work.texts, default=-1)
+    short = short_errors(rows[: last + 1])
+    for at in places:
+        work.shorten(at, short.get(at, rows[at].text))
     return work.pruned()
 
 
@@ -406,7 +413,7 @@ class ContextWindow(msgspec.Struct, frozen=True):
         return self.covered <= len(self.history)
 
     def visible(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-        """The conversation behind the summary, with errors as blocks."""
+        """The conversation behind the summary, with errors as blocks: for a compaction."""
         return self._behind(with_error_blocks((*self.history, *rows)))
 
     def _behind(self, rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
@@ -427,8 +434,8 @@ class ContextWindow(msgspec.Struct, frozen=True):
         """
         scan = self.scan.extended_to(last_turns(self._behind((*self.history, *rows)), self.turns))
         limited, estimated, as_they_are = scan.rows, scan.estimated, scan.is_sendable
-        if scan.any_failed or scan.any_refused:
-            limited = without_refused(last_turns(self.visible(rows), self.turns))
+        if scan.any_refused:
+            limited = without_refused(limited)
             estimated = estimate(limited)
         if self.summary:
             before = summary_rows(self.summary)

@@ -29,7 +29,7 @@ NOW = 1732230214.0
 
 
 def compact(given: Given) -> Facts:
-    error = short_form(given.text("tool", "t"), _raised(given), NOW, code=given.text("code"))
+    error = short_form(given.text("tool", "t"), raised(given), NOW, code=given.text("code"))
     if "error_type" in given:  # an error that is compact already
         kind, tool = given.get("error_type"), given.text("tool_name", error.tool_name)
         suggestion = given.get("suggestion") or ""
@@ -49,7 +49,7 @@ def compact(given: Given) -> Facts:
     }
 
 
-def _raised(given: Given) -> object:
+def raised(given: Given) -> object:
     if "exception_group" in given:
         members = [Exception(text) for text in given.texts("exception_group")]
         return ExceptionGroup("unhandled errors in a nursery", members)

@@ -12,18 +12,19 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.errors.classify import FAILURE_LIMIT
-from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT
 from motet.actors.sessions.intake import Intake
 from motet.actors.telemetry.subscription import subscribe
 from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.window import ContextWindow
 from motet.protocols import events
-from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.escalations import EscalationAnswered, without_history
 from tests.scripted import Scripted, call, say
 
 ALICE = motet.Principal("alice")
 BOB = motet.Principal("bob")
 ADVICE_LIMIT = 250
+KIND_LIMIT = 80
 
 
 def stubborn(
@@ -111,7 +112,7 @@ async def test_failures_of_many_tools_reach_the_limit_of_the_run() -> None:
 
 
 async def test_what_is_sent_of_errors_stays_under_the_stated_bound() -> None:
-    """A new error: its three lines and advice. Then at most three blocks, and a line for others."""
+    """Each error: its three lines, those of its kind, and advice; no later request changes them."""
     # No tool fails so often that it is taken out.
     tools = ("deploy", "release", "publish")
     agent = stubborn(limits=motet.Limits(tool_errors=None, total_errors=15), tools=tools)
@@ -119,12 +120,13 @@ async def test_what_is_sent_of_errors_stays_under_the_stated_bound() -> None:
         await host.run(agent, "deploy it", check=False)
     requests = model_of(agent).requests
     assert len(requests) == 15
+    before: tuple[ChatMessage, ...] = ()
     for number, request in enumerate(requests):
         texts = [row.text for row in request.messages if isinstance(row, ToolMessage)]
         assert len(texts) == number
-        sent = sum(map(len, texts))
-        assert sent <= FAILURE_LIMIT + ADVICE_LIMIT + 3 * SENT_LIMIT + LINE_LIMIT * number
-        assert sum(text.startswith("<error>\n") for text in texts) <= 3
+        assert all(len(text) <= FAILURE_LIMIT + KIND_LIMIT + ADVICE_LIMIT for text in texts)
+        assert request.messages[: len(before)] == before
+        before = tuple(row for row in request.messages if getattr(row, "note", "") != "hint")
 
 
 async def test_the_second_same_failing_call_brings_advice() -> None:
@@ -161,7 +163,7 @@ async def test_an_answer_of_a_gate_in_place_of_the_tool_is_no_success_of_the_too
     assert "[Failed; a later call of this tool succeeded]" not in sent
 
 
-async def test_a_resolved_error_is_hidden_and_the_transcript_keeps_it() -> None:
+async def test_a_resolved_error_stays_until_the_history_is_compacted() -> None:
     model = Scripted(call(("flaky", {})), call(("flaky", {})), say("done"))
     agent = motet.Agent("a", model=model)
     tries: list[int] = []
@@ -177,8 +179,11 @@ async def test_a_resolved_error_is_hidden_and_the_transcript_keeps_it() -> None:
         await host.run(agent, "go", session="s")
         stored = [i.row.text for i in await host.history("s") if isinstance(i.row, ToolMessage)]
     sent = [row.text for row in model.requests[-1].messages if isinstance(row, ToolMessage)]
-    assert sent == ["[Failed; a later call of this tool succeeded]", "fine"]
+    assert sent == stored
     assert "kaboom" in stored[0]
+    shown = ContextWindow(history=model.requests[-1].messages).visible(())
+    hidden = [row.text for row in shown if isinstance(row, ToolMessage)]
+    assert hidden == ["[Failed; a later call of this tool succeeded]", "fine"]
 
 
 async def test_errors_in_a_row_are_counted_across_runs_and_hosts(tmp_path: Path) -> None:

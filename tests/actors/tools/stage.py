@@ -18,7 +18,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
-from motet.protocols.chat import Call
+from motet.protocols.chat import Call, JsonObject
 from motet.protocols.events import AnyEvent
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -48,6 +48,7 @@ class Memory(ErrorChannel):
     def __init__(self) -> None:
         super().__init__(None, lambda _run_id, _event: None)
         self.errors: list[tuple[str, object, str]] = []
+        self.details: list[JsonObject] = []
         self.broken = False
 
     async def report(
@@ -59,12 +60,14 @@ class Memory(ErrorChannel):
         error: object,
         code: str = "",
         call_id: str = "",
+        detail: JsonObject | None = None,
     ) -> Reported:
         assert session
         assert run_id
         if self.broken:
             raise OSError("no space left")
         self.errors.append((tool, error, code))
+        self.details += [] if detail is None else [detail]
         return Reported(f"Tool {tool!r} failed: {error}", f"err_{len(self.errors)}", "unknown")
 
 

@@ -78,7 +78,7 @@ async def test_an_exception_is_stored_whole_and_summarised_for_the_model() -> No
     async with on_stage(failing(error)) as stage:
         result = await stage.call("fail")
         assert (result.outcome, result.kind, result.error_id) == ("failed", "unknown", "err_1")
-        assert result.text == "Tool 'fail' failed: no such unit"
+        assert result.text == "Tool 'fail' failed: no such unit\ntype: unknown"
         assert stage.memory.errors == [("fail", error, "")]
 
 
@@ -94,8 +94,9 @@ async def test_a_failure_with_structure_is_stored_with_it() -> None:
     async with on_stage(failing(failure)) as stage:
         result = await stage.call("fail")
         assert result.kind == "not_found"
+        assert stage.memory.details == [{"table": "users"}]
         assert stage.memory.errors == [
-            ("fail", {"table": "users", "message": "no row"}, "E404"),
+            ("fail", failure, "E404"),
         ]
 
 
@@ -312,7 +313,7 @@ async def test_observers_see_every_call_and_change_none() -> None:
         await wait_all_tasks_blocked()
         assert [(event.name, event.ok, event.text) for event in seen] == [
             ("add", True, "2"),
-            ("fail", False, "Tool 'fail' failed: no"),
+            ("fail", False, "Tool 'fail' failed: no\ntype: unknown"),
             (
                 "unknown",
                 False,

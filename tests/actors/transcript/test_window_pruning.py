@@ -16,7 +16,14 @@ from motet.actors.transcript.window import (
     prune,
     trimmed,
 )
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    Outcome,
+    ToolMessage,
+    UserMessage,
+)
 from motet.protocols.tools import ToolSpec
 from tests.actors.runs.histories import histories, rows_of
 
@@ -83,6 +90,33 @@ def test_results_are_cleared_from_the_oldest_on_until_there_is_room() -> None:
 
 def test_few_results_are_not_cleared_however_full_the_window_is() -> None:
     assert sizes(with_results(*[4_000] * 12), 1_000) == [4_000] * 12
+
+
+FAILED = "Tool 't' failed: " + "no " * 20
+grown = st.lists(st.sampled_from([FAILED, "fine", "x" * 3_000]), min_size=1, max_size=24)
+
+
+@given(grown, st.sampled_from([1_000, 4_000, 20_000]), st.integers(1, 4))
+def test_errors_are_shortened_only_when_another_result_is_pruned(
+    texts: list[str], window: int, keep: int
+) -> None:
+    """Law: a request that prunes the same results as the last one begins with it, byte for byte."""
+    how = Pruning(keep_assistants=keep, long=1_000, head=300, tail=300, clear_chars=4_000)
+    rows: list[ChatMessage] = [UserMessage("go")]
+    sent, pruned = list[ChatMessage](), set[int]()
+    for at, text in enumerate(texts):
+        outcome: Outcome = "failed" if text == FAILED else "done"
+        rows += [
+            AssistantMessage("", (Call(f"{at}", "t"),)),
+            ToolMessage(f"{at}", "t", text, outcome, kind="timeout" if outcome == "failed" else ""),
+        ]
+        now = list(prune(rows, window, how=how))
+        changed = {n for n, (a, b) in enumerate(zip(rows, now, strict=True)) if a.text != b.text}
+        others = {n for n in changed if rows[n].text != FAILED}
+        assert not changed or others
+        if others == pruned:
+            assert now[: len(sent)] == sent
+        sent, pruned = now, others
 
 
 def test_an_important_tail_gets_seven_tenths_of_the_room() -> None:

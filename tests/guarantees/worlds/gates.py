@@ -24,7 +24,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import tool
-from motet.protocols.chat import Call
+from motet.protocols.chat import Call, JsonObject
 from motet.protocols.errors import Aborted, InputValidation
 from motet.protocols.hooks import Abort, Allow, BeforeInput, BeforeTool, Deny, OnError
 from motet.protocols.limits import Limits
@@ -151,8 +151,9 @@ class Silent(ErrorChannel):
         error: object,
         code: str = "",
         call_id: str = "",
+        detail: JsonObject | None = None,
     ) -> Reported:
-        raise AssertionError((session, run_id, tool, error, code, call_id))
+        raise AssertionError((session, run_id, tool, error, code, call_id, detail))
 
 
 async def gates(sim: Simulation) -> None:
