@@ -23,13 +23,13 @@ from motet.protocols.models import ModelRequest
 from tests.actors.models.test_lawful import Strict, each
 from tests.scripted import Scripted, Step, call, say
 from tests.vectors.areas_compact import raised
-from tests.vectors.cases import Case, load
+from tests.vectors.cases import Case, Given, load
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "error_channel.json"
 CATEGORIES = [
     case
     for case in load(VECTORS)["compact error formatting + categories"]
-    if "error_type" in (case.expect if isinstance(case.expect, dict) else {})
+    if "error_type" in Given(case.expect)
 ]
 TIMES = re.compile(r'"timestamp": "[^"]*"')
 FREE = motet.Limits(turns=90, tool_calls=None, tool_errors=None, total_errors=None)
@@ -69,9 +69,9 @@ async def test_the_kind_is_with_the_failure_and_stays_as_it_was_stored(tmp_path:
     for at, (case, one) in enumerate(zip(CATEGORIES, tools, strict=True)):
         (*_, told) = results(model.requests[at + 1].messages)
         kind = known[one.name].kind
-        assert isinstance(case.expect, dict)
-        assert kind == case.expect["error_type"], case.name
-        suggestion = case.expect.get("suggestion")
+        expected = Given(case.expect)
+        assert kind == expected.get("error_type"), case.name
+        suggestion = expected.get("suggestion")
         lines = f"\ntype: {kind}" + (f"\nsuggestion: {suggestion}" if suggestion else "")
         assert f"{told.text}\n".count(f"{lines}\n") == 1, case.name
         assert f"\ntype: {kind}\n" in block_of(told), case.name
