@@ -23,13 +23,8 @@ import msgspec
 import trio
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_store import (
-    COLUMNS,
-    SELECT_ERROR,
-    ErrorStore,
-    error_of,
-    list_query,
-)
+from motet.actors.storage.error_rows import SELECT_ERROR, error_of, list_query
+from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
@@ -45,7 +40,10 @@ T = TypeVar("T")
 SESSIONS, TOOLS, PAGE = 1_000, 20, 20
 START = 1_700_000_000.0
 REQUEST = StoreError("session", "tool", {"message": "x" * 200}, "summary")
-INSERT = f"INSERT INTO agent_errors ({COLUMNS}) VALUES (?, ?, ?, ?, ?, 'summary', 'unknown')"
+INSERT = (
+    "INSERT INTO agent_errors (id, timestamp, session_id, tool_name, raw_error, short_summary)"
+    " VALUES (?, ?, ?, ?, ?, 'summary')"
+)
 BIG = "no such file: /tmp/some/place\n" * 340_000
 
 

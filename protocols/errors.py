@@ -172,9 +172,17 @@ class StoredError(msgspec.Struct, frozen=True):
     Attributes:
         id: ``err_YYYYMMDD_HHMMSS_<6 hex>``, UTC.
         timestamp: Unix seconds, with microseconds.
-        raw_error: the whole error: an object unchanged, else ``{"message": ...}``.
+        raw_error: the whole error: an object unchanged, else ``{"message": ...}``. In a list, one
+            of more than 64 KiB is ``{"message": <summary>, "omitted_bytes": <its size>}``.
         short_summary: at most 100 code points, one line.
         kind: the class of the failure, for counts and filters.
+        arguments: of the call, redacted and bounded; None: not of a call, or unknown.
+        run_id: empty for an error outside of runs; so are ``call_id``, ``agent`` and ``user``.
+        fingerprint: equal for errors that differ only in their data; empty before it is stored.
+        resolved: when the tool succeeded again in the session, Unix seconds; None: not yet.
+        count: equal errors of the same agent and owner that are stored, where a page or
+            ``GetError(grouped=True)`` asked for it; so are ``first_seen`` and ``last_seen``.
+        malformed: why the row cannot be read; empty for a good one.
     """
 
     id: str
@@ -184,6 +192,17 @@ class StoredError(msgspec.Struct, frozen=True):
     raw_error: JsonObject
     short_summary: str
     kind: ErrorType = "unknown"
+    arguments: JsonObject | None = None
+    run_id: str = ""
+    call_id: str = ""
+    agent: str = ""
+    user: str = ""
+    fingerprint: str = ""
+    resolved: float | None = None
+    count: int = 1
+    first_seen: float | None = None
+    last_seen: float | None = None
+    malformed: str = ""
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,13 +230,21 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
-    """Store a failed call; answered after COMMIT. The store assigns id and time."""
+    """Store a failed call; answered after COMMIT. The store assigns id, time and fingerprint.
+
+    ``arguments``: of the call; the store redacts and bounds them.
+    """
 
     session_id: str
     tool_name: str
     raw_error: JsonObject
     short_summary: str
     kind: ErrorType = "unknown"
+    arguments: JsonObject | None = None
+    run_id: str = ""
+    call_id: str = ""
+    agent: str = ""
+    user: str = ""
 
 
 class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
@@ -226,6 +253,8 @@ class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
     id: str
     session_id: str | None = None
     """None: any session, for operators."""
+    grouped: bool = False
+    """Also ``count``, ``first_seen`` and ``last_seen``."""
 
 
 class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list"):
@@ -239,6 +268,10 @@ class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list
     kind: ErrorType | None = None
     owner: str | None = None
     """Of sessions of this user only; None: of all."""
+    agent: str | None = None
+    run_id: str | None = None
+    fingerprint: str | None = None
+    resolved: bool | None = None
 
 
 ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors

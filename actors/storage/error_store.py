@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import ClassVar, Protocol, cast
 
 import attrs
@@ -21,18 +20,28 @@ import trio
 
 from motet.actors.errors.describe import new_id, summarize, to_json_types
 from motet.actors.errors.log import logger
+from motet.actors.storage.error_rows import (
+    SELECT_ERROR,
+    SELECT_GROUPED_ERROR,
+    SELECT_SMALL_ERROR,
+    error_of,
+    errors_condition,
+    insert_statement,
+    list_query,
+)
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.tables import DAY, Query, TableStore, where
+from motet.actors.storage.tables import DAY, Query, TableStore
 from motet.protocols.chat import JsonObject
+from motet.protocols.error_records import bounded_arguments
 from motet.protocols.errors import (
     ErrorProtocol,
     ErrorRecord,
-    ErrorType,
     GetError,
     ListErrors,
     StoredError,
     StoreError,
 )
+from motet.protocols.fingerprints import fingerprint
 from motet.protocols.messages import Request
 from motet.protocols.redaction.redact import is_large, redact, redact_text, truncate_texts
 from motet.protocols.storage import (
@@ -46,12 +55,6 @@ from motet.protocols.storage import (
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
-
-COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary, kind"
-SELECT_ERROR = f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?"
-SMALL = 65_536
-"""Bytes of the largest error that :data:`_SELECT_SMALL_ERROR` finds."""
-_SELECT_SMALL_ERROR = f"{SELECT_ERROR} AND octet_length(raw_error) <= {SMALL}"
 
 
 async def store_batch(commit: Commit, records: Sequence[ErrorRecord]) -> set[str]:
@@ -67,78 +70,9 @@ def _record(error: StoredError, raw: str) -> ErrorRecord:
     return ErrorRecord(
         *(error.id, error.timestamp, error.session_id, error.tool_name),
         *(raw, error.short_summary, error.kind),
-    )
-
-
-def insert_statement(records: Sequence[ErrorRecord]) -> Statement:
-    """One statement for all of them; returns the ids it wrote.
-
-    An error whose id is taken is not written. A group is padded to a power of two with copies of
-    its first error, so that SQLite compiles nine statements instead of one for each size.
-    """
-    size = 1 << (len(records) - 1).bit_length()
-    padded = [*records, *[records[0]] * (size - len(records))]
-    params = [value for record in padded for value in _row(record)]
-    return Statement(_insert(size), tuple(params))
-
-
-@lru_cache
-def _insert(size: int) -> str:
-    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * size)
-    return (
-        f"INSERT INTO agent_errors ({COLUMNS}) VALUES {values}"
-        " ON CONFLICT (id) DO NOTHING RETURNING id"
-    )
-
-
-def _row(record: ErrorRecord) -> Row:
-    return (
-        *(record.id, record.timestamp, record.session_id, record.tool_name),
-        *(record.raw_error, record.short_summary, record.kind),
-    )
-
-
-def errors_condition(request: ListErrors) -> Query:
-    """The condition of a list, empty or after ``WHERE``, and its parameters."""
-    condition, params = where(
-        ("session_id = ?", request.session_id),
-        ("tool_name = ?", request.tool_name),
-        ("timestamp >= ?", request.start),
-        ("timestamp <= ?", request.end),
-        # The plus keeps SQLite from using an index here: the others are more selective.
-        ("+kind = ?", request.kind),
-        ("session_id IN (SELECT session FROM sessions WHERE owner = ?)", request.owner),
-    )
-    return condition, tuple(well_formed(v) if isinstance(v, str) else v for v in params)
-
-
-def list_query(request: ListErrors) -> Query:
-    """The query of a list: newest first, later stored before earlier at the same time."""
-    condition, params = errors_condition(request)
-    limit = request.limit if request.limit > 0 else -1
-    # Named, since SQLite would choose by the number of conditions, not of matching rows.
-    table = f"agent_errors INDEXED BY {_index(request)}"
-    sql = f"SELECT {COLUMNS} FROM {table}{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
-    return sql, (*params, limit)
-
-
-def _index(request: ListErrors) -> str:
-    names = ("session", request.session_id), ("tool", request.tool_name)
-    used = [name for name, value in names if value is not None]
-    return "_".join(["agent_errors", *(used or ["timestamp"])])
-
-
-def error_of(row: Row) -> StoredError:
-    """A row of :data:`COLUMNS` as an error."""
-    identity, timestamp, session, tool, raw, summary, kind = row
-    return StoredError(
-        id=str(identity),
-        timestamp=float(timestamp or 0),
-        session_id=str(session),
-        tool_name=str(tool),
-        raw_error=msgspec.json.decode(str(raw), type=dict[str, object]),
-        short_summary=str(summary),
-        kind=cast("ErrorType", kind),  # a column that only the error store writes
+        *(error.run_id, error.call_id, error.agent, error.user),
+        "" if error.arguments is None else msgspec.json.encode(error.arguments).decode(),
+        error.fingerprint,
     )
 
 
@@ -152,10 +86,10 @@ INTERVAL = 3_600.0
 """Seconds between two prunings."""
 MEGABYTE = 1_000_000
 
-_SIZE = "octet_length(raw_error) + octet_length(short_summary) + 400"
+_SIZE = "bytes + octet_length(summary) + 400"
 """Bytes of a row and of its index entries, approximately."""
-SIZE = f"SELECT coalesce(sum({_SIZE}), 0) FROM agent_errors"
-_OLDEST = f"SELECT seq, {_SIZE} FROM agent_errors ORDER BY timestamp, seq LIMIT {BATCH}"
+SIZE = f"SELECT coalesce(sum({_SIZE}), 0) FROM error_records"
+_OLDEST = f"SELECT seq, {_SIZE} FROM error_records ORDER BY timestamp, seq LIMIT {BATCH}"
 _OLDEST_UNTIL = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
 
 log = logger(__name__)
@@ -185,7 +119,7 @@ class RunStatement(Protocol):
 def delete_batch(request: ListErrors) -> Statement:
     """Delete up to a batch of the errors that match, the oldest first; a row for each."""
     condition, params = errors_condition(request)
-    chosen = f"SELECT seq FROM agent_errors{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
+    chosen = f"SELECT seq FROM error_records r{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
     sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
     return Statement(sql, params)
 
@@ -193,7 +127,7 @@ def delete_batch(request: ListErrors) -> Statement:
 def count_query(request: ListErrors) -> Query:
     """The query that counts the errors that match."""
     condition, params = errors_condition(request)
-    return f"SELECT count(*) FROM agent_errors{condition}", params
+    return f"SELECT count(*) FROM error_records r{condition}", params
 
 
 async def prune_matching(write: RunStatement, request: ListErrors) -> int:
@@ -349,7 +283,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             raise StoreBusy(f"{self._under_way} errors wait to be written: is the disk stuck?")
         write = _Write(request, self._clock())
         self._under_way += 1
-        if is_large(request.raw_error):
+        if is_large(request.raw_error) or is_large(request.arguments or {}):
             # A task of the actor, not of the request: it outlives a cancelled asker.
             self.start_soon(self._prepare_in_thread, write, name="large error")
         else:
@@ -363,9 +297,11 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
     @handles(GetError)
     async def get_error(self, request: GetError) -> StoredError | None:
         key = (well_formed(request.id),)
-        rows = await self._readers.point(_SELECT_SMALL_ERROR, key) or await self._readers.read(
-            SELECT_ERROR, key
-        )
+        if request.grouped:
+            rows = await self._readers.read(SELECT_GROUPED_ERROR, key)
+        else:
+            rows = await self._readers.point(SELECT_SMALL_ERROR, key)
+            rows = rows or await self._readers.read(SELECT_ERROR, key)
         found = error_of(rows[0]) if rows else None
         if found is None or request.session_id is None:
             return found
@@ -395,14 +331,22 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         summary = request.short_summary
         if not self._keep_raw:
             raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)
+        tool = well_formed(request.tool_name)
+        args = cast("JsonObject | None", to_json_types(request.arguments))
         return StoredError(
             id="",
             timestamp=round(now, 6),
             session_id=well_formed(request.session_id),
-            tool_name=well_formed(request.tool_name),
+            tool_name=tool,
             raw_error=raw,
             short_summary=summarize(summary),
             kind=request.kind,
+            arguments=args and bounded_arguments(args, keep_raw=self._keep_raw),
+            run_id=well_formed(request.run_id),
+            call_id=well_formed(request.call_id),
+            agent=well_formed(request.agent),
+            user=well_formed(request.user),
+            fingerprint=fingerprint(tool, request.kind, raw),
         )
 
     def _put(self, write: _Write) -> None:

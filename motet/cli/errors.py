@@ -17,7 +17,8 @@ from typing import cast, get_args
 import msgspec
 import trio
 
-from motet.actors.storage.error_store import count_query, errors_condition, prune_matching
+from motet.actors.storage.error_rows import errors_condition
+from motet.actors.storage.error_store import count_query, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
@@ -207,14 +208,14 @@ async def statistics(readers: Readers, which: ListErrors, now: float) -> Statist
     """Sums of the errors that match, the tool with most of them first; steps up to ``now``."""
     condition, params = errors_condition(which)
     ((first, last),) = await readers.read(
-        f"SELECT min(timestamp), max(timestamp) FROM agent_errors{condition}", params
+        f"SELECT min(timestamp), max(timestamp) FROM error_records r{condition}", params
     )
     start = float(which.start if which.start is not None else first or now)
     step = max(1.0, max(now, float(last or 0)) - start) / BUCKETS
     tools: dict[str, ToolErrors] = {}
     rows = await readers.read(
-        "SELECT tool_name, kind, min(cast((timestamp - ?) / ? AS INTEGER), ?) AS at, count(*),"
-        f" max(timestamp) FROM agent_errors{condition} GROUP BY tool_name, kind, at",
+        "SELECT tool, kind, min(cast((timestamp - ?) / ? AS INTEGER), ?) AS at, count(*),"
+        f" max(timestamp) FROM error_records r{condition} GROUP BY tool, kind, at",
         [start, step, BUCKETS - 1, *params],
     )
     for tool, kind, at, number, latest in rows:

@@ -16,7 +16,8 @@ import attrs
 import trio
 
 from motet.actors.storage.connection import storage_error
-from motet.actors.storage.error_store import SELECT_ERROR, RunStatement, error_of, list_query
+from motet.actors.storage.error_rows import SELECT_ERROR, error_of, list_query
+from motet.actors.storage.error_store import RunStatement
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined

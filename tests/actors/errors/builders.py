@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.storage.error_store import COLUMNS, ErrorStore
+from motet.actors.storage.error_rows import COLUMNS
+from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Database, Writer

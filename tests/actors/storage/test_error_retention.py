@@ -11,12 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from motet.actors.storage.error_rows import insert_statement
 from motet.actors.storage.error_store import (
     BATCH,
     ErrorRetention,
     Keep,
     PruneErrors,
-    insert_statement,
 )
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers

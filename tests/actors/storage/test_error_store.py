@@ -15,6 +15,7 @@ from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import DatabaseLocked, DiskFull, StorageError
 from motet.runtime import ActorDead, open_system
 from tests.actors.errors.builders import FakeWriter, failure, open_store
@@ -34,7 +35,13 @@ async def test_a_stored_error_can_be_got(location: Location) -> None:
         got = await opened.store.ask(GetError(stored.id, "s1"))
     assert got == stored
     assert stored == StoredError(
-        stored.id, 1732230214.123457, "s1", "t", {"message": "boom"}, "boom"
+        stored.id,
+        1732230214.123457,
+        "s1",
+        "t",
+        {"message": "boom"},
+        "boom",
+        fingerprint=fingerprint("t", "unknown", {"message": "boom"}),
     )
     assert stored.id.startswith("err_20241121_230334_")
 

@@ -12,7 +12,8 @@ from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 from motet.protocols.storage import SchemaTooNew
 
 TABLES = {
-    "agent_errors", "agents", "approval_grants", "approvals", "conversations", "escalations",
+    "agent_errors", "agents", "approval_grants", "approvals", "conversations", "error_groups",
+    "error_records", "escalations",
     "events", "idempotency", "memories", "messages", "results", "resumptions", "room_messages",
     "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
     "team_tasks", "tokens", "traces",

@@ -1,0 +1,86 @@
+"""Fingerprints of errors: equal for failures that differ only in their data. Pure.
+
+A fingerprint is made of the tool, the kind, the type, the code, the frames of the traceback and the
+first line of the message. Numbers, ids, addresses, times, paths, quoted texts and the masks of
+secrets count as one placeholder each. Invariants: the same input gives the same fingerprint in any
+process and version of Python; nothing raises; the time is linear in the input.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+from motet.protocols.chat import JsonObject
+
+_READ: Final = 2_000
+"""Characters of a message that count."""
+_SHOWN: Final = 300
+_FRAMES: Final = 12
+"""Frames that count, the innermost."""
+_TRACEBACK: Final = 262_144
+
+_PLACEHOLDERS: Final = tuple(
+    (re.compile(expression), placeholder)
+    for expression, placeholder in (
+        (r"\[[A-Za-z_ ]{0,40}REDACTED[^\]\n]{0,40}\]|\[secret(?::[^\]\n]{0,80})?\]", "<secret>"),
+        # A quote within a word is an apostrophe. Quoted are names, paths and values.
+        (r"(?<!\w)'[^'\n]{0,500}'(?!\w)|\"[^\"\n]{0,500}\"|`[^`\n]{0,500}`", "<text>"),
+        (r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
+        (r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
+        (
+            r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?"
+            r"(?: ?Z\b| ?[+-]\d\d:?\d\d\b)?",
+            "<time>",
+        ),
+        (r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.])", "<address>"),
+        (r"(?<![\w:])\[?(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?", "<address>"),
+        (r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
+        (r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
+        (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
+        (r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
+        # A word of letters and digits, such as run_9b1d2c3e4f5a; a name such as utf8 stays.
+        (r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
+        (r"(?<![A-Za-z_])[+-]?\d+(?:[.,_]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
+    )
+)
+_SPACE: Final = re.compile(r"\s+")
+_ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
+_FRAME: Final = re.compile(r'^ *File "([^"\n]*)", line \d+(?:, in (.*))?$', re.MULTILINE)
+_FOLDERS: Final = re.compile(r".*[/\\]")
+_LINE: Final = re.compile(r"[^\s\x00][^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
+
+
+def fingerprint(tool: str, kind: str, raw: JsonObject) -> str:
+    """16 hex digits for a stored error; ``raw`` is the whole error as it is stored."""
+    inner = raw.get("error") if "message" not in raw else None
+    parts = (
+        tool,
+        kind,
+        _text(raw.get("type")),
+        _text(raw.get("code")),
+        template(_text(raw.get("message", inner if isinstance(inner, str) else ""))),
+        *frames(_text(raw.get("traceback"))),
+    )
+    joined = "\0".join(parts).encode("utf-8", "replace")
+    return sha256(joined).hexdigest()[:16]
+
+
+def template(message: str) -> str:
+    """The first line of a message with placeholders for its data; 300 characters at most."""
+    found = _LINE.search(message[:_READ])
+    line = found.group() if found else ""
+    for expression, placeholder in _PLACEHOLDERS:
+        line = expression.sub(placeholder, line)
+    return _ADJACENT.sub(r"\1", _SPACE.sub(" ", line)).strip()[:_SHOWN]
+
+
+def frames(traceback: str) -> tuple[str, ...]:
+    """File name and function of the innermost frames, without folders and line numbers."""
+    found = _FRAME.findall(traceback[-_TRACEBACK:])[-_FRAMES:]
+    return tuple(f"{_FOLDERS.sub('', path)}:{name}" for path, name in found)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)[:_READ]
