@@ -286,11 +286,11 @@ class Host(Records):
         return await self._parts.inputs.send(text, run_id, session, mode, principal, key)
 
     async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
-        """Send the input of an interrupted or dropped run again, as a new run of its session.
+        """Send the input of an interrupted or dropped run again, once: later it is a duplicate.
 
-        Once: the second time is a duplicate of the first. Anything the run had done before it was
-        cut off stays done, and its transcript says so. Raises ``NotFound``, ``InputValidation`` for
-        a run that ended otherwise, ``UnknownName``, ``QueueFull``.
+        The new run has the same author, limits and mode, and no right that ``principal`` lacks.
+        Anything done before stays done, and the transcript says so. Raises ``NotFound``,
+        ``InputValidation`` for other runs and those with ``deps``, ``UnknownName``, ``QueueFull``.
         """
         return await self._parts.inputs.resubmit(run_id, principal)
 

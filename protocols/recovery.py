@@ -39,7 +39,7 @@ class RecoveryConfig:
 
 
 class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The options of an input, kept so that another host can resume it.
+    """The options of an input, kept so that another host can resume it, or send it again.
 
     Attributes:
         role: of its principal.
@@ -47,6 +47,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         deps: it has dependencies. These cannot be stored: only its program can send it again.
         steers: the run that it should enter; ``only_enters``: it never becomes a run of its own.
         sender, mode: as it arrived.
+        waited: its caller waited for it, and is gone with its host: it does not resume.
     """
 
     role: Role
@@ -56,6 +57,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     sender: str = ""
     mode: QueueMode = "followup"
     only_enters: bool = False
+    waited: bool = False
 
 
 class Quarantined(msgspec.Struct, frozen=True):

@@ -15,11 +15,14 @@ from typing_extensions import TypeVar
 
 from motet.actors.agents.registry import AgentRegistry
 from motet.actors.hosting.answers import Access
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Placement, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.intake import Intake, body_hash
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.recovery import OPTIONS, input_options
 from motet.actors.storage.tables import storable
+from motet.actors.storage.tokens import ROLES
 from motet.actors.telemetry.subscription import Subscription
 from motet.actors.transcript import guards as guard
 from motet.actors.transcript.history import with_author
@@ -27,6 +30,7 @@ from motet.protocols.errors import InputValidation, UnknownName
 from motet.protocols.events import AnyEvent, MessageAdded, RunWaiting, Terminal
 from motet.protocols.host import Expected
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
+from motet.protocols.recovery import InputOptions
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_chat, is_group
 from motet.protocols.sessions import (
@@ -34,6 +38,7 @@ from motet.protocols.sessions import (
     Ack,
     InjectRows,
     Principal,
+    Role,
     SessionStoreMessage,
     SetSessionModel,
     exchange,
@@ -143,6 +148,7 @@ class Inputs:
     _store: ActorRef[SessionStoreMessage]
     _services: Services
     _registry: Callable[[], AgentRegistry]
+    _readers: Readers
 
     async def submit(
         self,
@@ -222,10 +228,27 @@ class Inputs:
                 f"the run {run_id} is {info.status}: only one that was {' or '.join(RESENDABLE)} "
                 "is sent again"
             )
-        role = principal.role if info.user == principal.user else "operator"
-        owner, key = Principal(info.user, role), f"resend:{run_id}"
+        role: Role = principal.role if info.user == principal.user else "operator"
+        first = input_options(await self._readers.read(OPTIONS, (run_id,))) or InputOptions(role)
+        if first.deps or first.only_enters:
+            why = "had deps, which are not stored" if first.deps else "was to enter another run"
+            raise InputValidation(f"the run {run_id} {why}: only its sender can send it again")
+        # As it was, but with no right that the one who asks for it does not have.
+        rank = min(ROLES.index(first.role), ROLES.index(principal.role))
+        owner = Principal(info.user, ROLES[rank])
+        arrival = self._intake.expect(info.session, owner, sender=first.sender)
         run = await self._intake.new_run(
-            info.agent, info.text, info.session, None, None, owner, key, method=RESEND
+            info.agent,
+            info.text,
+            info.session,
+            None,
+            first.limits,
+            owner,
+            f"resend:{run_id}",
+            arrival=arrival,
+            sender=first.sender,
+            method=RESEND,
+            placement=Placement(first.mode),
         )
         return await self._intake.deliver(run)
 

@@ -289,7 +289,7 @@ async def start_actors(
         gateway=GatewaySlot(system, stores, readers),
         access=access,
         inputs=Inputs(
-            intake, access, table, stores.sessions, services, lambda: generations.registry
+            intake, access, table, stores.sessions, services, lambda: generations.registry, readers
         ),
         stops=Stops(table, sessions.room_table, suspended_runs, intake, resumable=resumable),
         answers=Answers(suspended_runs, access, intake, stores.sessions, services.events),

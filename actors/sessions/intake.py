@@ -304,10 +304,9 @@ def _input(run: Run) -> NewInput:
 
 
 def _given(run: Run) -> str:
-    """The data that the next host needs to answer the input; empty: it cannot."""
+    """The data that the next host needs to answer the input, or to send it again."""
     place = run.placement
-    if not run.carried.durable and run.input.key is None and place.only_enters is None:
-        return ""
+    kept = run.carried.durable or run.input.key is not None or place.only_enters is not None
     limits = None if run.limits is run.agent.limits else run.limits
     given = InputOptions(
         role=run.input.principal.role,
@@ -317,5 +316,6 @@ def _given(run: Run) -> str:
         sender=run.input.sender,
         mode=place.mode,
         only_enters=place.only_enters is not None,
+        waited=not kept,
     )
     return msgspec.json.encode(given).decode()

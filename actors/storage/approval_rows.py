@@ -191,7 +191,8 @@ SELECT run_id, session, agent, user, text,
                   AND state <> 'pending' AND NOT EXISTS (
                       SELECT 1 FROM steps WHERE steps.run_id = approvals.run_id
                       AND steps.step = approvals.step)),
-       coalesce(given, '') <> '', coalesce(json_extract(nullif(given, ''), '$.sender'), '')
+       given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
+       coalesce(json_extract(given, '$.sender'), '')
 FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
 
 _LIVE = "SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting')"

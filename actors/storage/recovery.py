@@ -45,7 +45,7 @@ WHERE parent = ? AND beside ORDER BY runs.rowid"""
 
 # With the last sign of life of the run's session, which may be an event.
 RESUMPTIONS = """
-SELECT run_id, coalesce(given, ''),
+SELECT run_id, iif(json_extract(given, '$.waited'), '', coalesce(given, '')),
        max(runs.updated, coalesce((
            SELECT ts FROM events WHERE stream = 'session:' || runs.session
            ORDER BY seq DESC LIMIT 1), 0)),
@@ -93,6 +93,8 @@ WHERE since IS NOT NULL ORDER BY since, session"""
 _FORGET_STEPS = "DELETE FROM steps WHERE run_id = ? AND step >= 0"
 _ADD_STEP = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 
+OPTIONS = "SELECT given FROM runs WHERE run_id = ?"
+
 _given = msgspec.json.Decoder(InputOptions)
 _log = logging.getLogger(__name__)
 
@@ -136,6 +138,11 @@ def run_info(row: Row) -> RunInfo:
 def is_lost(row: Row) -> bool:
     """Whether a row of :data:`RESUMPTIONS` has no way to be resumed."""
     return not row[1]
+
+
+def input_options(rows: Sequence[Row]) -> InputOptions | None:
+    """From :data:`OPTIONS`; None: the input is of a version that did not store them."""
+    return _given.decode(str(rows[0][0])) if rows and rows[0][0] else None
 
 
 def unfinished_run(

@@ -251,6 +251,25 @@ async def test_in_a_group_one_persons_faults_take_the_tool_from_nobody_else() ->
 
 
 @pytest.mark.parametrize(("sender", "has"), [("ann", False), ("bob", True)])
+async def test_an_input_that_is_sent_again_finds_the_tools_of_its_person(
+    sender: str, has: bool
+) -> None:
+    model = Scripted(*[call(("tested", {"n": 1})), say("it is broken")] * 5, None)
+    async with motet.open_host(agents=[broken(model)], config=AT_ONCE) as host:
+        for _ in range(5):
+            await answered(host, "ann")
+        model.requests.clear()
+        for text in ("go", "go on"):
+            ack = await host.submit(text, session=GROUP, sender=sender, debounce=0)
+        await model.asked.wait()
+        await host.stop(session=GROUP)
+        model.then(say("hi"))
+        again = await host.resend(ack.run_id)
+        await host.wait_run(again.run_id)
+    assert offered(model)[-1] == has
+
+
+@pytest.mark.parametrize(("sender", "has"), [("ann", False), ("bob", True)])
 async def test_a_sub_agent_works_for_the_person_whose_group_run_called_it(
     sender: str, has: bool
 ) -> None:
