@@ -252,7 +252,10 @@ class RunsStopParams(msgspec.Struct, frozen=True):
 
 
 class EscalationsListParams(msgspec.Struct, frozen=True):
+    """``room``: one of the caller's own."""
+
     session: SessionKey | None = None
+    room: SessionKey | None = None
     state: EscalationState | None = None
     limit: PageSize = 50
 
@@ -325,13 +328,15 @@ class Stopped(StopReport, frozen=True):
 class CommandAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text was a command for the host and made no run.
 
-    ``duplicate``: it was carried out before, under the same key.
+    ``duplicate``: it was carried out before, under the same key. ``run_id``: of the run that goes
+    on because of it.
     """
 
     command: str
     text: str
     status: Literal["command", "duplicate"] = msgspec.field(default_factory=lambda: "command")
     report: StopReport | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
 
 
 class SessionsList(msgspec.Struct, frozen=True):

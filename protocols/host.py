@@ -231,11 +231,12 @@ class HostApi(HostRecords, Protocol):
         self,
         *,
         session: str | None = None,
+        room: str | None = None,
         state: EscalationState | None = None,
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[EscalationInfo, ...]:
-        """Runs that were handed to a person, newest first."""
+        """Runs that were handed to a person, newest first; ``room``: one of the principal's."""
         ...
 
     async def resolve(

@@ -17,6 +17,7 @@ from typing import Final
 
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
+from motet.protocols.escalations import EscalationInfo, history_lines
 from motet.protocols.events import ApprovalRequested
 from motet.protocols.stable_json import stable_json
 
@@ -77,6 +78,13 @@ def question(info: ApprovalInfo) -> list[str]:
     """An approval in lines: its id, why a person is asked, and the call."""
     asked = f"{info.id}: {_name(info.agent)} for {_name(info.user)}: {_name(info.reason)}"
     return [asked, *review(info.tool, info.args, info.proposed)]
+
+
+def decision(info: EscalationInfo) -> list[str]:
+    """An escalation in lines: its id and reason, then each failed call."""
+    lines = [f"{info.id}: {info.reason}", *history_lines(info.error_history)]
+    shown = [reveal(line).replace("\n", " ") for line in lines]
+    return [shown[0], *(f"  {line}" for line in shown[1:])]
 
 
 def is_whole(event: ApprovalRequested) -> bool:

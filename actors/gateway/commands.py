@@ -32,10 +32,12 @@ from motet.actors.gateway.command_texts import (
     who_text,
 )
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
-from motet.protocols.errors import ConfigError, NotFound, UnknownName, nearest
+from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName, nearest
+from motet.protocols.escalations import Answer as Decision
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import MODES, QueueMode
+from motet.protocols.review import decision as review_of
 from motet.protocols.review import question
 from motet.protocols.rooms import RoomChange
 from motet.protocols.session_keys import is_group
@@ -65,6 +67,8 @@ COMMANDS: Final[dict[str, str]] = {
     "model": "which model answers here; /model NAME sets another, /model default the agent's own",
     "compact": "summarise what was said, so that the model has room; the transcript stays",
     "approve": "answer what waits: /approve [ID] allow-once, allow-always or deny [why]",
+    "resolve": "answer what a person has to decide: /resolve [ID] retry [TEXT], advice TEXT, "
+    "skip TEXT or give_up",
     "errors": "the last errors of tools here",
     "usage": "what the last runs here have used",
     "agents": "the agents of this host",
@@ -164,7 +168,15 @@ class Invocation:
             return None
 
 
-Reply: TypeAlias = str | StopReport
+@attrs.frozen
+class GoesOn:
+    """A reply after which a run goes on."""
+
+    text: str
+    run_id: str
+
+
+Reply: TypeAlias = str | StopReport | GoesOn
 
 
 async def answer_command(
@@ -192,6 +204,8 @@ async def answer_command(
         reply = await _reply(call, command)
         if isinstance(reply, StopReport):
             return _answer(command, stop_text(reply), reply)
+        if isinstance(reply, GoesOn):
+            return CommandAnswer(command=command.name, text=reply.text, run_id=reply.run_id)
         return _answer(command, reply)
     late = f"The stores of the host have not answered /{command.name} in {STORE_SECONDS:.0f} s."
     return _answer(command, f"{late} /stop works all the same.")
@@ -337,6 +351,40 @@ async def _pending(call: Invocation) -> tuple[ApprovalInfo, ...]:
     return await api.approvals(session=call.session, state="pending", principal=principal)
 
 
+async def _resolve(call: Invocation) -> Reply:
+    """Answer the escalation that is named, or the only one that is open here."""
+    api, principal, here = call.api, call.principal, None if call.room else call.session
+    try:
+        found = await api.escalations(
+            session=here, room=call.room or None, state="open", principal=principal
+        )
+    except NotFound:
+        return "What failed here, the owner of the room and admins decide."
+    word, rest = _split(call.argument)
+    if word in get_args(Decision):
+        word, rest = (found[0].id if len(found) == 1 else ""), call.argument
+    decided, note = _split(rest)
+    if not word or not decided:
+        waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
+        how = "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
+        return f"{waiting}\n{how}" if waiting else "Nothing waits for a decision here."
+    decision = next((one for one in get_args(Decision) if one == decided), None)
+    if decision is None:
+        return f"{decided!r} is no answer: {', '.join(get_args(Decision))}"
+    try:
+        info = await api.resolve(word, decision, note=note, principal=principal)
+    except InputValidation as error:
+        return f"Nothing was done: {error}"
+    reply = f"{info.id}: {info.decision}"
+    return GoesOn(f"{reply}, {info.next_run} goes on", info.next_run) if info.next_run else reply
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The first word, and the rest as it was typed."""
+    word = next(iter(text.split(None, 1)), "")
+    return word, text.strip()[len(word) :].strip()
+
+
 async def _errors(call: Invocation) -> Reply:
     api, principal = call.api, call.principal
     return errors_text(await api.errors(session=call.session, limit=_SHOWN, principal=principal))
@@ -366,6 +414,7 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
     "model": _model,
     "compact": _compact,
     "approve": _approve,
+    "resolve": _resolve,
     "errors": _errors,
     "usage": _usage,
     "agents": _agents,
@@ -373,5 +422,5 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
 }
 # A stop has a bound of its own, and a summary takes the time of a model.
 _UNBOUNDED: Final = frozenset({"stop", "stopall", "compact"})
-_ACTS: Final = frozenset({"new", "compact", "approve"})
+_ACTS: Final = frozenset({"new", "compact", "approve", "resolve"})
 _SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

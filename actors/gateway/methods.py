@@ -333,11 +333,12 @@ async def _wait(caller: Caller, params: records.RunsWaitParams) -> Answer:
 async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
     found = await caller.api.escalations(
         session=params.session,
+        room=params.room,
         state=params.state,
         limit=params.limit,
         principal=caller.principal,
     )
-    return Answer(wire.EscalationsList(found))
+    return Answer(wire.EscalationsList(tuple(first_page(found))))
 
 
 async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Answer:

@@ -268,13 +268,26 @@ class Records:
         self,
         *,
         session: str | None = None,
+        room: str | None = None,
         state: EscalationState | None = None,
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[EscalationInfo, ...]:
-        """Runs that were handed to a person, newest first."""
-        request = ListEscalations(scope_of(principal), session, state, limit)
-        return await self._stores.sessions.ask(request)
+        """Runs that were handed to a person, newest first.
+
+        ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
+        """
+        user = await self._owner(room, principal)
+        return await self._stores.sessions.ask(ListEscalations(user, session, state, limit))
+
+    async def _owner(self, room: str | None, principal: Principal) -> str | None:
+        """The user of the records that wait for a person, in a room of the principal's or not."""
+        if room is None:
+            return scope_of(principal)
+        user = acts_as(room).user
+        if not await self._access.owns_room_of(user, principal):
+            raise NotFound(f"no room {room!r} of yours")
+        return user
 
     async def approvals(
         self,
@@ -289,11 +302,7 @@ class Records:
 
         ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
         """
-        user = scope_of(principal)
-        if room is not None:
-            user = acts_as(room).user
-            if not await self._access.owns_room_of(user, principal):
-                raise NotFound(f"no room {room!r} of yours")
+        user = await self._owner(room, principal)
         found = await self._stores.approvals.ask(ListApprovals(user, session, state, None, limit))
         return tuple(map(self._parts.suspended_runs.with_block, found))
 

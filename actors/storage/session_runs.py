@@ -113,7 +113,7 @@ def answer_statement(answer: AnswerEscalation, now: float) -> Statement:
 
 async def same_answer(readers: Readers, answer: AnswerEscalation) -> str:
     """The run that this very answer has started before; raises when there is another answer."""
-    found = await readers.read(f"{_ESCALATIONS} WHERE id = ?", (answer.id,))
+    found = await readers.read(*escalation_query(answer.id))
     if not found:
         raise NotFound(f"no escalation {answer.id!r}")
     known = escalation_info(found[0])
@@ -135,6 +135,10 @@ def escalations_query(request: ListEscalations) -> Query:
     return sql, (*params, clamped(request.limit))
 
 
+def escalation_query(escalation: str) -> Query:
+    return f"{_ESCALATIONS} WHERE id = ?", (escalation,)
+
+
 def escalation_info(row: Row) -> EscalationInfo:
     return struct(row, EscalationInfo, json_columns=_HISTORY)
 
@@ -148,7 +152,7 @@ class SettingTables(TableStore):
 
     @handles(GetEscalation, concurrent=AT_ONCE)
     async def get_escalation(self, request: GetEscalation) -> EscalationInfo | None:
-        return await self._read_one(escalation_info, f"{_ESCALATIONS} WHERE id = ?", (request.id,))
+        return await self._read_one(escalation_info, *escalation_query(request.id))
 
     @handles(AnswerEscalation, concurrent=AT_ONCE)
     async def answer_escalation(self, request: AnswerEscalation) -> bool:

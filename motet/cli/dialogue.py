@@ -136,6 +136,8 @@ class Dialogue:
 
     async def _obeyed(self, answer: CommandAnswer) -> None:
         self.screen.line(answer.text)
+        if answer.run_id:
+            self._expect(answer.run_id)
         if answer.command == "approve":
             self._questions.are(reversed(await self.chat.pending()))
         if answer.command == "help":

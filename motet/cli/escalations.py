@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterable, Awaitable, Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import trio
 
-from motet.actors.host import Host, open_host
-from motet.actors.storage.session_runs import escalation_info, escalations_query
+from motet.actors.host import open_host
+from motet.actors.storage.session_runs import (
+    escalation_info,
+    escalation_query,
+    escalations_query,
+)
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, one_line
-from motet.cli.screen import Screen, console
+from motet.cli.running import PATIENCE, running, talking
+from motet.cli.screen import Screen, console, page
 from motet.cli.setup import Setup
-from motet.cli.stored import reading
-from motet.protocols.errors import ConfigError
+from motet.cli.stored import lock_owner, reading
+from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.escalations import Answer, EscalationInfo, ListEscalations
-from motet.protocols.events import Terminal
+from motet.protocols.events import EventRecord, InputDropped, InputSteered, RunWaiting, Terminal
+from motet.protocols.review import decision
+from motet.protocols.sessions import FINAL, RunInfo
 
 
 def list_escalations(setup: Setup, session: str | None, limit: int, *, json: bool) -> int:
@@ -37,23 +46,48 @@ def list_escalations(setup: Setup, session: str | None, limit: int, *, json: boo
     return OK
 
 
-def resolve(setup: Setup, escalation: str, decision: str | None, note: str, *, json: bool) -> int:
+def show(setup: Setup, escalation: str, *, json: bool) -> int:
+    """Print one escalation, with the failed calls that led to it."""
+    if not escalation:
+        raise ConfigError("which one? motet errors escalations show ID")
+    found = trio.run(_one, setup.state, escalation)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        page(_described(found))
+    return OK
+
+
+def resolve(setup: Setup, escalation: str, decided: str | None, note: str, *, json: bool) -> int:
     """Answer an escalation and follow the next run to its end; the exit code of the run.
 
-    Locks the state: if a host runs on it, answer through its gateway.
+    If a server runs on the state, it takes the answer; else a host is opened for it.
     """
-    answer = _answer(escalation, decision)
-    return trio.run(partial(_resolve, setup, escalation, answer, note, json=json))
+    answer = _answer(escalation, decided)
+    known = trio.run(_one, setup.state, escalation)
+    if not json:
+        print(_described(known), file=sys.stderr)
+    owner = lock_owner(setup.state)
+    if owner is None:
+        work = partial(_resolve, setup, known, answer, note, json=json)
+    elif running(setup.state) is not None:
+        work = partial(_resolve_beside, setup, known, answer, note, json=json)
+    else:
+        raise ConfigError(
+            f"{setup.state} is in use by process {owner or '(unknown)'}, which serves nobody: "
+            f"answer there, such as with /resolve {escalation} in its chat"
+        )
+    return trio.run(work)
 
 
-def _answer(escalation: str, decision: str | None) -> Answer:
+def _answer(escalation: str, decided: str | None) -> Answer:
     if not escalation:
         raise ConfigError("which one? motet errors escalations resolve ID --decision ...")
     for known in get_args(Answer):
-        if decision == known:
+        if decided == known:
             answer: Answer = known
             return answer
-    raise ConfigError(f"--decision must be one of {', '.join(get_args(Answer))}, not {decision!r}")
+    raise ConfigError(f"--decision must be one of {', '.join(get_args(Answer))}, not {decided!r}")
 
 
 async def _listed(state: Path, request: ListEscalations) -> tuple[EscalationInfo, ...]:
@@ -63,30 +97,79 @@ async def _listed(state: Path, request: ListEscalations) -> tuple[EscalationInfo
         )
 
 
-async def _resolve(setup: Setup, escalation: str, answer: Answer, note: str, *, json: bool) -> int:
-    async with open_host(setup.state, config=setup.config, agents=setup.agents()) as host:
-        answered = await host.resolve(escalation, answer, note=note)
-        code = OK if answered.next_run is None else await _watch(host, answered, quiet=json)
+async def _one(state: Path, escalation: str) -> EscalationInfo:
+    async with reading(state) as readers:
+        found = await readers.read(*escalation_query(escalation))
+    if not found:
+        raise NotFound(f"no escalation {escalation!r}; `motet errors escalations` lists them")
+    return escalation_info(found[0])
+
+
+async def _resolve(
+    setup: Setup, known: EscalationInfo, answer: Answer, note: str, *, json: bool
+) -> int:
+    async with (
+        open_host(setup.state, config=setup.config, agents=setup.agents()) as host,
+        subscribe(host.events, f"session:{known.session}", 0) as records,
+    ):
+        answered = await host.resolve(known.id, answer, note=note)
+        return await _followed(known, answered, records, host.find_run, json=json)
+
+
+async def _resolve_beside(
+    setup: Setup, known: EscalationInfo, answer: Answer, note: str, *, json: bool
+) -> int:
+    async with (
+        talking(setup.state, inf) as client,
+        client.stream(f"session:{known.session}", 0) as records,
+    ):
+
+        async def find_run(run_id: str) -> RunInfo:
+            return msgspec.convert(await client.call("runs.get", run_id=run_id), RunInfo)
+
+        with trio.fail_after(PATIENCE):
+            answered = await client.resolve(known.id, answer, note=note)
+        return await _followed(known, answered, records, find_run, json=json)
+
+
+async def _followed(
+    known: EscalationInfo,
+    answered: EscalationInfo,
+    records: AsyncIterable[EventRecord],
+    find_run: Callable[[str], Awaitable[RunInfo]],
+    *,
+    json: bool,
+) -> int:
+    """Show the next run until it has ended, or waits. ``known``: before this answer."""
+    code = OK
+    if answered.next_run is not None:
+        run = await find_run(answered.next_run)
+        if known.state == "open" or run.status not in FINAL:
+            await _show(answered.next_run, records, quiet=json)
+            run = await find_run(answered.next_run)
+        code = code_of_status(run.status)
     if json:
         print(msgspec.json.encode(answered).decode())
     return code
 
 
-async def _watch(host: Host, answered: EscalationInfo, *, quiet: bool) -> int:
-    """Show the run that follows until it has ended."""
+async def _show(run_id: str, records: AsyncIterable[EventRecord], *, quiet: bool) -> None:
     screen = Screen.standard()
     rendering = Rendering(screen.live)
-    async with subscribe(host.events, f"session:{answered.session}", 0) as records:
-        async for record in records:
-            if record.run_id != answered.next_run:
-                continue
-            if not quiet:
-                screen.show(rendering.pieces(record.event))
-            if isinstance(record.event, Terminal):
-                break
+    async for record in records:
+        if record.run_id != run_id:
+            continue
+        if not quiet:
+            screen.show(rendering.pieces(record.event))
+        if isinstance(record.event, Terminal | InputDropped | InputSteered | RunWaiting):
+            break
     screen.end()
-    runs = await host.runs(session=answered.session)
-    return next(code_of_status(run.status) for run in runs if run.run_id == answered.next_run)
+
+
+def _described(one: EscalationInfo) -> str:
+    where = f"{clock_time(one.created)[5:16]}  {one.state}  session {one_line(one.session)}"
+    head, *calls = decision(one)
+    return "\n".join([head, f"  {where}", *calls])
 
 
 def _print_table(found: tuple[EscalationInfo, ...]) -> None:

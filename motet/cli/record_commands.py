@@ -37,19 +37,21 @@ class Look(StrEnum):
         "motet errors stats --since 7d",
         "motet errors prune --older-than 30d --dry-run",
         "motet errors escalations",
-        "motet errors escalations resolve esc_7f3a --decision advice --note 'use staging'",
+        "motet errors escalations show esc_7f3a",
+        "motet errors escalations resolve esc_7f3a --decision skip --note 'use staging'",
     )
 )
 def errors(
     look: Annotated[Look, typer.Argument(help="A table, or one error whole.")] = Look.LIST,
     error_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The one to show; or resolve, for escalations.")
+        str, typer.Argument(metavar="ID", help="The one to show; show or resolve, for escalations.")
     ] = "",
     escalation: Annotated[
-        str, typer.Argument(metavar="ESCALATION", help="The one to resolve.")
+        str, typer.Argument(metavar="ESCALATION", help="The one to show or resolve.")
     ] = "",
     decision: Annotated[
-        str | None, typer.Option("--decision", metavar="WORD", help="retry, advice or give_up.")
+        str | None,
+        typer.Option("--decision", metavar="WORD", help="retry, advice, skip or give_up."),
     ] = None,
     note: Annotated[
         str, typer.Option("--note", metavar="TEXT", help="What the agent is told.")
@@ -83,8 +85,10 @@ def errors(
     if look is Look.SHOW:
         raise typer.Exit(show_error(setup, error_id, json=json))
     if look is Look.ESCALATIONS:
-        from motet.cli.escalations import list_escalations, resolve
+        from motet.cli.escalations import list_escalations, resolve, show
 
+        if error_id == "show":
+            raise typer.Exit(show(setup, escalation, json=json))
         if error_id == "resolve":
             raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
         raise typer.Exit(list_escalations(setup, session, limit, json=json))

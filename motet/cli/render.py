@@ -129,7 +129,7 @@ def line_of(event: AnyEvent) -> Piece | None:
         case RunRefused():
             return Piece("failed", f"refused: {visible(event.reason)}")
         case RunEscalated():
-            what = f"motet errors escalations resolve {event.escalation}"
+            what = f"motet errors escalations resolve {event.escalation}, or /resolve in a chat"
             return Piece("failed", f"handed to a person: {visible(event.reason)}\n  {what}")
         case ApprovalRequested():
             return _asked(event)

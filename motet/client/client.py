@@ -25,6 +25,8 @@ from motet.client.requests import ClientClosed, ClientError, Unreachable
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState
 from motet.protocols.chat import JsonObject
+from motet.protocols.escalations import Answer as Decision
+from motet.protocols.escalations import EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
 from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList
@@ -289,6 +291,26 @@ class Client:
         which = {"session": session, "room": room, "state": state}
         result = await self.call("approvals.list", **which, limit=limit)
         return _of(result, ApprovalsList).approvals
+
+    async def resolve(
+        self, escalation: str, decision: Decision, *, note: str = ""
+    ) -> EscalationInfo:
+        """Answer an escalation; the same answer again changes nothing."""
+        given = {"escalation": escalation, "decision": decision, "note": note}
+        return _of(await self.call("escalations.resolve", **given), EscalationInfo)
+
+    async def escalations(
+        self,
+        *,
+        session: str | None = None,
+        room: str | None = None,
+        state: EscalationState | None = None,
+        limit: int = 50,
+    ) -> tuple[EscalationInfo, ...]:
+        """Escalations, open and answered, newest first; ``room``: one of the user's own."""
+        which = {"session": session, "room": room, "state": state}
+        result = await self.call("escalations.list", **which, limit=limit)
+        return _of(result, wire.EscalationsList).escalations
 
     async def agents(self) -> tuple[AgentInfo, ...]:
         return _of(await self.call("agents.list"), wire.AgentsList).agents

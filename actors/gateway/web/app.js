@@ -3,7 +3,7 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
-import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, withApproval, withdrawn } from "./state.js";
+import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
@@ -11,11 +11,11 @@ const LATER = "not connected: sent when the connection is back";
 const STEERED = "goes into the running turn";
 let place = null; // {stream, kind: "session" | "room", name, agent}
 let state = EMPTY;
-let waiting = 0; // approvals that the person in front of the page has to answer
+let waiting = 0; // approvals and escalations that the person in front of the page has to answer
 let failures = 0;
 let socket = null;
 let drawing = false;
-let reading = null;
+const reading = {}; // reads of what waits for a person, by their method
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
@@ -193,6 +193,7 @@ function enter(one) {
     button.setAttribute("aria-current", String(button.dataset.stream === one.stream));
   }
   machine.follow(one.stream, 0);
+  readWaiting("escalations", withEscalation);
   flush();
   draw();
   $("text").focus();
@@ -205,6 +206,7 @@ async function missed(stream) {
     const found = kind === "room" ? await ask("rooms.history", { room: name }) : await ask("sessions.history", { session: name });
     if (place?.stream !== stream) return;
     state = kind === "room" ? fromRoom(found.messages) : fromHistory(found.rows);
+    readWaiting("escalations", withEscalation);
     draw();
   } catch (error) {
     problem(error);
@@ -227,22 +229,23 @@ function ended(stream, reason) {
 function deliver(frame) {
   if (frame.stream !== place?.stream) return;
   state = reduce(state, frame);
-  if (frame.event === "approval.requested") readApprovals();
+  if (frame.event === "approval.requested") readWaiting("approvals", withApproval);
+  if (frame.event === "run.escalated" || frame.event === "room.idle") readWaiting("escalations", withEscalation);
   if (frame.event === "input.steered" && $("stopped").textContent === STEERED) $("stopped").textContent = "";
   draw();
 }
 
-/** Read pending approvals with all of their arguments. Until then, nobody is asked to answer. */
-function readApprovals() {
-  if (reading) return;
-  reading = setTimeout(async () => {
-    reading = null;
+/** Read what waits for a person as a whole. Until then, nobody is asked to answer. */
+function readWaiting(what, take) {
+  if (reading[what] || !may(`${what}.list`)) return;
+  reading[what] = setTimeout(async () => {
+    reading[what] = null;
     const here = place;
     if (!here) return;
     const which = here.kind === "room" ? { room: here.name } : { session: here.name };
-    const { approvals } = await ask("approvals.list", { ...which, state: "pending", limit: 200 }).catch(() => ({ approvals: [] }));
+    const found = await ask(`${what}.list`, { ...which, ...(what === "approvals" ? { state: "pending" } : {}), limit: 200 }).catch(() => ({}));
     if (place !== here) return;
-    state = approvals.reduce(withApproval, state);
+    state = (found[what] ?? []).reduce(take, state);
     draw();
   }, 30);
 }
@@ -293,6 +296,19 @@ async function resolve(approval, decision) {
   }
 }
 
+async function decide(escalation, decision, note) {
+  $("problem").textContent = "";
+  try {
+    const answered = await ask("escalations.resolve", { escalation, decision, note });
+    state = withEscalation(state, answered);
+    draw();
+    refresh();
+  } catch (error) {
+    problem(error);
+    readWaiting("escalations", withEscalation); // somebody else may have answered it
+  }
+}
+
 function problem(error) {
   $("problem").textContent = error.message ?? String(error);
 }
@@ -311,7 +327,7 @@ function draw() {
     const turn = state.turn;
     $("turn").textContent = turn ? `${turn.speaker} has the floor · turn ${turn.turn}, ${turn.left} left` : state.running.size ? "working…" : "";
     $("mode").hidden = $("mode-label").hidden = place?.kind !== "session" || !state.running.size;
-    waiting = state.items.filter((item) => item.kind === "approval" && item.decision === null).length;
+    waiting = state.items.filter(({ kind, decision }) => (kind === "approval" || kind === "escalation") && !decision).length;
     document.title = waiting ? `(${waiting}⚠) motet` : "motet";
   });
 }
@@ -347,6 +363,8 @@ function parts(item, before) {
       return [callElement(item, before)];
     case "approval":
       return approvalParts(item);
+    case "escalation":
+      return escalationParts(item);
     default:
       return [item.text];
   }
@@ -389,6 +407,20 @@ function approvalParts(item) {
   });
   const until = item.expires ? ` (until ${new Date(item.expires * 1000).toLocaleTimeString()})` : "";
   return [head, call, element("div", {}, until), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
+}
+
+function escalationParts(item) {
+  const head = element("div", {}, `a person has to decide: ${reveal(item.reason ?? "")}`);
+  const calls = element("ol", {}, ...tried(item.history ?? []).map((line) => element("li", {}, line)));
+  if (item.decision) return [head, calls, `${item.decision}${item.by ? ` by ${item.by}` : ""}${item.note ? `: ${item.note}` : ""}`];
+  if (!item.history || !may("escalations.resolve")) return [head, calls];
+  const note = element("textarea", { rows: 2, ariaLabel: "What the agent is told", placeholder: "what the agent is told; needed to skip" });
+  const buttons = [["Retry", "retry"], ["Skip with this text", "skip"], ["Give up", "give_up"]].map(([label, decision]) => {
+    const button = element("button", { type: "button" }, label);
+    button.onclick = () => decide(item.escalation, decision, note.value);
+    return button;
+  });
+  return [head, calls, note, element("div", { role: "group", ariaLabel: "What shall become of it?" }, ...buttons)];
 }
 
 function element(name, properties, ...children) {

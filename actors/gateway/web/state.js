@@ -1,5 +1,5 @@
 // The state of one session or room on the page: a pure function of its events.
-// An item is {id, kind, ...}; kinds: said, call, approval, note.
+// An item is {id, kind, ...}; kinds: said, call, approval, escalation, note.
 
 export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0 };
 
@@ -9,7 +9,7 @@ const ENDS = {
   "run.cancelled": () => "stopped",
   "run.limited": (data) => `stopped: the limit of ${data.limit} is reached`,
   "run.refused": (data) => `refused: ${data.reason}`,
-  "run.escalated": (data) => `handed to a person: ${data.reason}`,
+  "run.escalated": () => null,
   "run.interrupted": (data) => `interrupted: ${data.reason}`,
   "input.dropped": (data) => `not answered: ${data.reason}`,
   "input.steered": () => null,
@@ -18,6 +18,7 @@ const ENDS = {
 /** The state after an event frame. */
 export function reduce(state, frame) {
   const { event, data, run_id: run } = frame;
+  if (event === "run.escalated") return withEscalation(ended(state, frame), { id: data.escalation, reason: data.reason });
   if (event in ENDS) return ended(state, frame);
   switch (event) {
     case "input.accepted":
@@ -38,6 +39,8 @@ export function reduce(state, frame) {
       return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, tool: data.tool, args: data.args, reason: data.reason, expires: data.expires, decision: null });
     case "approval.resolved":
       return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, decision: data.decision, by: data.by });
+    case "escalation.resolved":
+      return withEscalation(state, { id: data.escalation, decision: data.decision, note: data.note, resolved_by: data.by });
     case "room.turn":
       return { ...state, turn: data };
     case "room.idle":
@@ -58,6 +61,21 @@ export function reduce(state, frame) {
 /** The state with an approval as the host has it: events have long arguments cut. */
 export function withApproval(state, { id, tool, args, proposed, reason }) {
   return put(state, { id: `approval ${id}`, kind: "approval", approval: id, tool, args, proposed, reason, whole: true });
+}
+
+/** The state with what is known of an escalation; its history comes from the host only. */
+export function withEscalation(state, { id, reason, decision, note, resolved_by: by, error_history: history }) {
+  const known = Object.entries({ reason, decision, note, by, history }).filter(([, value]) => value !== undefined && value !== null);
+  return put(state, { id: `escalation ${id}`, kind: "escalation", escalation: id, ...Object.fromEntries(known) });
+}
+
+/** The failed calls of an escalation, a line each. */
+export function tried(history) {
+  return history.map((one) => {
+    const id = one.error_id ? ` [${one.error_id}]` : "";
+    const later = one.resolved ? " (a later call has succeeded)" : "";
+    return reveal(`${one.tool_name}(${one.arguments}): ${one.error_type}: ${one.message}${id}${later}`).replace(/\n/g, " ");
+  });
 }
 
 // -- a call as a person reads it before it is approved; motet/protocols/review.py is the same --

@@ -19,7 +19,9 @@ from motet.actors.gateway.commands import (
     parse_command,
     problem_with,
 )
+from motet.protocols.chat import UserMessage
 from motet.protocols.errors import NotFound
+from motet.protocols.escalations import EscalationAnswered, without_history
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import StopReport
 from tests.actors.runs.ops import PATIENT, ended, ops, pending
@@ -70,6 +72,7 @@ async def test_a_session_that_was_never_used_answers_every_command() -> None:
     assert told["agents"] == "a (scripted) Hangs."
     assert told["who"] == "You are alice (operator) in s."
     assert told["approve"] == "Nothing waits for an approval here."
+    assert told["resolve"] == "Nothing waits for a decision here."
     assert (told["new"], told["compact"]) == ("not found", "not found")
     assert "/stop?" in strange.text
 
@@ -193,6 +196,48 @@ async def test_an_approval_is_answered_and_the_run_goes_on() -> None:
     assert own.ran == ["wipe a"]
 
 
+async def test_an_escalation_is_answered_and_the_next_run_is_named() -> None:
+    fails = [call(("broken", {"n": n})) for n in range(4)]
+    model = Scripted(fails[0], say("one"), fails[1], say("two"), fails[2], say("three"), fails[3])
+    agent = motet.Agent("a", model=model, limits=motet.Limits(tool_errors=1))
+
+    @agent.tool
+    def broken(n: int) -> None:
+        raise OSError(f"no route {n}")
+
+    async def fail(host: motet.Host) -> str:
+        await host.run("a", "go", session="s", principal=ALICE, check=False)
+        (waiting,) = await host.escalations(session="s", state="open", principal=ALICE)
+        return waiting.id
+
+    async with motet.open_host(agents=[agent]) as host:
+        first = await fail(host)
+        shown = (await typed(host, "/resolve")).text
+        assert shown.startswith(f"{first}: Too many errors with broken (1 in a row)")
+        assert '\n  1. broken({"n":0}): unknown: no route 0 [err_' in shown
+        assert shown.endswith(
+            "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
+        )
+        assert "'maybe' is no answer" in (await typed(host, f"/resolve {first} maybe")).text
+        assert "skip needs a note" in (await typed(host, "/resolve skip")).text
+        for text in ("retry", "advice use  that\nhost", "skip never\n mind"):
+            answer = await typed(host, f"/resolve {text}")
+            assert isinstance(answer.run_id, str)
+            assert answer.text.endswith(f"{text.split()[0]}, {answer.run_id} goes on")
+            assert (await ended(host, answer.run_id)).status == "completed"
+            told = model.requests[-1].messages[-1]
+            assert isinstance(told, UserMessage)
+            note = text.split(None, 1)[1:]
+            assert without_history(told.text).endswith(note[0] if note else "where you stopped.")
+            last = await fail(host)
+        answer = await typed(host, f"/resolve {last} give_up")
+        assert (answer.text, bool(answer.run_id)) == (f"{last}: give_up", False)
+        with pytest.raises(EscalationAnswered, match="alice has answered"):
+            await typed(host, f"/resolve {last} retry")
+        with pytest.raises(motet.NotFound, match="no escalation 'esc_0'"):
+            await typed(host, "/resolve esc_0 retry")
+
+
 async def test_a_session_is_summarised_when_it_is_long_enough() -> None:
     async with motet.open_host(agents=[motet.Agent("a", model=Scripted(say("hi")))]) as host:
         await host.run("a", "hello", session="s", principal=ALICE)
@@ -209,7 +254,7 @@ async def test_a_command_that_reads_gives_up_on_stuck_stores_and_a_stop_does_not
             actor = host.system.find(f"/host/{name}")
             assert actor is not None
             actor.suspend()
-        for name in ("status", "queue", "errors", "usage", "who", "approve", "new"):
+        for name in ("status", "queue", "errors", "usage", "who", "approve", "resolve", "new"):
             began = trio.current_time()
             answer = await typed(host, f"/{name}")
             assert f"have not answered /{name}" in answer.text

@@ -267,3 +267,67 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await page.screenshot(shots / "room.png")
     assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_a_person_decides_about_an_escalation_on_the_page(tmp_path: Path) -> None:
+    """Each decision by its button; the history is shown without secrets."""
+    shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
+    secret = "hunter2-hunter2-hunter2"
+    fails = [call("shell", command=f"make {n}", password=secret) for n in range(3)]
+    model = ScriptedModel(
+        [fails[0], say("built at last"), fails[1], say("I left it out"), fails[2]]
+    )
+    limits = motet.Limits(tool_errors=1)
+    helper = motet.Agent("helper", model=model, limits=limits)
+
+    @helper.tool
+    def shell(command: str, password: str) -> str:
+        """Run a command."""
+        raise OSError(f"no route to <b>prod</b> for {command}")
+
+    assert PROGRAM is not None
+    async with motet.open_host(agents=[helper]) as host, tab(PROGRAM) as page:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        await page.call("Page.navigate", url=url)
+        await page.until("document.querySelector('#new-agent')?.value")
+        await page.click("Begin")
+        await page.type("#text", "build it")
+        await page.shows("a person has to decide: Too many errors with shell")
+        await page.shows("no route to <b>prod</b> for make 0 [err_")
+        assert await page.evaluate("document.title") == "(1⚠) motet"
+        await page.screenshot(shots / "escalation.png")
+        assert secret not in str(
+            await page.evaluate("document.querySelector('.escalation').innerText")
+        )
+        await page.click("Retry")
+        await page.shows("retry by local")
+        await page.shows("built at last")
+
+        await page.type("#text", "again")
+        await page.until("document.querySelectorAll('.escalation button').length == 3")
+        await page.click("Skip with this text")
+        await page.shows("skip needs a note")
+        await page.type(".escalation textarea", "use <i>staging</i>", enter=False)
+        await page.click("Skip with this text")
+        await page.shows("skip by local: use <i>staging</i>")
+        await page.shows("I left it out")
+
+        await page.type("#text", "once more")
+        await page.until("document.querySelectorAll('.escalation button').length == 3")
+        (open_one,) = await host.escalations(state="open")
+        await page.click("Give up")
+        await page.shows("give_up by local")
+        assert await page.evaluate("document.title") == "motet"
+        await page.screenshot(shots / "decided.png")
+        assert (await host.escalations(state="open")) == ()
+        assert [run.status for run in await host.runs()].count("completed") == 2
+        assert open_one.session == (await host.runs())[0].session
+
+        await page.evaluate("location.reload()")
+        await page.until("document.querySelector('#sessions button')")
+        await page.evaluate("document.querySelector('#sessions button').click()")
+        await page.shows("skip by local: use <i>staging</i>")
+        assert await page.evaluate("document.querySelectorAll('.escalation button').length") == 0
+    assert page.problems == []

@@ -10,7 +10,7 @@ const load = async (name) => {
 };
 const { Machine, backoff, exact } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, withApproval, withdrawn } = await load("state.js");
+const { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -159,6 +159,18 @@ test("a call keeps its arguments when its result comes, an approval its question
   const far = reduce(reduce(EMPTY, events[0]), frame("tool.progress", { id: "c", message: "reading", done: 1, total: 4 }));
   assert.equal(far.items[0].progress, "25 % reading");
   assert.equal(reduce(reduce(far, events[1]), frame("tool.progress", { id: "c", message: "late", done: null, total: null })).items[0].progress, "25 % reading");
+});
+
+test("an escalation keeps its history when it is answered, and shows what hides in it", () => {
+  const history = [{ tool_name: "shell", arguments: "{}", error_type: "unknown", message: "no\u202e\nroute", error_id: "err_1", resolved: true }];
+  const known = { id: "e", reason: "too many", decision: null, note: "", resolved_by: null, error_history: history };
+  const begun = withEscalation(reduce(EMPTY, frame("run.escalated", { escalation: "e", reason: "too many", tool: "shell" })), known);
+  assert.deepEqual([begun.items.length, begun.items[0].decision, begun.items[0].history.length], [1, undefined, 1]);
+  const over = reduce(begun, frame("escalation.resolved", { escalation: "e", decision: "skip", note: "go on", by: "bob" }));
+  const [item] = over.items;
+  assert.deepEqual([item.decision, item.note, item.by, item.reason, item.history], ["skip", "go on", "bob", "too many", history]);
+  assert.equal(withEscalation(over, known).items[0].decision, "skip");
+  assert.deepEqual(tried(history), ["shell({}): unknown: no<U+202E> route [err_1] (a later call has succeeded)"]);
 });
 
 test("an approval shows every character of its arguments, and what cannot be seen by its name", () => {
