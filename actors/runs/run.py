@@ -270,6 +270,8 @@ class Carried:
     Attributes:
         durable: nobody waits for it here, so that another host may go on with it.
         resumption: where it was left, if it was suspended, or if its host has ended.
+        started: the same of a run whose host has ended before its first answer: it starts anew, but
+            a stop that comes first ends it as a begun one.
         start_published: whether its start was announced before it resumed; None: it begins here.
         has_approval: it has a stored approval.
         approval_missed: an approval was answered after its call was suspended.
@@ -280,6 +282,7 @@ class Carried:
 
     durable: bool = False
     resumption: Resumption | None = None
+    started: Resumption | None = None
     start_published: bool | None = None
     has_approval: bool = False
     approval_missed: bool = False

@@ -23,6 +23,7 @@ from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
     has_begun,
+    has_left_queue,
     has_started,
     refusal,
     resumption,
@@ -186,7 +187,8 @@ class Recovery:
         info = left.info
         agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
         who, limits = Principal(info.user, given.role), given.limits or agent.limits
-        begun = has_begun(left)
+        begun, started = has_begun(left), has_left_queue(left)
+        where = self._resumption(left, given, limits)[1] if begun or started else None
         return Run(
             Input(info.run_id, info.session, who, info.text, sender=given.sender),
             agent,
@@ -194,7 +196,8 @@ class Recovery:
             placement=Placement() if begun else Placement(given.mode, given.steers),
             carried=Carried(
                 durable=True,
-                resumption=self._resumption(left, given, limits)[1] if begun else None,
+                resumption=where if begun else None,
+                started=None if begun else where,
                 start_published=has_started(left),
                 has_approval=begun,
             ),

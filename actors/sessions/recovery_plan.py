@@ -66,15 +66,26 @@ def has_started(left: UnfinishedRun) -> bool:
     return any(event == "run.started" for event, _ in left.published)
 
 
+def has_left_queue(left: UnfinishedRun) -> bool:
+    """Whether its host has started it, or has joined other inputs into it in order to."""
+    return left.info.status == "running" or has_started(left)
+
+
 def has_begun(left: UnfinishedRun) -> bool:
     """Whether it has an answer. A run with its input only starts anew, its gates included."""
     return any(isinstance(row, AssistantMessage) for row in left.rows)
 
 
 def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
-    """The rows it resumes from, its input first; open calls of the last answer have no result."""
+    """The rows it resumes from, its input first; open calls of the last answer have no result.
+
+    None if it has no answer, and its input was neither journalled nor published: a gate may have
+    been about to refuse that.
+    """
     rows = list(left.rows)
-    if not isinstance(rows[0], UserMessage):
+    if not rows and not _published_messages(left):
+        return ()
+    if not rows or not isinstance(rows[0], UserMessage):
         rows.insert(0, UserMessage(truncate_message(left.info.text, limits.message_chars)))
     last = _last_calls(rows)
     if last is None:

@@ -199,7 +199,7 @@ async def drop(run: Run, services: Services) -> None:
     reason = run.stop_reason or "stopped before it started"
     event: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
     end = FinishRun(run.id, "dropped", (), detail=reason, event=event)
-    left = run.carried.resumption
+    left = run.carried.resumption or run.carried.started
     if left is not None:  # it had begun in an earlier host
         event = events.RunCancelled(left.suspended.turn.spent, reason)
         end = _end_of_begun(run, left, reason, event)
@@ -224,8 +224,8 @@ async def drop(run: Run, services: Services) -> None:
         finally:
             if not is_stored:
                 services.table.queue(run.session).unsaved.append(end)
-    if run.carried.resumption is not None:
-        _end_trace(run, run.carried.resumption.suspended, end.status, services)
+    if left is not None and left.suspended.started:
+        _end_trace(run, left.suspended, end.status, services)
     services.table.finish(run, run.ends_as(end.status, reason))
 
 
@@ -243,10 +243,11 @@ def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCanc
     """The end of a begun run that was stopped before it could resume."""
     spent, cause = left.suspended.turn.spent, "" if run.by_user else reason
     rows = close_calls((*left.suspended.rows, *left.results), "unknown")
+    rows = (*rows, stopped_row("", cause)) if rows else ()
     return FinishRun(
         run_id=run.id,
         status="cancelled",
-        rows=(*rows, stopped_row("", cause)),
+        rows=rows,
         usage=spent,
         detail=reason,
         withdraw=True,
@@ -257,6 +258,10 @@ def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCanc
 def _cut_events(run: Run, left: Resumption, end: FinishRun) -> Iterator[events.AnyEvent]:
     """The events of the open calls of a begun run that ends before it could resume, and its last
     message."""
+    if run.carried.start_published is False:  # its host ended when it was about to start
+        yield events.RunStarted(run.agent.name, run.model_name)
+    if not end.rows:
+        return
     step = left.suspended.step
     results = {row.call_id: row for row in end.rows[step + 1 :] if isinstance(row, ToolMessage)}
     answer = end.rows[step]

@@ -204,7 +204,8 @@ INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, 
 VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''))"""
 
 _JOIN_TEXT = """
-UPDATE runs SET text = ?2, updated = ?3 WHERE run_id = ?1 AND status = 'queued' RETURNING 1"""
+UPDATE runs SET text = ?2, status = 'running', updated = ?3
+WHERE run_id = ?1 AND status = 'queued' RETURNING 1"""
 
 _SET_USAGE = "UPDATE runs SET usage = ? WHERE run_id = ?"
 

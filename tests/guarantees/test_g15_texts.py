@@ -15,6 +15,7 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.chat import UserMessage
+from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Ack, RunInfo, RunStatus, SessionInfo
 from tests.guarantees.worlds.texts import ACTS, Act, told
 
@@ -285,4 +286,43 @@ async def open_approvals(host: Host) -> tuple[ApprovalInfo, ...]:
 async def begin(host: Host, session: str = "main", sender: str = "") -> Ack:
     return await host.submit(
         "first", session=session, agent="a", key="1", sender=sender, debounce=0.0
+    )
+
+
+@pytest.mark.parametrize("steps", range(0, 20, 4))
+@pytest.mark.parametrize("cut", ["interrupt", "stop"])
+def test_a_started_run_that_others_have_joined_ends_as_cancelled_in_the_next_host(
+    cut: str, steps: int
+) -> None:
+    """It was killed before its first answer, and in the next host it ends before it starts anew."""
+
+    def answer(request: ModelRequest) -> mt.Step:
+        return mt.slow(mt.say("done"), seconds=1e6 if "joins" in request.messages[-1].text else 1)
+
+    model = mt.FunctionModel(answer)
+    with mt.simulated_host(1, agents=[motet.Agent("a", model=model)]) as host:
+        host.call(begin)
+        host.advance(0.1)
+        for text in ("second", "joins"):
+            host.call(collected, text)
+        host.advance(2)
+        if cut == "interrupt":
+            host.call(interrupt)
+            host.steps(steps)
+            host.crash()
+        else:
+            host.crash()
+            host.steps(steps)
+            host.stop(session="main", grace=1.0)
+        host.advance(60)
+
+        ends = host.call(statuses)
+        assert ends.pop("third", "completed") == "completed"
+        assert ends == {"first": "completed", "second\njoins": "cancelled", "joins": "steered"}
+        assert host.call(texts)["joins"] == 1
+
+
+async def collected(host: Host, text: str) -> Ack:
+    return await host.submit(
+        text, session="main", agent="a", key=text, mode="collect", debounce=0.0
     )
