@@ -23,12 +23,12 @@ import msgspec
 import trio
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_rows import SELECT_ERROR, error_of, list_query
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.actors.storage.writer import Database, Writer
+from motet.protocols.error_rows import SELECT_ERROR, error_of, list_query
 from motet.protocols.errors import ErrorProtocol, GetError, ListErrors, StoreError
 from motet.protocols.redaction.redact import redact
 from motet.runtime import ActorRef, open_system

@@ -1,18 +1,18 @@
 """Stored errors as data: rows that may be damaged, and the arguments of failed calls. Pure.
 
-Invariant: :func:`stored_error` raises nothing, whatever another program has put into a column; a
+Invariant: :func:`readable` raises nothing, whatever another program has put into a column; a
 row that cannot be read becomes an error whose ``malformed`` says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, cast, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar, cast, get_type_hints
 
 import msgspec
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import StoredError
+from motet.protocols.errors import ErrorGroup, ErrorType, StoredError
 from motet.protocols.redaction.redact import redact, truncate_texts
 
 SMALL: Final = 65_536
@@ -22,8 +22,8 @@ ARGUMENT_LIMIT: Final = 2_000
 ARGUMENTS_LIMIT: Final = 16_384
 """Bytes of the stored arguments of a call."""
 
-_TYPES: Final = get_type_hints(StoredError)
 _JSON: Final = ("raw_error", "arguments")
+S = TypeVar("S", StoredError, ErrorGroup)
 
 
 def stored_error(columns: Mapping[str, object], size: object = None) -> StoredError:
@@ -31,37 +31,47 @@ def stored_error(columns: Mapping[str, object], size: object = None) -> StoredEr
 
     ``raw_error`` None, and ``size`` its bytes: it is too large for a list.
     """
-    fields = dict(columns)
+    fields, problems = dict(columns), list[str]()
     if fields["raw_error"] is None and isinstance(size, int) and size > SMALL:
-        head = {"message": fields["short_summary"], "omitted_bytes": size}
-        fields["raw_error"] = msgspec.json.encode(head).decode()
-    try:
-        for name in _JSON:
-            if fields[name] is not None:
-                fields[name] = msgspec.json.decode(cast("str", fields[name]))
-        return msgspec.convert(fields, StoredError)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return _damaged(columns)
-
-
-def _damaged(columns: Mapping[str, object]) -> StoredError:
-    """The fields that can be read; the others are replaced, and ``malformed`` names them."""
-    empty = StoredError("", 0.0, "", "", {}, "")
-    good: dict[str, object] = {}
-    problems: list[str] = []
-    for name, value in columns.items():
+        fields["raw_error"] = f'{{"omitted_bytes":{size}}}'
+    for name in _JSON:
         try:
-            if name in _JSON and value is not None:
-                value = msgspec.json.decode(cast("str", value))
-            good[name] = msgspec.convert(value, _TYPES[name])
+            text = fields[name]
+            fields[name] = None if text is None else msgspec.json.decode(cast("str", text))
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             problems.append(f"{name}: {error!s:.80}")
-            text = isinstance(getattr(empty, name), str) and name != "kind"
-            good[name] = f"{value!s:.100}" if text else getattr(empty, name)
-    reason = "; ".join(problems)
-    if "raw_error" not in good or not good["raw_error"]:
-        good["raw_error"] = {"message": f"the stored row cannot be read: {reason}"}
-    return msgspec.convert({**good, "malformed": reason}, StoredError)
+            fields[name] = None
+    if fields["raw_error"] is None and problems:
+        fields["raw_error"] = {"message": f"the stored row cannot be read: {problems[0]}"}
+    return readable(fields, StoredError, problems)
+
+
+def readable(fields: Mapping[str, object], kind: type[S], problems: Sequence[str] = ()) -> S:
+    """The fields as a struct. Those that do not fit are replaced, and ``malformed`` names them."""
+    found = [*problems]
+    if not found:
+        try:
+            return msgspec.convert(fields, kind)
+        except msgspec.ValidationError:
+            pass  # looked at one by one
+    types = get_type_hints(kind)
+    good: dict[str, object] = {}
+    for name, value in fields.items():
+        try:
+            good[name] = msgspec.convert(value, types[name])
+        except msgspec.ValidationError as error:
+            found.append(f"{name}: {error!s:.80}")
+            good[name] = _substitute(types[name], value)
+    return kind(**good, malformed="; ".join(found))  # type: ignore[arg-type]  # of the types above
+
+
+def _substitute(wanted: object, value: object) -> object:
+    if wanted is str:
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        return text[:100]
+    if wanted is float or wanted is int:
+        return 0
+    return "unknown" if wanted is ErrorType else {} if wanted is JsonObject else None
 
 
 def bounded_arguments(arguments: JsonObject, *, keep_raw: bool = False) -> JsonObject:

@@ -6,8 +6,8 @@ Sources: seed 001 (five variants, no tool, memory, policy or event variant), see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Sequence
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -274,4 +274,146 @@ class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list
     resolved: bool | None = None
 
 
-ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
+PAGE_LIMIT = 1_000
+"""Errors in one page, at most."""
+TEXT_PAGE = 131_072
+"""Characters of a raw error in one page, at most."""
+
+
+class ErrorPage(msgspec.Struct, frozen=True):
+    """Errors, newest first. ``cursor`` begins the next page; None: this was the last."""
+
+    errors: tuple[StoredError, ...]
+    cursor: str | None = None
+
+
+class PageErrors(Request[ErrorPage], frozen=True, tag="errors.page"):
+    """A page of stored errors with the figures of their groups.
+
+    ``cursor``: of the page before. Errors that are stored meanwhile move nothing: no error comes
+    twice, and none that was there is left out. Raises ``InputValidation`` for a wrong cursor.
+    """
+
+    filter: ListErrors
+    cursor: str | None = None
+
+
+class ErrorGroup(msgspec.Struct, frozen=True):
+    """Equal errors of one agent and owner.
+
+    Attributes:
+        count: of these that are stored; ``open`` of them are not resolved.
+        first_seen: Unix seconds; retention does not change it.
+        newest: the id of the newest of them; so are ``summary``, ``session_id`` and ``run_id``.
+        malformed: as of a stored error.
+    """
+
+    fingerprint: str
+    owner: str
+    agent: str
+    tool_name: str
+    kind: ErrorType
+    count: int
+    open: int
+    first_seen: float
+    last_seen: float
+    newest: str
+    summary: str
+    session_id: str
+    run_id: str
+    malformed: str = ""
+
+
+class GroupPage(msgspec.Struct, frozen=True):
+    """Groups, the last seen first. ``cursor`` as of :class:`ErrorPage`."""
+
+    groups: tuple[ErrorGroup, ...]
+    cursor: str | None = None
+
+
+class GroupErrors(Request[GroupPage], frozen=True, tag="errors.groups"):
+    """A page of groups. A group with a new error moves to the front, maybe of a page before.
+
+    ``start``: last seen since then. ``resolved``: whether all of its errors are.
+    """
+
+    owner: str | None = None
+    agent: str | None = None
+    tool_name: str | None = None
+    kind: ErrorType | None = None
+    resolved: bool | None = None
+    start: float | None = None
+    limit: int = PAGE_LIMIT
+    cursor: str | None = None
+
+
+class ErrorText(msgspec.Struct, frozen=True):
+    """A part of a raw error's JSON, from ``offset`` of ``size`` characters."""
+
+    text: str
+    offset: int
+    size: int
+
+
+class ReadError(Request[ErrorText | None], frozen=True, tag="errors.read"):
+    """A page of a raw error as JSON text; None for an unknown id."""
+
+    id: str
+    offset: int = 0
+    limit: int = TEXT_PAGE
+
+
+class ResolveErrors(Request[int], frozen=True, tag="errors.resolve"):
+    """The tool has succeeded in the session: its open errors are resolved; how many were."""
+
+    session_id: str
+    tool_name: str
+
+
+class ForgetErrors(Request[None], frozen=True, tag="errors.forget"):
+    """The session was deleted, and its errors with it."""
+
+    session_id: str
+
+
+ErrorProtocol: TypeAlias = (
+    StoreError
+    | GetError
+    | ListErrors
+    | PageErrors
+    | GroupErrors
+    | ReadError
+    | ResolveErrors
+    | ForgetErrors
+)
+
+
+class Errors(Protocol):
+    """A store of errors that a host can be given: ``open_host(errors=...)``.
+
+    Every method may raise anything, and is cancelled after some seconds: the host then goes on as
+    with a full disk. Calls run concurrently. :class:`motet.testing.errors.ErrorsConformance` tests
+    a store.
+    """
+
+    async def store(self, records: Sequence[ErrorRecord]) -> Collection[str]:
+        """Store all or none of them; the ids that other errors have, which are not stored."""
+        ...
+
+    async def get(self, error_id: str) -> StoredError | None:
+        """One error with the figures of its group."""
+        ...
+
+    async def read(self, error_id: str, offset: int, limit: int) -> ErrorText | None:
+        """A part of the raw error's JSON."""
+        ...
+
+    async def page(self, which: ListErrors, cursor: str | None) -> ErrorPage:
+        """Newest first, as :class:`PageErrors`; ``which.limit`` 0: all of them."""
+        ...
+
+    async def groups(self, which: GroupErrors) -> GroupPage: ...
+
+    async def resolve(self, session_id: str, tool_name: str, now: float) -> int: ...
+
+    async def forget(self, session_id: str) -> None: ...

@@ -10,34 +10,42 @@ specification, section 2.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol, cast
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from motet.actors.errors.describe import new_id, summarize, to_json_types
 from motet.actors.errors.log import logger
-from motet.actors.storage.error_rows import (
-    SELECT_ERROR,
-    SELECT_GROUPED_ERROR,
-    SELECT_SMALL_ERROR,
-    error_of,
-    errors_condition,
-    insert_statement,
-    list_query,
-)
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.tables import DAY, Query, TableStore
+from motet.actors.storage.sqlite_errors import SqliteErrors
+from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import bounded_arguments
+from motet.protocols.error_rows import Query, errors_condition
 from motet.protocols.errors import (
+    PAGE_LIMIT,
+    TEXT_PAGE,
+    ErrorPage,
     ErrorProtocol,
     ErrorRecord,
+    Errors,
+    ErrorText,
+    ForgetErrors,
     GetError,
+    GroupErrors,
+    GroupPage,
+    InputValidation,
     ListErrors,
+    PageErrors,
+    ReadError,
+    ResolveErrors,
     StoredError,
     StoreError,
 )
@@ -54,16 +62,18 @@ from motet.protocols.storage import (
 )
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
-from motet.runtime.outside import fresh_hex, wall_time
+from motet.runtime.outside import foreign_code, fresh_hex, wall_time
+
+T = TypeVar("T")
 
 
-async def store_batch(commit: Commit, records: Sequence[ErrorRecord]) -> set[str]:
-    """Store the records in one transaction; returns the ids that other errors have.
+def _alone(error: StoredError) -> StoredError:
+    """The error without the figures of its group, which change."""
+    return replace(error, count=1, first_seen=None, last_seen=None)
 
-    Raises ``StorageError``: nothing was stored then.
-    """
-    (written,) = await commit((insert_statement(records),))
-    return {record.id for record in records} - {str(made) for (made,) in written}
+
+def _clamped(limit: int) -> int:
+    return max(1, min(limit or PAGE_LIMIT, PAGE_LIMIT))
 
 
 def _record(error: StoredError, raw: str) -> ErrorRecord:
@@ -216,6 +226,8 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
 
 ID_ATTEMPTS = 8
 UNDER_WAY_LIMIT = 1_024
+GIVEN_DEADLINE = 5.0
+"""Seconds for an answer of a store that the host was given."""
 GROUP_LIMIT = 256
 """Errors in one transaction, at most."""
 
@@ -247,6 +259,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         clock: Unix seconds.
         hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
         keep_raw: store without redaction.
+        errors: another store; None: the database.
 
     A write is retried once while the database is locked. A stop writes what has begun.
     """
@@ -261,8 +274,11 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         hex_source: Callable[[int], str] = fresh_hex,
         *,
         keep_raw: bool = False,
+        errors: Errors | None = None,
     ) -> None:
         super().__init__(commit, readers, clock)
+        self._errors = errors or SqliteErrors(commit, readers)
+        self._deadline = math.inf if errors is None else GIVEN_DEADLINE
         self._hex = hex_source
         self._keep_raw = keep_raw
         self._under_way = 0
@@ -294,22 +310,54 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             raise write.outcome
         return write.outcome
 
-    @handles(GetError)
+    @handles(GetError, concurrent=16)
     async def get_error(self, request: GetError) -> StoredError | None:
-        key = (well_formed(request.id),)
-        if request.grouped:
-            rows = await self._readers.read(SELECT_GROUPED_ERROR, key)
-        else:
-            rows = await self._readers.point(SELECT_SMALL_ERROR, key)
-            rows = rows or await self._readers.read(SELECT_ERROR, key)
-        found = error_of(rows[0]) if rows else None
-        if found is None or request.session_id is None:
-            return found
-        return found if found.session_id == well_formed(request.session_id) else None
+        found = await self._call(partial(self._errors.get, well_formed(request.id)))
+        asker = request.session_id
+        if found is None or (asker is not None and well_formed(asker) != found.session_id):
+            return None
+        return found if request.grouped else _alone(found)
 
     @handles(ListErrors, concurrent=16)
     async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
-        return await self._read(error_of, *list_query(request))
+        found = await self._call(partial(self._errors.page, request, None))
+        return tuple(map(_alone, found.errors))
+
+    @handles(PageErrors, concurrent=16)
+    async def page_errors(self, request: PageErrors) -> ErrorPage:
+        which = replace(request.filter, limit=_clamped(request.filter.limit))
+        return await self._call(partial(self._errors.page, which, request.cursor))
+
+    @handles(GroupErrors, concurrent=16)
+    async def group_errors(self, request: GroupErrors) -> GroupPage:
+        which = replace(request, limit=_clamped(request.limit))
+        return await self._call(partial(self._errors.groups, which))
+
+    @handles(ReadError, concurrent=16)
+    async def read_error(self, request: ReadError) -> ErrorText | None:
+        offset, limit = max(0, request.offset), max(1, min(request.limit, TEXT_PAGE))
+        return await self._call(partial(self._errors.read, request.id, offset, limit))
+
+    @handles(ResolveErrors, concurrent=256)
+    async def resolve_errors(self, request: ResolveErrors) -> int:
+        of = request.session_id, request.tool_name
+        return await self._call(partial(self._errors.resolve, *of, self._clock()))
+
+    @handles(ForgetErrors, concurrent=16)
+    async def forget_errors(self, request: ForgetErrors) -> None:
+        await self._call(partial(self._errors.forget, request.session_id))
+
+    async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Call the store. A given one may raise anything, and hang: then the storage has failed."""
+        with trio.move_on_after(self._deadline):
+            try:
+                with foreign_code:
+                    return await work()
+            except (StorageError, InputValidation):
+                raise
+            except Exception as error:
+                raise StorageError(f"the error store failed: {summarize(error)}") from error
+        raise StoreBusy(f"the error store has not answered within {GIVEN_DEADLINE:g} s")
 
     # Preparing
 
@@ -378,7 +426,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         try:
             clashes = await self._inserted(list(named.values()))
         except StorageError as error:
-            if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
+            if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed | StoreBusy):
                 self._fail(group, error)
             else:  # one error may be too large for the disk; the others must not suffer for it
                 for write in group:
@@ -386,20 +434,20 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         except Exception as error:
             self._fail(group, error)
         else:
-            for made in named.keys() - clashes:
+            for made in named.keys() - set(clashes):
                 write = named[made]
                 assert write.error is not None
                 self._settle(write, write.error)
 
-    async def _inserted(self, group: list[_Write]) -> set[str]:
+    async def _inserted(self, group: list[_Write]) -> Collection[str]:
         """Insert the errors; the ids that other errors have."""
         records = [_record(write.error, write.raw) for write in group if write.error is not None]
         if not records:
             return set()
         try:
-            return await store_batch(self._commit, records)
+            return await self._call(partial(self._errors.store, records))
         except DatabaseLocked:
-            return await store_batch(self._commit, records)
+            return await self._call(partial(self._errors.store, records))
 
     def _named(self, write: _Write) -> StoredError | None:
         """The error with a new id; None, and the write has failed, after too many clashes."""

@@ -17,7 +17,6 @@ from typing import cast, get_args
 import msgspec
 import trio
 
-from motet.actors.storage.error_rows import errors_condition
 from motet.actors.storage.error_store import count_query, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
@@ -25,6 +24,7 @@ from motet.cli.render import one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading, stored_error, stored_errors, writing
+from motet.protocols.error_rows import errors_condition
 from motet.protocols.errors import ConfigError, ErrorType, ListErrors, StoredError, UnknownName
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")

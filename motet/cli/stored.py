@@ -16,12 +16,12 @@ import attrs
 import trio
 
 from motet.actors.storage.connection import storage_error
-from motet.actors.storage.error_rows import SELECT_ERROR, error_of, list_query
 from motet.actors.storage.error_store import RunStatement
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
 from motet.actors.storage.schema import VERSION
+from motet.protocols.error_rows import SELECT_ERROR, error_of, list_query
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import (

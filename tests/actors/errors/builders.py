@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.storage.error_rows import COLUMNS
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Database, Writer
 from motet.actors.telemetry.error_channel import ErrorChannel
+from motet.protocols.error_rows import COLUMNS
 from motet.protocols.errors import ErrorProtocol, StoreError
 from motet.protocols.events import AnyEvent
 from motet.protocols.storage import Rows, Transaction

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from motet.actors.errors.describe import is_id, serialize_error
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_rows import list_query
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.protocols.chat import JsonObject
+from motet.protocols.error_rows import list_query
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.protocols.redaction.redact import (
     LARGE,

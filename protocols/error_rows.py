@@ -1,0 +1,292 @@
+"""Rows of stored errors: the statements that write, list, group and delete them, and their codec.
+
+``agent_errors`` is the record; ``error_records`` and ``error_groups`` are derived from it by
+triggers (see the schema). Invariants: every list walks indexes in its order, newest first, and
+sorts nothing; a row that cannot be read becomes an error that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from motet.protocols.error_records import SMALL, readable, stored_error
+from motet.protocols.errors import (
+    ErrorGroup,
+    ErrorRecord,
+    GroupErrors,
+    InputValidation,
+    ListErrors,
+    StoredError,
+)
+from motet.protocols.storage import Row, SqlValue, Statement
+from motet.protocols.texts import well_formed
+
+Query: TypeAlias = tuple[str, Row]
+"""A statement and its parameters."""
+
+COLUMNS: Final = (
+    "id, timestamp, session_id, tool_name, raw_error, short_summary, kind, arguments,"
+    " run_id, call_id, agent, user, fingerprint"
+)
+"""Of ``agent_errors``, as :func:`insert_statement` writes them."""
+_WIDTH: Final = len(COLUMNS.split(", "))
+_FIELDS: Final = (*COLUMNS.split(", "), "resolved")
+_FIGURES: Final = ("count", "first_seen", "last_seen")
+
+_GROUP: Final = ", g.count, g.first, g.last"
+_JOIN_GROUP: Final = (
+    " LEFT JOIN error_groups g"
+    " ON g.owner = r.owner AND g.agent = r.agent AND g.fingerprint = r.fingerprint"
+)
+_GROUP_COLUMNS: Final = (
+    "g.fingerprint, g.owner, g.agent, g.tool, g.kind, g.count, g.open, g.first, g.last,"
+    " coalesce(r.id, ''), coalesce(r.summary, ''), coalesce(r.session, ''), coalesce(r.run_id, ''),"
+    " g.id"
+)
+
+
+def _selected(*, listed: bool) -> str:
+    """The columns of an error; of a list, without what is too large for one."""
+    whole = f"CASE WHEN r.bytes <= {SMALL} THEN a.{{}} END" if listed else "a.{}"
+    raw, arguments = whole.format("raw_error"), whole.format("arguments")
+    return (
+        f"r.id, r.timestamp, r.session, r.tool, {raw}, r.summary, r.kind, {arguments}, r.run_id,"
+        " r.call_id, r.agent, r.user, r.fingerprint, r.resolved, r.bytes"
+    )
+
+
+_LISTED: Final = _selected(listed=True)
+_BY_ID: Final = "FROM agent_errors a JOIN error_records r ON r.seq = a.seq{} WHERE a.id = ?"
+SELECT_ERROR: Final = f"SELECT {_selected(listed=False)} {_BY_ID.format('')}"
+SELECT_GROUPED_ERROR: Final = (
+    f"SELECT {_selected(listed=False)}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
+)
+SELECT_SMALL_ERROR: Final = f"{SELECT_GROUPED_ERROR} AND r.bytes <= {SMALL}"
+SELECT_TEXT: Final = (
+    "SELECT substr(raw_error, ?2, ?3), length(raw_error) FROM agent_errors WHERE id = ?1"
+)
+SELECT_OPEN: Final = (
+    "SELECT seq FROM error_records INDEXED BY agent_errors_session_tool WHERE session = ?1"
+    f" AND tool = ?2 AND facet IN ({', '.join(str(2 * n) for n in range(6))})"
+)
+RESOLVE: Final = f"UPDATE error_records SET resolved = ?3 WHERE seq IN ({SELECT_OPEN}) RETURNING 1"
+FORGET: Final = (
+    "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)"
+)
+
+
+# Writing
+
+
+def insert_statement(records: Sequence[ErrorRecord]) -> Statement:
+    """One statement for all of them; returns the ids it wrote.
+
+    An error whose id is taken is not written. A group is padded to a power of two with copies of
+    its first error, so that SQLite compiles nine statements instead of one for each size.
+    """
+    size = 1 << (len(records) - 1).bit_length()
+    padded = [*records, *[records[0]] * (size - len(records))]
+    params = [value for record in padded for value in _row(record)]
+    return Statement(_insert(size), tuple(params))
+
+
+@lru_cache
+def _insert(size: int) -> str:
+    one = f"({', '.join('?' * _WIDTH)})"
+    return (
+        f"INSERT INTO agent_errors ({COLUMNS}) VALUES {', '.join([one] * size)}"
+        " ON CONFLICT (id) DO NOTHING RETURNING id"
+    )
+
+
+def _row(record: ErrorRecord) -> Row:
+    return (
+        *(record.id, record.timestamp, record.session_id, record.tool_name),
+        *(record.raw_error, record.short_summary, record.kind, record.arguments or None),
+        *(record.run_id, record.call_id, record.agent, record.user, record.fingerprint),
+    )
+
+
+# Lists
+
+_KINDS: Final = ("unknown", "timeout", "auth", "validation", "not_found", "rate_limit")
+"""In the order of their facets, which are twice their places here; one more where resolved."""
+
+
+def _facets(kind: str | None, resolved: bool | None) -> tuple[int, ...]:
+    places = range(len(_KINDS)) if kind is None else (_KINDS.index(kind) if kind in _KINDS else 0,)
+    ends = (0, 1) if resolved is None else (int(resolved),)
+    return tuple(2 * place + end for place in places for end in ends)
+
+
+def conditions(request: ListErrors) -> dict[str, SqlValue]:
+    """The conditions of a list that have a value, each a template of SQL for its parameter."""
+    return _present(
+        {
+            "r.session = {}": request.session_id,
+            "r.tool = {}": request.tool_name,
+            "r.timestamp >= {}": request.start,
+            "r.timestamp <= {}": request.end,
+            "r.kind = {}": request.kind,
+            "r.owner = {}": request.owner,
+            "r.agent = {}": request.agent,
+            "r.run_id = {}": request.run_id,
+            "r.fingerprint = {}": request.fingerprint,
+        }
+    )
+
+
+def _present(given: Mapping[str, SqlValue]) -> dict[str, SqlValue]:
+    return {
+        sql: well_formed(value) if isinstance(value, str) else value
+        for sql, value in given.items()
+        if value is not None
+    }
+
+
+def errors_condition(request: ListErrors) -> Query:
+    """The condition on ``error_records r``, empty or after ``WHERE``, and its parameters."""
+    given = conditions(request)
+    clauses = [sql.format("?") for sql in given]
+    if request.resolved is not None:
+        clauses.append(f"r.resolved IS {'NOT ' if request.resolved else ''}NULL")
+    return (f" WHERE {' AND '.join(clauses)}" if clauses else ""), tuple(given.values())
+
+
+def list_query(request: ListErrors, after: Place | None = None, *, grouped: bool = False) -> Query:
+    """The query of a list: newest first, later stored before earlier at the same time.
+
+    ``after``: only errors that follow this one. ``grouped``: each with the figures of its group,
+    and its place. A run has few errors: they are filtered one by one.
+    """
+    index = _index(request)
+    if index == "agent_errors_run":
+        ends = {None: "", False: "r.resolved IS NULL", True: "r.resolved IS NOT NULL"}
+        branches = [ends[request.resolved]]
+    else:
+        branches = [f"r.facet = {one}" for one in _facets(request.kind, request.resolved)]
+    source = f"error_records r INDEXED BY {index}"
+    limit = request.limit if request.limit > 0 else -1
+    page, params = _merged(
+        source, "r.timestamp", "r.seq", branches, conditions(request), after, limit
+    )
+    columns = f"{_LISTED}{_GROUP}, r.seq" if grouped else _LISTED
+    sql = (
+        f"SELECT {columns} FROM ({page}) p CROSS JOIN error_records r ON r.seq = p.key"
+        f" CROSS JOIN agent_errors a ON a.seq = p.key{_JOIN_GROUP if grouped else ''}"
+    )
+    return sql, params
+
+
+def groups_query(request: GroupErrors, after: Place | None) -> Query:
+    """The query of a page of groups, the last seen first."""
+    given = _present(
+        {
+            "g.owner = {}": request.owner,
+            "g.agent = {}": request.agent,
+            "g.tool = {}": request.tool_name,
+            "g.kind = {}": request.kind,
+            "g.last >= {}": request.start,
+        }
+    )
+    branches = [f"g.facet = {one}" for one in _facets(request.kind, request.resolved)]
+    index = "error_groups_last" if request.owner is None else "error_groups_owner"
+    source = f"error_groups g INDEXED BY {index}"
+    page, params = _merged(source, "g.last", "g.id", branches, given, after, request.limit)
+    sql = (
+        f"SELECT {_GROUP_COLUMNS} FROM ({page}) p CROSS JOIN error_groups g ON g.id = p.key"
+        " LEFT JOIN error_records r ON r.seq = g.newest"
+    )
+    return sql, params
+
+
+def _merged(
+    source: str,
+    time: str,
+    key: str,
+    branches: Sequence[str],
+    given: Mapping[str, SqlValue],
+    after: Place | None,
+    limit: int,
+) -> Query:
+    """Times and keys of the first rows. Each branch comes from an index in order, and SQLite merges
+    them: so a rare kind among a million errors is found at once. CROSS JOINs keep the order.
+    """
+    params: list[SqlValue] = [limit, *given.values()]
+    clauses = [sql.format(f"?{n + 2}") for n, sql in enumerate(given)]
+    if after is not None:
+        first = len(params) + 1
+        # The first clause lets the index begin there.
+        clauses += [f"{time} <= ?{first}", f"({time}, {key}) < (?{first}, ?{first + 1})"]
+        params += after
+    each = [" AND ".join(filter(None, [branch, *clauses])) for branch in branches]
+    found = (f"SELECT {time} AS time, {key} AS key FROM {source} WHERE {one}" for one in each)
+    return f"{' UNION ALL '.join(found)} ORDER BY 1 DESC, 2 DESC LIMIT ?1", tuple(params)
+
+
+def _index(request: ListErrors) -> str:
+    """The index with the fewest rows for a filter, as a rule."""
+    if request.run_id is not None:
+        return "agent_errors_run"
+    if request.fingerprint is not None:
+        return "agent_errors_fingerprint"
+    by = (
+        "session"
+        if request.session_id is not None
+        else "owner"
+        if request.owner is not None
+        else ""
+    )
+    for name, value in (("tool", request.tool_name), ("agent", request.agent)):
+        if value is not None and (by != "session" or name == "tool"):
+            return "_".join(filter(None, ("agent_errors", by, name)))
+    return f"agent_errors_{by or 'timestamp'}"
+
+
+# Reading a row
+
+
+def error_of(row: Row) -> StoredError:
+    """A row of a list or of :data:`SELECT_ERROR` as an error; a bad row says so."""
+    columns = dict(zip(_FIELDS, row[:14], strict=True))
+    if len(row) > 15 and row[15] is not None:
+        columns |= zip(_FIGURES, row[15:18], strict=True)
+    return stored_error(columns, row[14])
+
+
+def group_of(row: Row) -> ErrorGroup:
+    return readable(dict(zip(ErrorGroup.__struct_fields__, row, strict=False)), ErrorGroup)
+
+
+# Cursors
+
+Place: TypeAlias = tuple[float, int]
+"""The time and the key of the last row of a page."""
+
+
+def cursor_of(place: Place) -> str:
+    return f"{place[0]!r}:{place[1]}"
+
+
+def next_cursor(rows: Sequence[Row], limit: int, time: int) -> str | None:
+    """The cursor after a full page, whose rows have the time in this column and the key last."""
+    if not rows or len(rows) != limit:
+        return None
+    return cursor_of((float(rows[-1][time] or 0), int(rows[-1][-1] or 0)))
+
+
+def place_of(cursor: str | None) -> Place | None:
+    """Raises ``InputValidation``."""
+    if cursor is None:
+        return None
+    time, _, key = cursor.partition(":")
+    try:
+        place = float(time), int(key)
+    except ValueError:
+        place = math.nan, 0
+    if not (math.isfinite(place[0]) and abs(place[1]) < 2**63):
+        raise InputValidation(f"`cursor` {cursor!r:.60} is not one of a page before")
+    return place
