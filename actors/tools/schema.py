@@ -13,7 +13,6 @@ import inspect
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -105,36 +104,46 @@ class Described:
 
 KNOWN_LIMIT = 512
 """Descriptions kept, at most."""
-_KNOWN: dict[object, Described] = {}
+_KNOWN: dict[object, tuple[Described, bytes, object]] = {}
+"""With the form of the schema, and what the key has by its id."""
 
 
 def describe(fn: Function) -> Described:
     """Describe a function by its hints, defaults and docstring. Raises ``TypeError``.
 
-    Functions of the same code, hints, defaults and docstring are alike, such as the built-in tools
-    of two hosts: they share the outcome, but for the schema, which its tool's owner may change.
+    Functions of one ``def`` with the same hints, defaults and docstring are alike, such as the
+    built-in tools of two hosts: they share the outcome, but for the schema, which its tool's owner
+    may change.
     """
-    hints = _hints(fn)
-    alike = _alike(fn, hints)
-    if alike is None:
-        return _described(fn, hints)
+    alike = _alike(fn)
+    if alike is None or not isinstance(fn, types.FunctionType):
+        return _described(fn)
     known = _KNOWN.get(alike)
     if known is None:
+        described = _described(fn)
+        form = msgspec.json.encode(described.parameters)
+        if msgspec.json.decode(form) != described.parameters:  # an infinite limit
+            return described
         if len(_KNOWN) >= KNOWN_LIMIT:
             _KNOWN.clear()
-        known = _KNOWN[alike] = _described(fn, hints)
-    return attrs.evolve(known, parameters=deepcopy(known.parameters))
+        known = _KNOWN[alike] = described, form, (fn.__code__, fn.__globals__)
+    return attrs.evolve(known[0], parameters=msgspec.json.decode(known[1]))
 
 
-def _alike(fn: Function, hints: Mapping[str, object]) -> object | None:
-    """Equal for functions that are described in the same way; None if that cannot be told."""
-    if type(fn) is not types.FunctionType or hasattr(fn, "__wrapped__"):
+def _alike(fn: Function) -> object | None:
+    """Equal for functions that are described in the same way; None if that cannot be told.
+
+    The code is told by its identity: a module that is loaded anew has equal code, and may give the
+    names in the hints another meaning.
+    """
+    if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
         return None
     defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
     if not all(type(default) in _PLAIN for default in defaults):
         return None
     typed: list[tuple[object, object]] = [(type(one), one) for one in defaults]
-    made: tuple[object, ...] = (fn.__code__, fn.__doc__, *hints.items(), *typed)
+    named = (fn.__doc__, id(fn.__code__), id(fn.__globals__))
+    made: tuple[object, ...] = (*named, *fn.__annotations__.items(), *typed)
     try:
         hash(made)
     except TypeError:  # a constraint in Annotated that cannot be compared
@@ -142,8 +151,8 @@ def _alike(fn: Function, hints: Mapping[str, object]) -> object | None:
     return made
 
 
-def _described(fn: Function, hints: Mapping[str, object]) -> Described:
-    given = _given(fn)
+def _described(fn: Function) -> Described:
+    hints, given = _hints(fn), _given(fn)
     described = [p for p in inspect.signature(fn).parameters.values() if p.name not in given]
     takes_context = bool(described) and _is_context(hints.get(described[0].name))
     if takes_context:

@@ -134,6 +134,25 @@ def test_a_function_that_is_made_again_is_described_by_what_it_is_now() -> None:
     assert limit(made(int, 1, "Fetch.")) == {"type": "integer", "default": 1}
 
 
+def test_a_module_that_is_loaded_anew_gives_its_hints_their_new_meaning() -> None:
+    code = compile("def pick(size: Size) -> str:\n    return size", "sizes", "exec")
+    again = compile("def pick(size: Size) -> str:\n    return size", "sizes", "exec")
+    module: dict[str, object] = {"Size": Literal["s", "m"], "__name__": "sizes"}
+    other: dict[str, object] = {"Size": int, "__name__": "other"}
+
+    def sizes(of: dict[str, object]) -> object:
+        return tool(cast("Callable[..., str]", of["pick"])).parameters["properties"]
+
+    exec(code, module)
+    small = {"size": {"enum": ["m", "s"]}}
+    assert sizes(module) == small
+    module["Size"] = Literal["l"]
+    exec(again, module)  # equal to the code before
+    assert sizes(module) == {"size": {"enum": ["l"]}}
+    exec(code, other)  # the very same code, in another module
+    assert sizes(other) == {"size": {"type": "integer"}}
+
+
 def test_a_nested_type_is_described_in_place() -> None:
     def search(filter: Filter, path: Path = Path("/")) -> None: ...
 
