@@ -87,7 +87,7 @@ def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:
 
 def compacted_text(done: SessionCompacted | None) -> str:
     if done is None:
-        return "Nothing was summarised: it is too short, a hook was against it, or it was stopped."
+        return "Nothing was summarised: too short, refused by a hook, or stopped."
     return f"Rows {done.start} to {done.end} are summarised; the transcript stays whole."
 
 
@@ -120,9 +120,9 @@ def model_text(
     own = next((one.model for one in agents if one.name == agent), None)
     if own is None:
         return f"The host does not have the agent {agent} now."
-    here = f", as was set here; its own is {own}" if chosen and chosen != own else ""
+    here = f", set for this session; its own is {own}" if chosen and chosen != own else ""
     others = [name for name in models if name != (chosen or own)]
-    head = f"{agent} asks {chosen or own}{here}."
+    head = f"{agent} uses {chosen or own}{here}."
     return "\n".join([head, *(["/model NAME changes that: " + ", ".join(others)] * bool(others))])
 
 

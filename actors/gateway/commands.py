@@ -58,21 +58,20 @@ class Command(msgspec.Struct, frozen=True):
 
 
 COMMANDS: Final[dict[str, str]] = {
-    "help": "what can be typed here",
-    "status": "what goes on here",
-    "stop": "end your newest run here, drop your inputs: /stop [RUN]; bare `stop` does it too",
-    "stopall": "end all that you have going, in every session, with its queue and sub-agents",
-    "new": "begin anew: the model forgets what was said, the transcript stays",
-    "queue": "what waits here, and what becomes of a message during a run: /queue [MODE]",
-    "model": "which model answers here; /model NAME sets another, /model default the agent's own",
-    "compact": "summarise what was said, so that the model has room; the transcript stays",
-    "approve": "answer what waits: /approve [ID] allow-once, allow-always or deny [why]",
-    "resolve": "answer what a person has to decide: /resolve [ID] retry [TEXT], advice TEXT, "
-    "skip TEXT or give_up",
-    "errors": "the last errors of tools here",
-    "usage": "what the last runs here have used",
-    "agents": "the agents of this host",
-    "who": "who you are here",
+    "help": "list the commands",
+    "status": "show the runs and the queue of this chat",
+    "stop": "stop your newest run here and drop your waiting inputs: /stop [RUN], or just stop",
+    "stopall": "stop all your runs in every session and room, with queues and sub-agents",
+    "new": "start the model from an empty history; the transcript stays",
+    "queue": "show the queue, or set the mode of messages during a run: /queue [MODE]",
+    "model": "show the model; /model NAME sets another, /model default the agent's own",
+    "compact": "summarise the history for the model; the transcript stays",
+    "approve": "answer an approval: /approve [ID] allow-once, allow-always or deny [why]",
+    "resolve": "answer an escalation: /resolve [ID] retry [TEXT], advice TEXT, skip TEXT or give_up",
+    "errors": "show the last errors of tools here",
+    "usage": "show the usage of the last runs here",
+    "agents": "list the agents of this host",
+    "who": "show your user name and role",
 }
 _STOPS: Final = frozenset({"stop", "stopall"})
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})
@@ -253,7 +252,7 @@ async def _stop_all(call: Invocation) -> Reply:
 
 async def _new(call: Invocation) -> Reply:
     await call.api.reset(call.session, principal=call.principal)
-    return "A new beginning: the model does not see what was said."
+    return "The model starts from an empty history; the transcript stays."
 
 
 async def _status(call: Invocation) -> Reply:
@@ -280,7 +279,7 @@ async def _queue(call: Invocation) -> Reply:
     known: dict[str, QueueMode] = {one: one for one in MODES}
     mode = known.get(wanted)
     if wanted and mode is None:
-        return f"{wanted!r} is no mode: {', '.join(MODES)}"
+        return f"{wanted!r} is not a mode: {', '.join(MODES)}"
     if call.room:
         return await _room_mode(call, mode)
     if mode is not None:
@@ -326,17 +325,17 @@ async def _approve(call: Invocation) -> Reply:
     try:
         pending = await _pending(call)
     except NotFound:
-        return "What is asked for here, the owner of the room and admins answer."
+        return "Only the owner of this room or an admin can answer approvals here."
     words = call.argument.split(None, 2)
     if words and words[0] in get_args(ApprovalDecision):
         words.insert(0, pending[0].id if len(pending) == 1 else "")
     waiting = "\n".join("\n".join(question(one)) for one in reversed(pending))
     if len(words) < 2 or not words[0]:
-        how = "Say which and how: /approve ID allow-once, allow-always or deny."
-        return f"{waiting}\n{how}" if waiting else "Nothing waits for an approval here."
+        how = "To answer: /approve ID allow-once, allow-always or deny."
+        return f"{waiting}\n{how}" if waiting else "No approval is pending here."
     decision = next((one for one in get_args(ApprovalDecision) if one == words[1]), None)
     if decision is None:
-        return f"{words[1]!r} is no answer: {', '.join(get_args(ApprovalDecision))}"
+        return f"{words[1]!r} is not a decision: {', '.join(get_args(ApprovalDecision))}"
     note = " ".join(words[2:])
     info = await api.approve(words[0], decision, note=note, principal=principal)
     blocked = f"; {info.blocked}" if info.blocked else ""
@@ -367,7 +366,7 @@ async def _resolve(call: Invocation) -> Reply:
     if not word or not decided:
         waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
         how = "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
-        return f"{waiting}\n{how}" if waiting else "Nothing waits for a decision here."
+        return f"{waiting}\n{how}" if waiting else "No escalation is open here."
     decision = next((one for one in get_args(Decision) if one == decided), None)
     if decision is None:
         return f"{decided!r} is no answer: {', '.join(get_args(Decision))}"

@@ -200,14 +200,14 @@ class Context:
         if not self.needs_token():
             return Identity(LOCAL, LOCAL, None)
         if token is None:
-            reason = "this gateway wants a token: send it in `auth.token` of connect"
+            reason = "this gateway requires a token, in `auth.token` of connect"
         else:
             token_digest = digest(token)
             principal = self.settings.tokens.find(token_digest, self.now())
             if principal is not None:
                 bridge = self.settings.tokens.impersonates(token_digest, self.now())
                 return Identity(principal, principal, token_digest, bridge)
-            reason = "the token is not known, or not any more"
+            reason = "unknown or revoked token"
         self.counts.total["refused_connect"] += 1
         self._failures.record(peer, self.settings.limits.connect_failures, trio.current_time())
         raise Refusal("unauthorized", reason)

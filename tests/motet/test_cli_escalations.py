@@ -146,7 +146,7 @@ def test_a_person_at_a_terminal_decides_with_resolve(failing: Path) -> None:
         chat.type("/resolve give_up it is dead\r")
         chat.expect(": give_up")
         chat.type("/resolve retry\r")
-        chat.expect("Nothing waits for a decision here.")
+        chat.expect("No escalation is open here.")
         if folder := os.environ.get("MOTET_SCREENSHOTS"):
             Path(folder, "resolve.txt").write_text(chat.seen + chat.said)
 

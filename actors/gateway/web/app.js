@@ -9,6 +9,7 @@ const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
 const LATER = "not connected: sent when the connection is back";
 const STEERED = "goes into the running turn";
+const DECIDED = { allow: "allowed", deny: "denied", cancelled: "withdrawn" };
 let place = null; // {stream, kind: "session" | "room", name, agent}
 let state = EMPTY;
 let waiting = 0; // approvals and escalations that the person in front of the page has to answer
@@ -63,7 +64,8 @@ function connect() {
     machine.lost();
     const refused = since !== null && typeof since === "object" ? since : null;
     if ((refused && !refused.retryable) || FINAL.has(code)) {
-      turnedAway(refused?.message || reason || `closed (${code})`);
+      const asked = refused?.code === "unauthorized" && !machine.token;
+      turnedAway(asked ? "enter your token" : refused?.message || reason || `closed (${code})`);
       return;
     }
     if (typeof since === "number" && Date.now() - since >= BACKOFF.healthy) failures = 0;
@@ -87,7 +89,7 @@ function wait(ms, reason) {
 }
 
 function turnedAway(reason) {
-  say("offline", reason);
+  say("offline", "not connected");
   $("login").hidden = false;
   $("login-error").textContent = reason;
   $("token").focus();
@@ -396,16 +398,16 @@ function callElement(item, before) {
 function approvalParts(item) {
   const head = element("div", {}, `${reveal(item.reason ?? "")}`);
   const call = element("pre", {}, review(item.tool ?? "a call", item.args ?? {}, item.proposed).join("\n"));
-  const cut = item.whole ? "" : "long arguments are cut here";
-  if (item.decision !== null) return [head, call, `${item.decision}${item.by ? ` by ${item.by}` : ""}${cut ? ` (${cut})` : ""}`];
-  if (!item.whole) return [head, call, `${cut}: who may answer this is shown all of them`];
+  const cut = item.whole ? "" : "Long arguments are shortened here.";
+  if (item.decision !== null) return [head, call, `${DECIDED[item.decision] ?? item.decision}${item.by ? ` by ${item.by}` : ""}. ${cut}`];
+  if (!item.whole) return [head, call, `${place?.kind === "room" ? "Only the owner of this room or an admin can answer. " : ""}${cut}`];
   const choices = [["Allow once", "allow-once"], ["Always", "allow-always"], ["Deny", "deny"]];
   const buttons = choices.map(([label, decision]) => {
     const button = element("button", { type: "button" }, label);
     button.onclick = () => resolve(item.approval, decision);
     return button;
   });
-  const until = item.expires ? ` (until ${new Date(item.expires * 1000).toLocaleTimeString()})` : "";
+  const until = item.expires ? `expires ${new Date(item.expires * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}` : "";
   return [head, call, element("div", {}, until), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
 }
 

@@ -11,7 +11,7 @@ const ENDS = {
   "run.refused": (data) => `refused: ${data.reason}`,
   "run.escalated": () => null,
   "run.interrupted": (data) => `interrupted: ${data.reason}`,
-  "input.dropped": (data) => `not answered: ${data.reason}`,
+  "input.dropped": (data, text) => `not answered: ${text ? `${text} (${data.reason})` : data.reason}`,
   "input.steered": () => null,
 };
 
@@ -22,9 +22,9 @@ export function reduce(state, frame) {
   if (event in ENDS) return ended(state, frame);
   switch (event) {
     case "input.accepted":
-      return { ...state, running: with_(state.running, run) };
+      return put({ ...state, running: with_(state.running, run) }, { id: inputId(run), kind: "note", text: `waiting: ${data.text}`, input: data.text });
     case "message":
-      return said(state, frame);
+      return said(without(state, inputId(run)), frame);
     case "text.delta":
       return delta(state, run, data);
     case "run.retrying":
@@ -165,8 +165,9 @@ function ended(state, frame) {
   const running = new Set(state.running);
   running.delete(frame.run_id);
   const tokens = (frame.data.usage?.input_tokens ?? 0) + (frame.data.usage?.output_tokens ?? 0);
-  const next = { ...state, running, usage: state.usage + tokens };
-  const text = ENDS[frame.event]?.(frame.data);
+  const waited = state.items.find((item) => item.id === inputId(frame.run_id));
+  const next = { ...without(state, inputId(frame.run_id)), running, usage: state.usage + tokens };
+  const text = ENDS[frame.event]?.(frame.data, waited?.input);
   return text ? note(next, frame, text) : next;
 }
 
@@ -196,6 +197,11 @@ function progress(state, id, { message, done, total }) {
   if (state.items.find((item) => item.id === id)?.state !== "running") return state;
   const far = done === null ? "" : total ? `${Math.round((100 * done) / total)} %` : String(done);
   return put(state, { id, progress: [far, message].filter(Boolean).join(" ") });
+}
+
+/** The id of an input that has no message yet. */
+function inputId(run) {
+  return `input ${run}`;
 }
 
 function textId(run, i) {

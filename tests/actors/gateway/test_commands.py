@@ -66,13 +66,13 @@ async def test_a_session_that_was_never_used_answers_every_command() -> None:
     assert told["stop"] == told["stopall"] == "Nothing was running."
     assert told["status"] == "Nothing was said here yet."
     assert told["queue"].endswith("Nothing waits here.")
-    assert told["model"] == "a asks scripted."
+    assert told["model"] == "a uses scripted."
     assert told["errors"] == "No error was stored here."
     assert told["usage"] == "No run has used anything here yet."
     assert told["agents"] == "a (scripted) Hangs."
     assert told["who"] == "You are alice (operator) in s."
-    assert told["approve"] == "Nothing waits for an approval here."
-    assert told["resolve"] == "Nothing waits for a decision here."
+    assert told["approve"] == "No approval is pending here."
+    assert told["resolve"] == "No escalation is open here."
     assert (told["new"], told["compact"]) == ("not found", "not found")
     assert "/stop?" in strange.text
 
@@ -179,7 +179,7 @@ async def test_a_queue_mode_is_set_and_an_unknown_one_is_named() -> None:
         await host.run("a", "hello", session="s", principal=ALICE)
         assert "collect" in (await typed(host, "/queue COLLECT")).text
         assert host.queue_mode("s") == "collect"
-        assert "'sing' is no mode: steer, " in (await typed(host, "/queue sing")).text
+        assert "'sing' is not a mode: steer, " in (await typed(host, "/queue sing")).text
         told = (await typed(host, "/model other")).text
         assert told == "Nothing was changed: unknown model 'other'; known: scripted"
 
@@ -189,8 +189,8 @@ async def test_an_approval_is_answered_and_the_run_goes_on() -> None:
     async with motet.open_host(agents=[own.agent], config=PATIENT) as host:
         ack = await host.submit("go", session="s", principal=ALICE)
         await pending(host)
-        assert "Say which and how" in (await typed(host, "/approve")).text
-        assert "is no answer" in (await typed(host, "/approve x maybe")).text
+        assert "To answer: /approve ID" in (await typed(host, "/approve")).text
+        assert "is not a decision" in (await typed(host, "/approve x maybe")).text
         assert (await typed(host, "/approve allow-once")).text == "wipe: allowed"
         assert (await ended(host, ack.run_id)).status == "completed"
     assert own.ran == ["wipe a"]

@@ -319,7 +319,7 @@ async def test_commands_are_answered_without_a_run(nursery: trio.Nursery) -> Non
         await client.result("chat.send", session="a", text="hang", key="h")
         assert "running" in await say("/status ")
         assert "1 stopped" in await say("/stopall")
-        assert await say("/new ") == "A new beginning: the model does not see what was said."
+        assert await say("/new ") == "The model starts from an empty history; the transcript stays."
         assert [call.arguments["session"] for call in host.asked_for("reset")] == ["a"]
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -104,8 +104,9 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         url = await host.serve(GatewayConfig(listen="127.0.0.1:0", tokens=(entry,)))
         await page.call("Page.navigate", url=url)
         await page.until("document.querySelector('#login')?.checkVisibility()")
+        await page.shows("enter your token")
         await page.type("#token", "mtt_" + "0" * 32)
-        await page.until("document.querySelector('#login-error').innerText")
+        await page.shows("unknown or revoked token")
         await page.type("#token", token)
         await page.shows("connected")
         await page.shows("alice (operator)")
@@ -122,8 +123,9 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.shows("Allow once")
         assert await page.evaluate("document.title") == "(1⚠) motet"
         await page.screenshot(shots / "approval.png")
+        await page.until(r"/expires \w+ \d+, \d{4}/.test(document.body.innerText)")
         await page.click("Allow once")
-        await page.shows("allow by alice")
+        await page.shows("allowed by alice")
         await page.shows("it is restarted")
         await page.type("#text", "hang")
         await page.shows("working…")
@@ -266,6 +268,20 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         assert await page.evaluate("document.querySelectorAll('.said').length") == 5
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await page.screenshot(shots / "room.png")
+
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        await page.call("Emulation.setDeviceMetricsOverride", **phone)
+        await room.post("line\n" * 200, user="carol", key="long")
+        await page.until("document.querySelectorAll('.said').length === 6")
+        await page.type("#text", "/help")
+        await page.shows("/who")
+        heights = "[...document.querySelectorAll('nav, #log, #composer')].map(e => e.offsetHeight)"
+        assert min(cast("list[int]", await page.evaluate(heights))) > 50
+        assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+        assert await page.evaluate("document.querySelector('#title').offsetHeight < 40")
+        helped = str(await page.evaluate("document.querySelector('#stopped').innerText"))
+        assert len(helped.splitlines()) > 10, "one line for each command"
+        await page.screenshot(shots / "phone.png")
     assert page.problems == []
 
 

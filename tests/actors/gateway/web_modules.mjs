@@ -247,6 +247,18 @@ test("whatever a model says, it makes no element but those of the list and no ad
   assert.ok(performance.now() - began < 2000);
 });
 
+test("a message that waits is shown until it is answered, enters a run or is dropped", () => {
+  const accepted = (run) => frame("input.accepted", { text: `text of ${run}`, author: "ann" }, { run_id: run });
+  const waits = [accepted("a"), accepted("b"), accepted("c")].reduce(reduce, EMPTY);
+  assert.deepEqual(shown(waits), ["waiting: text of a", "waiting: text of b", "waiting: text of c"]);
+  const after = [
+    frame("message", { role: "user", author: "ann", text: "text of a", i: 0 }, { run_id: "a" }),
+    frame("input.steered", { into: "a" }, { run_id: "b", seq: 8 }),
+    frame("input.dropped", { reason: "stopped by ann" }, { run_id: "c", seq: 9 }),
+  ].reduce(reduce, waits);
+  assert.deepEqual(shown(after), ["text of a", "not answered: text of c (stopped by ann)"]);
+});
+
 test("histories are shown, and what a stop left", () => {
   const rows = [{ pos: 1, run_id: "r", row: { role: "user", text: "hi" } }, { pos: 2, run_id: "r", row: { role: "assistant", text: "", calls: [] } }];
   assert.deepEqual(shown(fromHistory(rows)), ["hi"]);

@@ -43,7 +43,7 @@ async def test_a_session_keeps_the_model_that_was_set_over_a_restart(tmp_path: P
         assert "say something first" in (await typed(host, "/model large-1")).lower()
         assert (await host.run("small", "one", session="s", principal=ALICE)).text == "s"
         told = await typed(host, "/model large-1")
-        assert told == "small asks large-1, as was set here; its own is small-1."
+        assert told == "small uses large-1, set for this session; its own is small-1."
         assert (await host.run("small", "two", session="s", principal=ALICE)).text == "l"
         assert (await host.run("small", "else", session="t", principal=ALICE)).text == "s"
         started = [
@@ -55,7 +55,7 @@ async def test_a_session_keeps_the_model_that_was_set_over_a_restart(tmp_path: P
     async with motet.open_host(tmp_path, agents=agents()) as host:
         assert host.session_model("s") == "large-1"
         assert (await host.run("small", "three", session="s", principal=ALICE)).text == "l"
-        assert await typed(host, "/model default") == "small asks small-1."
+        assert await typed(host, "/model default") == "small uses small-1."
         assert (await host.run("small", "four", session="s", principal=ALICE)).text == "s"
         assert "/model NAME changes that: large-1" in await typed(host, "/model")
 
@@ -79,7 +79,7 @@ async def test_a_model_that_has_gone_counts_no_more(tmp_path: Path) -> None:
     async with motet.open_host(tmp_path, agents=agents(with_large=False)) as host:
         assert host.session_model("s") is None
         assert (await host.run("small", "two", session="s", principal=ALICE)).text == "s"
-        assert await typed(host, "/model") == "small asks small-1."
+        assert await typed(host, "/model") == "small uses small-1."
 
 
 async def test_an_offered_model_can_be_chosen(tmp_path: Path) -> None:
