@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import trio
 
 from motet.runtime.errors import ActorDead, only_error
+from motet.runtime.scopes import open_hidden_nursery
 from motet.runtime.supervision import Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Meter
@@ -65,7 +66,7 @@ class _Program(Generic[T]):
 
     async def run(self) -> T | None:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
-            async with trio.open_nursery() as nursery:
+            async with open_hidden_nursery() as nursery:
                 nursery.start_soon(self._handle_signals, signals, nursery)
                 await self._work()
                 # A drain that a signal began keeps its own grace, though main has ended.

@@ -1,13 +1,16 @@
-"""Cancel scopes of Trio, used in two ways that Trio has no function for."""
+"""Cancel scopes and nurseries of Trio, used in ways that Trio has no function for."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import trio
 
-__all__ = ["cancel_at", "shielded_close"]
+from motet.runtime.errors import only_error
+
+__all__ = ["cancel_at", "open_hidden_nursery", "shielded_close"]
 
 
 def cancel_at(scope: trio.CancelScope, when: float) -> None:
@@ -44,3 +47,50 @@ async def shielded_close() -> AsyncGenerator[trio.CancelScope]:
         with trio.CancelScope(shield=True):
             yield scope
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_hidden_nursery() -> AsyncGenerator[trio.Nursery]:
+    """A nursery around a block of the user, who need not know of it.
+
+    An error of the block leaves it as it was raised: the same object, with its context and cause,
+    a group as a group. A single error of the nursery's tasks comes without the nursery's group.
+    """
+    body: BaseException | None = None
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except BaseException as error:
+                body = error
+                raise
+    except BaseExceptionGroup as group:
+        failure = _of_block(group, body)
+    try:
+        if failure is not None:
+            raise failure  # not in the handler, which would change its context
+    finally:
+        del body, failure  # their tracebacks have this frame
+
+
+def _of_block(
+    group: BaseExceptionGroup[BaseException], body: BaseException | None
+) -> BaseException:
+    """The error of a block, by the group of its nursery and the error of its body.
+
+    Trio takes its own ``Cancelled`` out of the group of a cancelled nursery, and copies the groups
+    inside, even when there is none. So the groups are compared by their leaves.
+    """
+    if isinstance(body, BaseExceptionGroup) and len(group.exceptions) == 1:
+        (only,) = group.exceptions
+        return body if _leaves(only) == _leaves(body) else only
+    return only_error(group)
+
+
+def _leaves(error: BaseException) -> list[int]:
+    """The identities of the exceptions in nested groups, in order."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [id(error)]
+    group = cast("BaseExceptionGroup[BaseException]", error)  # its parameter is lost by isinstance
+    return [leaf for one in group.exceptions for leaf in _leaves(one)]

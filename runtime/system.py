@@ -15,11 +15,12 @@ import trio
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.cell import Cell
-from motet.runtime.errors import InjectedCrash, only_error
+from motet.runtime.errors import InjectedCrash
 from motet.runtime.feed import FEED_BUFFER, Feed, joined
 from motet.runtime.kernel import Kernel
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import Registry
+from motet.runtime.scopes import open_hidden_nursery
 from motet.runtime.snapshot import ActorInfo, info_of, leftovers_of
 from motet.runtime.stopping import StopPlan, StopReport, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
@@ -182,7 +183,7 @@ async def open_system(
     """
     system: System | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_hidden_nursery() as nursery:
             spec = supervision or Supervision()
             system = System(
                 name,
@@ -203,11 +204,9 @@ async def open_system(
                 with trio.CancelScope(shield=True):
                     await system.end()
                     system.timers.close()
-    except BaseExceptionGroup as group:
+    except BaseException:
         if system is not None and system.failure is not None:
             raise system.failure  # noqa: B904 (its cause is the child's error; this is its context)
-        # One error needs no group around it: the nurseries are not the user's. Its cause stays.
-        error = only_error(group)
-        raise error from error.__cause__
+        raise
     if system.failure is not None:
         raise system.failure

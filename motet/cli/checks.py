@@ -22,6 +22,7 @@ from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource, load_confi
 from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
 from motet.cli.config_schema import Line, schema, sources
 from motet.cli.exits import FAILED, OK, explained
+from motet.cli.logs import silenced
 from motet.cli.screen import console
 from motet.cli.setup import Setup, found_here, load_setup
 from motet.protocols.config import HostConfig, ProviderConfig
@@ -164,7 +165,7 @@ def together(setup: Setup) -> Finding:
         trio.run(_open, setup)
     except Exception as error:
         return Finding("broken", "host", explained(error))
-    return Finding("ok", "host", "a host takes it as it is")
+    return Finding("ok", "host", "accepts this configuration")
 
 
 async def _open(setup: Setup) -> None:
@@ -172,7 +173,8 @@ async def _open(setup: Setup) -> None:
     servers = {name: attrs.evolve(one, start="lazy") for name, one in setup.config.mcp.items()}
     origin = ConfigSource(setup.file, defaults=True)
     config = attrs.evolve(setup.config, state=None, mcp=servers)
-    with TemporaryDirectory() as folder:
+    # Its log would tell of the temporary folder.
+    with TemporaryDirectory() as folder, silenced("motet"):
         async with hosted(origin, origin.whole(config), workspace=folder):
             pass
 

@@ -50,7 +50,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield from gateway(setup)
     yield from (one for one in programs(setup) if one.topic != "mcp")
     yield together(setup)
-    yield Finding("ok", "tools", f"see {setup.workspace}")
+    yield Finding("ok", "workspace", str(setup.workspace))
     yield _shell(setup)
     yield from _servers(setup)
     yield from _state(setup.state)
@@ -106,9 +106,9 @@ def _lock(state: Path, owner: int | None) -> Finding:
         return Finding("ok", "state", f"{state} is in use by process {owner or '(unknown)'}")
     if state.exists():
         usable = os.access(state, os.R_OK | os.W_OK | os.X_OK)
-        text = f"{state} is free" if usable else f"{state} may not be written: chown or --state DIR"
+        text = f"{state} is free" if usable else f"{state} is not writable: chown or --state DIR"
         return Finding("ok" if usable else "broken", "state", text)
-    return Finding("ok", "state", f"{state} is made when it is first used")
+    return Finding("ok", "state", f"{state} will be created at the first use")
 
 
 async def _overview(state: Path) -> Overview:
@@ -129,9 +129,9 @@ def _database(found: Overview) -> Finding:
 def _runs(found: Overview, *, in_use: bool) -> Iterator[Finding]:
     open_runs = found.runs.get("running", 0) + found.runs.get("queued", 0)
     if in_use or not open_runs:
-        yield Finding("ok", "runs", f"{open_runs} going on")
+        yield Finding("ok", "runs", f"{open_runs} active")
     else:
-        text = f"{open_runs} cut off by the end of their host: the next one goes on with them"
+        text = f"{open_runs} cut off by the end of their host: the next host resumes them"
         yield Finding("note", "runs", text)
     if interrupted := found.runs.get("interrupted", 0):
         yield Finding("note", "runs", f"{interrupted} were interrupted: send these inputs again")

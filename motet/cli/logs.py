@@ -6,13 +6,10 @@ import logging
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import structlog
 from structlog.typing import EventDict, Processor
-
-# What it logs of an actor that does not start is what the command says when it ends.
-RUNTIME = logging.getLogger("motet.runtime")
 
 
 def log_to_stderr(level: int) -> None:
@@ -40,14 +37,20 @@ def log_to_stderr(level: int) -> None:
 
 
 @contextmanager
-def starting() -> Generator[None]:
-    """Silence the logs while a host starts: the command itself reports an actor that fails."""
-    level = RUNTIME.level
-    RUNTIME.setLevel(logging.CRITICAL)
+def silenced(name: str) -> Generator[None]:
+    """Silence a logger and all below it, in a block that reports its errors in another way."""
+    logger = logging.getLogger(name)
+    before = logger.propagate, logger.handlers
+    logger.propagate, logger.handlers = False, [logging.NullHandler()]
     try:
         yield
     finally:
-        RUNTIME.setLevel(level)
+        logger.propagate, logger.handlers = before
+
+
+def starting() -> AbstractContextManager[None]:
+    """Silence the kernel while a host starts: the command reports an actor that fails."""
+    return silenced("motet.runtime")
 
 
 def _renderers(*, terminal: bool) -> list[Processor]:

@@ -37,7 +37,7 @@ from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
-from motet.runtime.errors import only_error
+from motet.runtime.scopes import open_hidden_nursery
 
 BACKOFF: Final = Backoff(0.5, most=30.0)
 HEALTHY: Final = 30.0  # seconds a connection holds before its end is the first failure of a new row
@@ -424,18 +424,13 @@ async def connect(
     info = wire.ClientInfo(name, __version__, ("deltas", "gap"))
     dial = dial or dialer(Address.of(url), tls)
     client = Client(info, token, as_user, dial, on_change or _ignore)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(client.run)
-            try:
-                yield client
-            finally:
-                client.close()
-                nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # A single error is raised without its group: the nursery is not the user's.
-        error = only_error(group)
-        raise error from error.__cause__
+    async with open_hidden_nursery() as nursery:
+        await nursery.start(client.run)
+        try:
+            yield client
+        finally:
+            client.close()
+            nursery.cancel_scope.cancel()
 
 
 def _ignore(_: Change) -> None:

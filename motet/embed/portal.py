@@ -35,6 +35,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.run import RunOptions, RunResult
 from motet.protocols.sessions import Principal, StopReport
+from motet.runtime.scopes import open_hidden_nursery
 
 if TYPE_CHECKING:
     from motet.actors.host import Host
@@ -237,7 +238,7 @@ def _closed() -> outcome.Error:
 @asynccontextmanager
 async def open_portal(open_host: OpenHost) -> AsyncGenerator[HostPortal]:
     """A host with a portal. Leaving cancels the jobs, waits for their clean-up, closes the host."""
-    async with open_host() as host, trio.open_nursery() as nursery:
+    async with open_host() as host, open_hidden_nursery() as nursery:
         portal = HostPortal(host, nursery)
         try:
             yield portal

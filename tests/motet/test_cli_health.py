@@ -73,6 +73,15 @@ def test_a_sound_directory_is_in_order(
     assert "the database is sound" in capsys.readouterr().out
 
 
+def test_the_host_that_is_tried_out_says_nothing_of_its_temporary_folder(
+    here: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = [f'[[gateway.tokens]]\ntoken = "mtt_{n:032x}"\nuser = "u{n}"\n' for n in (1, 2)]
+    (here / "motet.toml").write_text("\n".join([*tokens, '[agents.a]\nmodel = "demo"\n']))
+    assert examine(None, here / "st") == 0
+    assert caplog.messages == []
+
+
 def test_a_tool_without_its_host_is_found(tmp_path: Path) -> None:
     from motet.runtime.processes import GUARD
 

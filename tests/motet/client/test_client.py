@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from motet.protocols.gateway_rooms import Posted
 from motet.testing import ScriptedModel, say
 from tests.actors.gateway.test_monitoring import certificate
 from tests.motet.client.fakes import Fault, client_of, gateway
+from tests.raised import RAISERS, State, caught, state_of
 
 CUT = Fault("cut_sending", 2)
 
@@ -269,3 +271,22 @@ def test_the_wait_doubles_with_full_jitter_and_begins_again_after_half_a_minute_
     assert delay.next(29) == 30
     assert delay.next(30) == 0.5
     assert ReconnectDelay(lambda: 0.0).next(0) == 0
+
+
+@pytest.mark.parametrize("raiser", RAISERS, ids=lambda raiser: raiser.__name__)
+async def test_an_error_leaves_the_blocks_of_host_and_client_as_it_was_raised(
+    raiser: Callable[[], None],
+) -> None:
+    """Law: it is the same object, with the same context, cause and parts, whatever its kind."""
+    before: list[State] = []
+
+    async def blocks() -> None:
+        async with motet.open_host() as host:
+            url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+            async with connect(url) as client, client.stream("session:s"):
+                with caught(before):
+                    raiser()
+
+    with pytest.raises(BaseException) as error:  # noqa: PT011 (of any kind)
+        await blocks()
+    assert before == [state_of(error.value)]
