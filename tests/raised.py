@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 State: TypeAlias = tuple[int, BaseException | None, BaseException | None, bool, object]
 
@@ -66,7 +66,9 @@ RAISERS: Final[tuple[Callable[[], None], ...]] = (
 
 def state_of(error: BaseException) -> State:
     """The exception, and all of it that a block could change."""
-    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    parts: object = ()
+    if isinstance(error, BaseExceptionGroup):
+        parts = cast("BaseExceptionGroup[BaseException]", error).exceptions
     return id(error), error.__context__, error.__cause__, error.__suppress_context__, parts
 
 

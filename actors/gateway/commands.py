@@ -67,7 +67,7 @@ COMMANDS: Final[dict[str, str]] = {
     "model": "show the model; /model NAME sets another, /model default the agent's own",
     "compact": "summarise the history for the model; the transcript stays",
     "approve": "answer an approval: /approve [ID] allow-once, allow-always or deny [why]",
-    "resolve": "answer an escalation: /resolve [ID] retry [TEXT], advice TEXT, skip TEXT or give_up",
+    "resolve": "answer an escalation: /resolve [ID] retry [TEXT], advice TEXT, skip TEXT, give_up",
     "errors": "show the last errors of tools here",
     "usage": "show the usage of the last runs here",
     "agents": "list the agents of this host",
