@@ -84,7 +84,8 @@ def _of_block(
     """
     if isinstance(body, BaseExceptionGroup) and len(group.exceptions) == 1:
         (only,) = group.exceptions
-        return body if _leaves(only) == _leaves(body) else only
+        own = cast("BaseException", body)
+        return own if _leaves(only) == _leaves(own) else only
     return only_error(group)
 
 

@@ -66,10 +66,11 @@ RAISERS: Final[tuple[Callable[[], None], ...]] = (
 
 def state_of(error: BaseException) -> State:
     """The exception, and all of it that a block could change."""
-    parts: object = ()
-    if isinstance(error, BaseExceptionGroup):
-        parts = cast("BaseExceptionGroup[BaseException]", error).exceptions
-    return id(error), error.__context__, error.__cause__, error.__suppress_context__, parts
+    about = error.__context__, error.__cause__, error.__suppress_context__
+    if not isinstance(error, BaseExceptionGroup):
+        return id(error), *about, ()
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return id(group), *about, group.exceptions
 
 
 @contextmanager
