@@ -165,6 +165,8 @@ class SuspendedState(msgspec.Struct, frozen=True):
         found: tools that it has searched for and found; ``extra``: additions to its prompt.
         resumed: how often it was resumed since a call of it last began to wait.
         lineage: the agents and users it works for, for the policy on its tools.
+        repeats: ids of its calls that a killed host may have begun; without a result, they begin
+            again.
     """
 
     rows: tuple[ChatMessage, ...]
@@ -183,6 +185,7 @@ class SuspendedState(msgspec.Struct, frozen=True):
     extra: str = ""
     resumed: int = 0
     lineage: tuple[Subject, ...] = ()
+    repeats: tuple[str, ...] = ()
 
 
 LATER = "waiting"
@@ -317,7 +320,6 @@ class Resumption(msgspec.Struct, frozen=True):
         results: of its calls, as far as they have one.
         announced, reported: ids of calls whose ``tool.call``, and ``tool.result``, is published.
         started: its ``run.started`` is published.
-        cut: by a kill: its calls without a result may have begun, and begin again.
     """
 
     suspended: SuspendedState
@@ -325,7 +327,6 @@ class Resumption(msgspec.Struct, frozen=True):
     announced: frozenset[str] = frozenset()
     reported: frozenset[str] = frozenset()
     started: bool = True
-    cut: bool = False
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):

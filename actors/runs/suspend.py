@@ -161,12 +161,14 @@ class Suspension:
 
     async def _store(self, step: ToolStep) -> bool:
         suspended_runs, run = self._services.suspended_runs, self._run
+        capture = step.approvals.capture
         assert suspended_runs is not None
+        assert capture is not None
         results = await step.suspend()
         if run.carried.entered:
             await self._enter_late()
         store = suspended_runs.approvals
-        if not await store.ask(SuspendRun(run.id, self._captured(), results)):
+        if not await store.ask(SuspendRun(run.id, capture(), results)):
             return False
         waiting = await store.ask(ListApprovals(run_id=run.id, state="pending"))
         self.approvals = tuple(one.id for one in reversed(waiting))

@@ -56,13 +56,14 @@ class ToolStep:
         self.step = len(rows) - 1
         self.record: list[CallResult] = []
         self.states = CallStates(calls, left)
+        self._repeats = left.suspended.repeats if left is not None else ()
         self.approvals = CallApprovals(
             run,
             calls,
             self.states,
             self.step,
             services.toolkits.of(run).catalog.in_order(run.agent.name, calls),
-            capture,
+            self._with_repeats(capture),
             self.journalled,
             on_record=left is not None,
         )
@@ -72,21 +73,28 @@ class ToolStep:
         self._spans: dict[int, ToolSpan] = {}
         self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
-        self._repeats = left is not None and left.cut
 
     @property
     def results(self) -> list[CallResult]:
         """The results as of now; before the first call has begun, those that were stored before.
 
-        What the last host may have begun, and this one has not, has an unknown outcome.
+        What an earlier host may have begun, and this one has not, has an unknown outcome.
         """
-        here = self._here
-        return list(map(self._since_kill, self.calls, here)) if self._repeats else here
+        return list(map(self._since_kill, self.calls, self._here))
 
     def _since_kill(self, call: Call, result: CallResult) -> CallResult:
-        if result.outcome != "cancelled_before_start" or call.id in self._known:
+        is_begun = result.outcome != "cancelled_before_start" or call.id in self._known
+        if is_begun or call.id not in self._repeats:
             return result
         return stored_result(missing_result(call, "unknown"))
+
+    def _with_repeats(
+        self, capture: Callable[[], SuspendedState] | None
+    ) -> Callable[[], SuspendedState] | None:
+        """So that a run that is suspended again knows which of its calls a kill has cut."""
+        if capture is None or not self._repeats:
+            return capture
+        return lambda: replace(capture(), repeats=self._repeats)
 
     @property
     def _here(self) -> list[CallResult]:
@@ -190,7 +198,7 @@ class ToolStep:
             if isinstance(became, Failed):
                 raise became.error
             result = self._screened(became.value)
-            result = self._since_kill(call, result) if self._repeats else result
+            result = self._since_kill(call, result)
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.

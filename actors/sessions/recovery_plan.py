@@ -124,11 +124,11 @@ def resumption(
             spans=left.spans,
             started=left.started,
             errors=left.errors,
+            repeats=tuple(one.id for one in batch),
         ),
         tuple(row for row in results if isinstance(row, ToolMessage)),
         announced,
         reported,
-        cut=True,
     )
 
 

@@ -170,6 +170,19 @@ def test_a_stop_soon_after_a_kill_is_a_stop(name: str) -> None:
     assert everywhere(story, "crash", every=SOME, **options)
 
 
+@pytest.mark.parametrize("name", ["nap", "again"])
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_a_call_that_a_kill_has_cut_is_known_to_have_begun_however_its_run_waits(
+    name: str, hosts: int
+) -> None:
+    """Law: the same for a call that begins again after a kill, behind a gate that is slow, while
+    its run asks a person and is killed again: stopped before it does, it never says that it never
+    began.
+    """
+    slow = ("peek", *(name,) * hosts)
+    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=9, hold=0.0, slow=slow)
+
+
 DOORS: tuple[tuple[Door, Way], ...] = (
     ("python", "run"),
     ("method", "everything"),

@@ -162,6 +162,8 @@ class Stops:
     def agent(self, name: str = "main", **options: Any) -> motet.Agent[None]:
         tools: list[motet.Tool | str | Callable[..., object]] = [
             motet.tool(effects="read")(self.nap),
+            motet.tool(idempotent=True)(self.again),
+            motet.tool(effects="read", approval=True)(self.peek),
             self.stubborn,
             self.shielded,
             self.fails,
@@ -200,6 +202,12 @@ class Stops:
         with self.working(ctx):
             await trio.sleep(1)
         return "rested"
+
+    async def again(self, ctx: motet.Context[None]) -> str:
+        return await self.nap(ctx)
+
+    async def peek(self, ctx: motet.Context[None]) -> str:
+        return await self.nap(ctx)
 
     async def stubborn(self, ctx: motet.Context[None]) -> str:
         with self.working(ctx):
@@ -328,11 +336,14 @@ class Stops:
             params = {"all": True} if self.way == "everything" else named[self.way]
             return msgspec.convert(await client.result("runs.stop", **params, key="k"), StopReport)
 
-    def reopen(self, soon: int) -> None:
+    def reopen(self, soon: int, hosts: int = 1) -> None:
         """The host is closed, as by SIGTERM, and another one opens its state; or the power is cut,
-        and a stop comes ``soon`` steps after."""
+        so often, and a stop comes ``soon`` steps after."""
         if self.way == "crash":
             self.host.crash()
+            for _ in range(hosts - 1):
+                self.host.advance(0.1)
+                self.host.crash()
             self.host.steps(soon)
             self.host.call(self._stop_again)
             return
@@ -508,6 +519,21 @@ def gated(point: str, kind: str) -> Callable[[Host], None]:
     return setup
 
 
+def slow_in(*names: str) -> Callable[[Host], None]:
+    """A gate that takes its time for one tool in the first host, for another in the next, ..."""
+    slow = iter(names)
+
+    def setup(host: Host) -> None:
+        name = next(slow, "")
+
+        async def gate(before: motet.BeforeTool) -> motet.Allow:
+            return await _slow(before) if before.name == name else motet.Allow()
+
+        host.on("before_tool", timeout=5)(gate)
+
+    return setup
+
+
 # ---------------------------------------------------------------------- one play
 
 Story: TypeAlias = Callable[[Stops, motet.Agent[None]], None]
@@ -528,12 +554,15 @@ def play(
     before: Story | None = None,
     setup: Callable[[Host], None] | None = None,
     hold: float = 3600.0,
+    slow: tuple[str, ...] = (),
     **options: Any,
 ) -> bool:
     """Play the story with a stop before ``step``; whether that was before its end.
 
-    ``before``: what has happened before, undisturbed.
+    ``before``: what has happened before, undisturbed; ``slow``: as of :func:`slow_in`, the
+    tools of so many hosts.
     """
+    setup = slow_in(*slow) if slow else setup
     with mt.simulated_host(seed, config=config(hold), setup=setup) as host:
         host.processes.program("make", mt.answers("made", after=0.5))
         world = Stops(host, way, door, session)
@@ -546,7 +575,7 @@ def play(
             story(world, agent)
             host.advance(2)
         except Interrupted:
-            world.reopen(soon=step % 4 * 7)
+            world.reopen(step % 4 * 7, max(1, len(slow) - 1))
         except (MotetError, MotetRuntimeError):
             if not world.struck:
                 raise
