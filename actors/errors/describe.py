@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import floor
+from subprocess import CalledProcessError, TimeoutExpired
 from typing import Any, cast
 
 import msgspec
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.texts import well_formed
+from motet.protocols.texts import last_line, well_formed
 from motet.runtime.foreign import ForeignError
 from motet.runtime.outside import foreign_code
 
@@ -72,6 +73,9 @@ def message_of(error: BaseException) -> str:
     text = safe_text(error)
     if not _VISIBLE.search(text):
         return type_name(error)
+    if isinstance(error, CalledProcessError | TimeoutExpired):
+        said = last_line(error.stderr)
+        return f"{text.rstrip('.')}: {said}" if said else text
     # KeyError's text is the repr of the key: without its name it says nothing.
     return f"KeyError: {text}" if isinstance(error, KeyError) else text
 

@@ -32,7 +32,7 @@ from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
 from motet.actors.tools.tool import Tool, fitting_result, has_place, tool
 from motet.protocols.chat import FailureClass, JsonObject
-from motet.protocols.texts import well_formed
+from motet.protocols.texts import last_line, well_formed
 from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 from motet.runtime import current_under_way
 from motet.runtime.outside import foreign_code
@@ -167,7 +167,8 @@ def _ended(answer: Reply, output: HeadTail) -> object:
 def _died(code: int, output: HeadTail) -> NoReturn:
     """Raise for a process that ended without a reply: by a signal, or by the function itself."""
     how = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
-    message = f"the process of the tool {how} before it had a result"
+    said = last_line(output.text())
+    message = f"the process of the tool {how} before it had a result" + (said and f": {said}")
     detail = {"message": message, "exit_code": code, **_printed(output)}
     raise ToolFailure(message, detail=detail, kind="exit")
 

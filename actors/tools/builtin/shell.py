@@ -22,6 +22,8 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ShellConfig
+from motet.protocols.redaction.redact import redacted_prefix
+from motet.protocols.texts import last_line
 from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime import processes
 from motet.runtime.process_guard import FAILED
@@ -39,6 +41,9 @@ FILE_MB = 1024
 """The largest file that a process of a command may write. Not of all of them together."""
 MAX_COMMAND = 100_000
 """The longest command in bytes; the kernel takes 131,072 for one argument."""
+
+LINE = 200
+"""Code points of the line of an output that a failure names."""
 
 PROBE_TIMEOUT = 10.0
 MARGIN = 10.0
@@ -224,13 +229,15 @@ def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> s
     if done.code == 0 and not done.timed_out:
         return done.output or "[no output]"
     reason = f"ran longer than {seconds:g} s and was ended" if done.timed_out else _ending(done)
+    line = redacted_prefix(last_line(done.output, joined=True), LINE)
+    whole = f"the command {reason}"
     if not done.timed_out and _MEMORY_WORDS.search(done.output):
-        reason += f"; each process may allocate {config.memory_mb} MiB"
-    message = f"the command {reason}" + (f"; {note}" if note else "")
+        whole += f"; each process may allocate {config.memory_mb} MiB"
+    message = whole + (f"; {note}" if note else "") + (f": {line}" if line else "")
     last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
     told = f"{message}\n{last}" if last else message
     detail: JsonObject = {
-        "message": message,
+        "message": whole,
         "exit_code": done.code,
         "timed_out": done.timed_out,
         "output": done.output,

@@ -6,6 +6,7 @@ import math
 import secrets
 import tracemalloc
 from datetime import UTC, datetime
+from subprocess import CalledProcessError
 from typing import cast
 
 import msgspec
@@ -21,6 +22,7 @@ from motet.actors.errors.describe import (
     error_code,
     find_id,
     is_id,
+    message_of,
     new_id,
     serialize_error,
     summarize,
@@ -280,3 +282,13 @@ def test_markdown_escapes_do_not_hide_an_id() -> None:
 @pytest.mark.parametrize("text", ["err_20241121_abc123", f"x{ID}", f"{ID}4", "no id at all"])
 def test_a_part_of_a_longer_word_is_no_id(text: str) -> None:
     assert find_id(text) is None
+
+
+def test_a_program_that_failed_says_the_last_line_of_its_standard_error() -> None:
+    failed = CalledProcessError(1, ["cat", "nofile"], stderr=b"fine\ncat: nofile: No such file\n")
+    assert message_of(failed) == (
+        "Command '['cat', 'nofile']' returned non-zero exit status 1: cat: nofile: No such file"
+    )
+    for silent in (None, b"", " \n", b"\xff\xfe\x00"):
+        bare = CalledProcessError(1, ["cat"], stderr=silent)
+        assert message_of(bare) == "Command '['cat']' returned non-zero exit status 1."

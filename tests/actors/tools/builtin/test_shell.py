@@ -403,3 +403,39 @@ def test_memory_and_core_files_are_limited() -> None:
     given = limits(ShellConfig(memory_mb=64))
     assert given["RLIMIT_DATA"] == 64 << 20
     assert given["RLIMIT_FSIZE"] == FILE_MB << 20
+
+
+SAYS = {
+    "a message": ("cat nofile", "exit code 1: cat: nofile: No such file or directory"),
+    "any words": ("echo oops >&2; exit 3", "exit code 3: oops"),
+    "no words": ("exit 3", "exit code 3"),
+    "output before it": ("echo fine; cat nofile", "exit code 1: cat: nofile: No such file"),
+    "output behind it": ("cat nofile; echo so; exit 4", "exit code 4: cat: nofile: No such file"),
+    "colours": (r"printf '\033[31mno luck\033[0m\n' >&2; exit 2", "exit code 2: no luck"),
+    "a progress bar": (r"printf '10%%\r20%%\rfatal: no net\n' >&2; exit 2", "2: fatal: no net"),
+    "binary": (r"printf '\001\002\377\376\n' >&2; exit 2", "exit code 2"),
+    "one endless line": ("head -c 30000 /dev/zero | tr '\\0' x >&2; exit 2", "exit code 2"),
+    "a signal": ("echo last words >&2; kill -9 $$", "exit code 137: last words"),
+    "a secret": ("echo 'error: password=hunter2hunter2' >&2; exit 2", "exit code 2: error: "),
+}
+
+
+@pytest.mark.parametrize("case", SAYS)
+async def test_a_failure_says_the_last_line_of_the_standard_error(
+    workspace: Path, case: str
+) -> None:
+    command, ends = SAYS[case]
+    with pytest.raises(ToolFailure) as caught:
+        await Shell(evolve(CONFIG, mode="unsafe")).run(workspace, command)
+    first = str(caught.value).partition("\n")[0]
+    assert ends in first
+    assert first.endswith(ends) or "nofile" in first or case == "a secret"
+    assert "hunter2" not in first
+    assert len(first) < 300
+
+
+async def test_a_command_that_takes_too_long_says_its_last_line(workspace: Path) -> None:
+    with pytest.raises(ToolFailure, match=r"ran longer than 0.5 s and was ended: waiting for x"):
+        await Shell(evolve(CONFIG, mode="unsafe")).run(
+            workspace, "echo waiting for x >&2; sleep 60", 0.5
+        )
