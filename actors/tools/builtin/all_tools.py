@@ -14,8 +14,9 @@ from motet.actors.tools.builtin.files import file_tools
 from motet.actors.tools.builtin.shell import shell_tool
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Range, Tool, tool
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.config import HttpConfig, ShellConfig
+from motet.protocols.error_pages import Part, error_page
 from motet.protocols.memory import Memory, Remembered
 from motet.protocols.tools import ToolRetry
 
@@ -38,7 +39,9 @@ Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
 
 _ERROR_DETAIL = (
     "Get the complete details of an error by the id that stands in a failed tool result, such as "
-    "err_20250131_093000_a1b2c3. Only errors of this session are found."
+    "err_20250131_093000_a1b2c3. Only errors of this session, its sub-agents and its callers are "
+    "found. A long error comes in pages: part is head or tail, offset skips so many characters "
+    'from there, as next_offset says; part="search" lists the lines with the query.'
 )
 
 MEMORY_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -78,8 +81,16 @@ def error_detail_tools(lookup: Lookup) -> list[Tool]:
     An answer without success fails the call, and is not stored as another error.
     """
 
-    async def get_error_detail(ctx: Context[object], error_id: str) -> JsonObject:
+    async def get_error_detail(
+        ctx: Context[object],
+        error_id: str,
+        part: Part = "head",
+        query: str = "",
+        offset: int = 0,
+    ) -> JsonObject:
         answer = await lookup(ctx, error_id)
+        if answer.get("success") is True:
+            answer = error_page(json_object(answer["data"]), part, query, offset)
         if answer.get("success") is False:
             raise ToolRetry(msgspec.json.encode(answer).decode())
         return answer

@@ -46,6 +46,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "ls": "list_files",
         "fetch": "http_fetch",
         "web_fetch": "http_fetch",
+        "get_error_details": "get_error_detail",
     }
 )
 """Names that models use for tools with another name here."""

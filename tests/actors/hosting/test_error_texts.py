@@ -200,3 +200,52 @@ async def test_errors_are_hidden_where_history_is_compacted_anyway() -> None:
     assert [row.text for row in results(shown)[:3]] == [
         "[Failed; a later call of this tool succeeded]"
     ] * 3
+
+
+# Details
+
+
+def fails_plainly() -> str:
+    raise OSError("no route to host")
+
+
+async def detail_of(error: Callable[..., object], **arguments: object) -> ToolMessage:
+    """What a model gets that looks up the error of such a tool."""
+    model = Scripted(call(("fails", {})), say("it fails"))
+    async with motet.open_host() as host:
+        agent = motet.Agent("helper", model=model, tools=[tool(error, name="fails")], limits=FREE)
+        failed = await host.run(agent, "go", session="s")
+        name = str(arguments.pop("name", "get_error_detail"))
+        model.then(call((name, {"error_id": failed.errors[0].error_id, **arguments})), say("so"))
+        await host.run(agent, "why?", session="s")
+    return results(model.requests[-1].messages)[-1]
+
+
+@pytest.mark.parametrize("name", ["get_error_detail", "get_error_details"])
+async def test_a_plain_error_of_a_sync_tool_is_at_most_400_bytes(name: str) -> None:
+    told = await detail_of(fails_plainly, name=name)
+    assert told.outcome == "done"
+    assert len(told.text.encode()) <= 400
+    assert told.text.count("no route to host") == 1
+    assert "test_error_texts.py:" in told.text
+    assert "library frames)" in told.text
+
+
+async def test_a_long_error_is_read_from_both_ends_and_searched() -> None:
+    def fails() -> str:
+        raise OSError("first\n" + "filler\n" * 9_000 + "needle 7\n" + "filler\n" * 9_000 + "last")
+
+    head = json.loads((await detail_of(fails)).text)["data"]
+    assert "first" in head["text"]
+    assert "end" not in head
+    tail = json.loads((await detail_of(fails, part="tail")).text)["data"]
+    assert tail["text"].endswith("last")
+    found = json.loads((await detail_of(fails, part="search", query="NEEDLE")).text)["data"]
+    assert [match["text"] for match in found["matches"]] == ["needle 7"]
+    assert found["end"] is True
+    wrong = await detail_of(fails, part="head", offset=-1)
+    assert wrong.outcome == "failed"
+    assert "offset must be from 0 to" in wrong.text
+    other = await detail_of(fails, part="middle")
+    assert other.outcome == "failed"
+    assert "part" in other.text
