@@ -22,7 +22,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, one_line
-from motet.cli.running import PATIENCE, running, talking
+from motet.cli.running import PATIENCE, running, talking, while_it_runs
 from motet.cli.screen import Screen, console, page
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading
@@ -121,6 +121,7 @@ async def _resolve_beside(
 ) -> int:
     async with (
         talking(setup.state, inf) as client,
+        while_it_runs(setup.state),
         client.stream(f"session:{known.session}", 0) as records,
     ):
 

@@ -18,10 +18,13 @@ import trio
 from motet.cli.stored import lock_owner
 from motet.client import Client, connect
 from motet.protocols.errors import MotetError, NotFound
+from motet.runtime.errors import only_error
 
 FILE = "server.json"
 PATIENCE = 15.0
 """Seconds that a server may take to answer a command."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at a server that a command waits for."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -80,6 +83,25 @@ async def talking(state: Path, patience: float = PATIENCE) -> AsyncGenerator[Cli
                 yield client
     except trio.TooSlowError:
         raise MotetError(f"the server at {server.url} does not answer") from None
+
+
+@asynccontextmanager
+async def while_it_runs(state: Path) -> AsyncGenerator[None]:
+    """Leave the block with ``MotetError`` when the server of the state directory has ended."""
+    server = running(state)
+
+    async def watch() -> None:
+        while server is not None and running(state) == server:
+            await trio.sleep(LOOK_EVERY)
+        raise MotetError("the server has ended; what is on record, its next host goes on with")
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            yield
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise only_error(group) from None
 
 
 def _tls(server: Running) -> ssl.SSLContext | None:

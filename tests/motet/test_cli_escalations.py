@@ -123,6 +123,27 @@ def motet_at(server: Process, text: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_ends_meanwhile_ends_the_command(
+    failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (waiting,) = open_ones(capsys)
+    resolve = ("errors", "escalations", "resolve", waiting, "--decision", "advice", "--note")
+    (failing / "broken.py").write_text(
+        BROKEN.replace("import pathlib", "import pathlib, time").replace(
+            "    if pathlib", "    time.sleep(600)\n    if pathlib"
+        )
+    )
+    with started("serve", "--listen", "127.0.0.1:0", "--state", "../st", cwd=failing) as server:
+        server.expect("state    ")
+        with started(*resolve, "run make", "--state", "../st", cwd=failing) as command:
+            command.expect("→ shell")
+            server.kill()
+            command.expect("the server has ended")
+            assert command.end() == 1
+    assert open_ones(capsys) == []
+
+
+@pytest.mark.slow
 def test_a_person_at_a_terminal_decides_with_resolve(failing: Path) -> None:
     with terminal("chat", "helper", "-s", "one", "--state", "../st", cwd=failing) as chat:
         chat.expect("Ctrl-D leaves")
@@ -170,3 +191,13 @@ def test_a_host_that_serves_nobody_is_named(
         code, _, told = printed(capsys, *resolve, "--decision", "retry")
         assert (code, f"with /resolve {waiting} in its chat" in told) == (2, True)
         assert open_ones(capsys) == [waiting]
+
+
+def test_an_answer_whose_run_waits_for_an_approval_says_so(
+    failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (waiting,) = open_ones(capsys)
+    (failing / "motet.toml").write_text(f'{IMPATIENT}[[policy]]\ntool = "*"\neffect = "ask"\n')
+    resolve = ("errors", "escalations", "resolve", waiting, "--state", "../st")
+    code, _, told = printed(capsys, *resolve, "--decision", "advice", "--note", "run make")
+    assert (code, "[waiting: motet approvals allow apr_" in told) == (5, True)
