@@ -360,7 +360,9 @@ async def test_an_escalation_behind_a_summary_still_counts_until_it_is_answered(
 
 
 async def test_calls_that_fail_together_are_one_attempt_of_their_tool() -> None:
-    batch = [call(*(("deploy", {"to": f"{n}{i}"}) for i in range(2))) for n in range(2)]
+    batch = [
+        call(*(("deploy", dict[str, object](to=f"{n}{i}")) for i in range(2))) for n in range(2)
+    ]
     agent = stubborn(calls=0, limits=motet.Limits(tool_errors=2, total_errors=2))
     model_of(agent).then(batch[0], say("I leave it"))
     async with motet.open_host() as host:
@@ -378,7 +380,7 @@ async def test_calls_that_fail_together_are_one_attempt_of_their_tool() -> None:
 
 async def test_a_session_whose_tool_never_ran_is_not_escalated_by_the_breaker_of_another() -> None:
     agent = stubborn(calls=5, limits=motet.Limits(tool_errors=5))
-    refused = call(*[("deploy", {"to": "prod"})] * 4)
+    refused = call(*[("deploy", dict[str, object](to="prod"))] * 4)
     model_of(agent).then(refused, say("it is taken out"))
     async with motet.open_host() as host:
         first = await host.run(agent, "deploy it", session="one", check=False)
@@ -389,7 +391,9 @@ async def test_a_session_whose_tool_never_ran_is_not_escalated_by_the_breaker_of
 
 
 async def test_failed_look_ups_of_errors_are_no_attempts() -> None:
-    lookups = [call(*[(name, {"error_id": "err_nope"})] * 3) for name in LOOKUPS_OF_ERRORS]
+    lookups = [
+        call(*[(name, dict[str, object](error_id="err_nope"))] * 3) for name in LOOKUPS_OF_ERRORS
+    ]
     bad = call(("get_error_detail", {"error_id": 7}), ("get_error_detail", {}))
     agent = stubborn(calls=0, limits=motet.Limits(tool_errors=1, total_errors=1))
     model_of(agent).then(*lookups, bad, say("no such error"))
@@ -400,7 +404,8 @@ async def test_failed_look_ups_of_errors_are_no_attempts() -> None:
 async def test_a_history_has_no_secret_and_cannot_leave_its_block() -> None:
     key = "sk-proj-" + "aB3dE5fG7h" * 4
     agent = motet.Agent("ops", model=Scripted(), limits=motet.Limits(tool_errors=1))
-    args = {"password": "hunter2-hunter2", "text": f"use {key} " + "x" * 400, "n": [1, key]}
+    text = f"use {key} " + "x" * 400
+    args: dict[str, object] = {"password": "hunter2-hunter2", "text": text, "n": [1, key]}
     model_of(agent).then(call(("send", args)), say("ok"))
 
     @agent.tool
