@@ -16,17 +16,16 @@ import motet
 from motet.actors.host import Host
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
+from tests.guarantees.worlds.stop_gates import GATES, gated
 from tests.guarantees.worlds.stops import (
     EVE,
     FAY,
-    GATES,
     GROUP,
     Door,
     Stops,
     Story,
     Way,
     everywhere,
-    gated,
 )
 
 WAYS: tuple[Way, ...] = ("everything", "session", "newest", "close")
