@@ -16,7 +16,7 @@ import attrs
 from msgspec.structs import asdict, replace
 
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.idempotency import Idempotency
 from motet.actors.gateway.method import Refusal, first_page, last_page
@@ -26,6 +26,7 @@ from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
+from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams

@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from motet.actors.gateway.commands import parse_command
 from motet.actors.gateway.method import Refusal
+from motet.protocols.commands import parse_command
 from motet.protocols.gateway import Limits, RequestFrame
 
 Urgency: TypeAlias = Literal["stop", "command"]

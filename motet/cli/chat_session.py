@@ -9,13 +9,14 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.gateway.commands import answer_command, message_text, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.host import Host
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.render import Kind, one_line, storage_line
 from motet.cli.setup import Setup, opened
 from motet.client import Change, Client, Offline, Online, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
+from motet.protocols.commands import message_text, parse_command
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import LOCAL, Ack, StopReport

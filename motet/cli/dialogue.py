@@ -12,11 +12,11 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from motet.actors.gateway.command_texts import stop_text
 from motet.cli.chat_session import ChatSession
 from motet.cli.render import Rendering, line_of, one_line
 from motet.cli.screen import Screen, is_long
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
+from motet.protocols.command_texts import stop_text
 from motet.protocols.errors import MotetError
 from motet.protocols.events import (
     AnyEvent,

@@ -14,8 +14,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.gateway.command_texts import stop_text
-from motet.actors.gateway.commands import answer_command, message_text, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.host import Host
 from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.publisher import room_stream
@@ -27,6 +26,8 @@ from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
 from motet.client import Client, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
+from motet.protocols.command_texts import stop_text
+from motet.protocols.commands import message_text, parse_command
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import (
     AnyEvent,

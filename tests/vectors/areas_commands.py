@@ -10,8 +10,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.gateway.commands import Command, answer_command, is_bare_stop, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.protocols.chat import JsonObject
+from motet.protocols.commands import Command, is_bare_stop, parse_command
 from motet.protocols.sessions import StopReport
 from tests.paced import Paced
 from tests.scripted import Scripted, call, say

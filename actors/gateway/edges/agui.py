@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from motet.actors.gateway.commands import answer_command, message_text, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.gateway.edges.exchange import Exchange, Fault, bad_request, text_of
 from motet.actors.gateway.edges.run_events import (
     ApprovalWait,
@@ -28,6 +28,7 @@ from motet.protocols import agui_wire as wire
 from motet.protocols import events as ev
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.chat import JsonObject
+from motet.protocols.commands import message_text, parse_command
 
 RESPONSE: Final[JsonObject] = {
     "type": "object",

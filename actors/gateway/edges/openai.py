@@ -17,7 +17,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
-from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.gateway.edges.exchange import (
     SESSION_LENGTH,
     Exchange,
@@ -36,6 +36,7 @@ from motet.actors.gateway.edges.run_events import (
 )
 from motet.actors.gateway.idempotency import Message, state_digest
 from motet.protocols.approvals import ApprovalInfo
+from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import (
     AnyEvent,

@@ -103,6 +103,7 @@ function online(connected, restarted) {
   storage(""); // if it is otherwise, the host says so next
   $("stop-all").disabled = role === "viewer";
   if (restarted) state = withdrawn(state);
+  if (place) readWaiting("escalations", withEscalation); // answered meanwhile, perhaps
   refresh();
   draw();
 }

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.gateway.commands import (
+from motet.actors.gateway.commands import STORE_SECONDS, answer_command
+from motet.protocols.chat import UserMessage
+from motet.protocols.commands import (
     COMMANDS,
-    STORE_SECONDS,
     Command,
-    answer_command,
     help_text,
     message_text,
     parse_command,
     problem_with,
 )
-from motet.protocols.chat import UserMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import EscalationAnswered, without_history
 from motet.protocols.gateway import CommandAnswer

@@ -16,8 +16,9 @@ from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.gateway.commands import answer_command, parse_command
+from motet.actors.gateway.commands import answer_command
 from motet.actors.runs.queue import SessionSettings
+from motet.protocols.commands import parse_command
 from motet.protocols.events import RunStarted
 from motet.protocols.sessions import Principal, SessionInfo
 from tests.scripted import Scripted, say

@@ -11,10 +11,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.gateway.command_texts import stop_text
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.command_texts import stop_text
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import StopReport
 from tests.scripted import Scripted, call, say
