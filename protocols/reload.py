@@ -22,9 +22,9 @@ class Change(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         told = {
-            "hot": "counts at once",
-            "drain": "counts for the next run; those that go on keep the old value",
-            "restart": "counts after a restart",
+            "hot": "takes effect at once",
+            "drain": "takes effect with the next run; active runs keep the old value",
+            "restart": "takes effect after a restart",
         }
         return f"{self.key}: {told[self.how]}"
 

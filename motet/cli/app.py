@@ -49,16 +49,17 @@ def root(
 )
 def run(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of a configured agent.")],
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from a pipe.")
-    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The input; - reads standard input.")],
     json: Json = False,
     model: Model = None,
     session: Session = None,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Answer one input: 0 answered, 1 failed, 2 usage, 3 limit, 4 stopped, 5 waiting."""
+    """Run an agent on one input and print its answer.
+
+    Exit codes: 0 answered, 1 failed, 2 usage error, 3 limit, 4 stopped, 5 waiting, 6 refused.
+    """
     from motet.cli.run import run_once
     from motet.cli.setup import load_setup
 
@@ -75,7 +76,9 @@ def run(
 def chat(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="Or a room. Default: the first one configured."),
+        typer.Argument(
+            metavar="AGENT", help="An agent or a room. Default: the first configured agent."
+        ),
     ] = None,
     model: Model = None,
     session: Session = None,
@@ -84,7 +87,7 @@ def chat(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Talk with an agent or in a room. Ctrl-C stops what goes on, /help lists what there is."""
+    """Chat with an agent or in a room. Ctrl-C stops the run, /help lists the commands."""
     from motet.cli.chat import chat as talk
     from motet.cli.chat import chat_remote, chat_room
     from motet.cli.setup import load_setup
@@ -115,15 +118,15 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="Clients need the token in it; it is made if there is none. Or set MOTET_TOKEN.",
+            help="File with the token of the clients; created if missing. Or set MOTET_TOKEN.",
         ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Read the configuration again when its file changes.")
+        bool, typer.Option("--watch", help="Reload the configuration when its file changes.")
     ] = False,
     state: State = None,
 ) -> None:
-    """Host the agents for WebSocket clients, until Ctrl-C. SIGHUP reads the configuration again."""
+    """Serve the agents to WebSocket clients until Ctrl-C. SIGHUP reloads the configuration."""
     from motet.cli.serve import serve as run_server
     from motet.cli.setup import load_setup
 
@@ -152,32 +155,38 @@ class ApprovalLook(StrEnum):
 )
 def approvals(
     look: Annotated[
-        ApprovalLook, typer.Argument(help="All, one, an answer, or what is always allowed.")
+        ApprovalLook,
+        typer.Argument(
+            metavar="ACTION", help="List approvals, show or answer one, list or revoke grants."
+        ),
     ] = ApprovalLook.LIST,
     which: Annotated[
         str,
-        typer.Argument(metavar="ID", help="The approval to read or answer, or the grant."),
+        typer.Argument(metavar="ID", help="Id of the approval, or of the grant to revoke."),
     ] = "",
     always: Annotated[
-        bool, typer.Option("--always", help="With allow: for all calls of this tool from now on.")
+        bool, typer.Option("--always", help="With allow: also all later calls of this tool.")
     ] = False,
     note: Annotated[
-        str, typer.Option("--note", metavar="TEXT", help="With deny: the agent reads it.")
+        str,
+        typer.Option("--note", metavar="TEXT", help="With deny: a reason, which the model reads."),
     ] = "",
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
     ] = None,
-    all: Annotated[bool, typer.Option("--all", help="Also those that are settled.")] = False,
+    all: Annotated[
+        bool, typer.Option("--all", help="Include answered and expired approvals.")
+    ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+        int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
     ] = 50,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at calls that wait for a person, and answer them, also while a host runs.
+    """List and answer calls that wait for a person's approval, also while a host runs.
 
-    Without a host the run goes on here, and the exit code is that of motet run.
+    When no host runs, an answer resumes the run here, with the exit codes of motet run.
     """
     from motet.cli import approvals as act
     from motet.cli.setup import load_setup

@@ -1,4 +1,4 @@
-"""The commands that look at agents and their surroundings, with their options."""
+"""The commands that inspect agents, their surroundings and the machine, with their options."""
 
 from __future__ import annotations
 
@@ -27,21 +27,30 @@ class HookLook(StrEnum):
 )
 def hooks(
     look: Annotated[
-        HookLook, typer.Argument(help="A table, or a dry run of one event.")
+        HookLook,
+        typer.Argument(metavar="ACTION", help="List the hooks, or test them with one event."),
     ] = HookLook.LIST,
     event: Annotated[
-        str, typer.Option("--event", metavar="POINT", help="Where it happens.")
+        str, typer.Option("--event", metavar="POINT", help="Point of the event.")
     ] = "before_tool",
-    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="Of the call.")] = "",
-    args: Annotated[str, typer.Option("--args", metavar="JSON", help="Of the call.")] = "{}",
+    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="Tool of the event.")] = "",
+    args: Annotated[
+        str, typer.Option("--args", metavar="JSON", help="Arguments of the event.")
+    ] = "{}",
     text: Annotated[
-        str, typer.Option("--text", metavar="TEXT", help="Of the input, result, answer or message.")
+        str,
+        typer.Option(
+            "--text", metavar="TEXT", help="Text of the event: input, result, answer, message."
+        ),
     ] = "",
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at the configured hooks; test asks them, without any run: 0 allowed, 1 denied."""
+    """List the configured hooks, or test them without a run.
+
+    Exit codes of test: 0 allowed, 1 denied.
+    """
     from motet.cli.hooks import ask_hooks, list_hooks
     from motet.cli.setup import load_setup
 
@@ -67,19 +76,20 @@ class Mode(StrEnum):
 )
 def prompt(
     agent: Annotated[
-        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+        str | None, typer.Argument(metavar="AGENT", help="Default: the first configured agent.")
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="As in this session.")
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Session to assume.")
     ] = None,
     mode: Annotated[
-        Mode | None, typer.Option("--mode", help="Default: as the agent and the session say.")
+        Mode | None,
+        typer.Option("--mode", help="Size of the prompt. Default: by agent and session."),
     ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Print an agent's system prompt and the size of its sections. No model is asked."""
+    """Print an agent's system prompt and the size of its sections, without a model request."""
     from motet.cli.prompt import show_prompt
     from motet.cli.setup import load_setup
 
@@ -95,21 +105,21 @@ def prompt(
 )
 def tools(
     agent: Annotated[
-        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+        str | None, typer.Argument(metavar="AGENT", help="Default: the first configured agent.")
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option("--as", metavar="USER", help="For whom; with the role of their token."),
+        typer.Option("--as", metavar="USER", help="User to assume, with the role of their token."),
     ] = None,
-    role: Annotated[Role | None, typer.Option("--role", help="With this role instead.")] = None,
+    role: Annotated[Role | None, typer.Option("--role", help="Role to assume instead.")] = None,
     session: Annotated[
-        str, typer.Option("--session", "-s", metavar="KEY", help="As in this session.")
+        str, typer.Option("--session", "-s", metavar="KEY", help="Session to assume.")
     ] = "",
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Print what an agent may call, what not, and which rule says so. No model is asked."""
+    """Print the tools that an agent may and may not call, each with the deciding rule."""
     from motet.cli.setup import load_setup
     from motet.cli.tools import list_tools
 
@@ -127,16 +137,22 @@ class McpLook(StrEnum):
 @app.command(epilog=examples("motet mcp", "motet mcp tools", "motet mcp tools git --json"))
 def mcp(
     look: Annotated[
-        McpLook, typer.Argument(help="The configured servers, or what they offer.")
+        McpLook,
+        typer.Argument(
+            metavar="ACTION", help="List the servers, or start them and list their tools."
+        ),
     ] = McpLook.LIST,
     server: Annotated[
-        str | None, typer.Argument(metavar="SERVER", help="Of tools: only this one.")
+        str | None, typer.Argument(metavar="SERVER", help="With tools: only this server.")
     ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at the configured MCP servers; tools starts them for that: 1 when one cannot be used."""
+    """List the configured MCP servers, or their tools.
+
+    Exit code of tools: 1 if a server cannot be used.
+    """
     from motet.cli.setup import load_setup
     from motet.cli.tools import list_server_tools, list_servers
 
@@ -161,19 +177,30 @@ class Tools(StrEnum):
     )
 )
 def replay(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; its beginning will do.")],
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of the run, or its first characters.")
+    ],
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="Who answers, such as demo.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Model that answers; default: the recorded answers.",
+        ),
     ] = "recorded",
     tools: Annotated[
         Tools,
-        typer.Option("--tools", help="Results of then, or run the tools with all their effects."),
+        typer.Option("--tools", help="Use recorded results, or run the tools with their effects."),
     ] = Tools.JOURNAL,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Run a stored run once more, beside its session, and compare: 0 the same, 1 different."""
+    """Replay a stored run and compare; its session does not change.
+
+    Exit codes: 0 same, 1 different.
+    """
     from motet.cli.replay import replay_run
     from motet.cli.setup import load_setup
 
@@ -183,7 +210,10 @@ def replay(
 
 @app.command()
 def doctor(config: Config = None, state: State = None) -> None:
-    """Check configuration, keys, packages, sandbox, MCP servers and state; 1: one is broken."""
+    """Check configuration, keys, packages, sandbox, MCP servers and state.
+
+    Exit code: 1 if one is broken.
+    """
     from motet.cli.doctor import examine
 
     raise typer.Exit(examine(config, state))

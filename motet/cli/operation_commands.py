@@ -14,7 +14,7 @@ from motet.protocols.sessions import Role
 
 @app.command(epilog=examples("motet ps", "motet ps --json"))
 def ps(json: Json = False, config: Config = None, state: State = None) -> None:
-    """Print the live actors of the running server: mail, age, and what each waits for."""
+    """Print the actors of the running server: queued messages, age, and the reason of a wait."""
     from motet.cli.operate import show_actors
     from motet.cli.setup import load_setup
 
@@ -23,17 +23,27 @@ def ps(json: Json = False, config: Config = None, state: State = None) -> None:
 
 @app.command(epilog=examples("motet stop run_7f3a", "motet stop alice:notes", "motet stop --all"))
 def stop(
-    target: Annotated[str, typer.Argument(metavar="RUN|SESSION|ROOM", help="What is to end.")] = "",
-    all: Annotated[bool, typer.Option("--all", help="Everything that goes on.")] = False,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SESSION|ROOM", help="Id of the run, session key, or room name."
+        ),
+    ] = "",
+    all: Annotated[bool, typer.Option("--all", help="All runs.")] = False,
     grace: Annotated[
         float,
-        typer.Option("--grace", min=0, max=30, metavar="SECONDS", help="How long to wait."),
+        typer.Option(
+            "--grace", min=0, max=30, metavar="SECONDS", help="Time to wait for the clean-up."
+        ),
     ] = 5.0,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """End runs of the running server, and wait for them: 0 ended, 1 some still clean up."""
+    """Stop runs of the running server, and wait until they have ended.
+
+    Exit codes: 0 ended, 1 some are still cleaning up.
+    """
     from motet.cli.operate import stop as end
     from motet.cli.setup import load_setup
 
@@ -43,12 +53,12 @@ def stop(
 
 @app.command(epilog=examples("motet resend run_7f3a"))
 def resend(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="One that was interrupted.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of the interrupted run.")],
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Have the running server answer an interrupted input after all, once."""
+    """Send the input of an interrupted run to the running server again, once."""
     from motet.cli.operate import resend as again
     from motet.cli.setup import load_setup
 
@@ -76,19 +86,21 @@ class ConfigLook(StrEnum):
 def configuration(
     look: Annotated[
         ConfigLook,
-        typer.Argument(help="Try it out, print it, its JSON Schema, or put it in force."),
+        typer.Argument(
+            metavar="ACTION", help="Check it, print it, print its JSON Schema, or reload it."
+        ),
     ] = ConfigLook.CHECK,
     effective: Annotated[
-        bool, typer.Option("--effective", help="With show: also what nobody has set.")
+        bool, typer.Option("--effective", help="With show: include defaults.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With reload: only say what would change.")
+        bool, typer.Option("--dry-run", help="With reload: only print the changes.")
     ] = False,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at the configuration, secrets left out; reload tells the running server of it."""
+    """Check or print the configuration, without secrets, or apply it to the running server."""
     from motet.cli import checks as act
     from motet.cli.operate import reload
     from motet.cli.setup import load_setup
@@ -122,24 +134,30 @@ class TokenLook(StrEnum):
 )
 def token(
     look: Annotated[
-        TokenLook, typer.Argument(help="A table, a new one, or the end of one.")
+        TokenLook, typer.Argument(metavar="ACTION", help="List tokens, create one, or revoke one.")
     ] = TokenLook.LIST,
     whose: Annotated[
-        str, typer.Argument(metavar="USER|ID", help="Of new: the user; of revoke: the id.")
+        str, typer.Argument(metavar="USER|ID", help="With new: the user; with revoke: the id.")
     ] = "",
-    role: Annotated[Role, typer.Option("--role", help="What the user may do.")] = "operator",
-    label: Annotated[str, typer.Option("--label", metavar="TEXT", help="What it is for.")] = "",
+    role: Annotated[Role, typer.Option("--role", help="Role of the user.")] = "operator",
+    label: Annotated[
+        str, typer.Option("--label", metavar="TEXT", help="A note about its use.")
+    ] = "",
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="WHEN", help="12h, 30d or 2027-01-31.")
+        str | None,
+        typer.Option("--expires", metavar="WHEN", help="Expiry: 12h, 30d or 2027-01-31."),
     ] = None,
     impersonate: Annotated[
-        bool, typer.Option("--impersonate", help="For a bridge: it may speak for other users.")
+        bool, typer.Option("--impersonate", help="For a bridge: may act for other users.")
     ] = False,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Tokens for the gateway, also while a server runs. What is stored is only their hash."""
+    """List, create and revoke tokens of the gateway, also while a server runs.
+
+    Only their hashes are stored.
+    """
     from motet.cli import token as act
     from motet.cli.setup import load_setup
 
@@ -162,7 +180,7 @@ def init(
         str, typer.Argument(metavar="FOLDER", help="Default: the current directory.")
     ] = ".",
 ) -> None:
-    """Write motet.toml, an agent's tools and a test; nothing that is there is overwritten."""
+    """Write a motet.toml, a file of tools and a test. Existing files are never overwritten."""
     from pathlib import Path
 
     from motet.cli.init import write_project

@@ -10,7 +10,7 @@ import typer
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", metavar="FILE", help="Default: motet.toml here, if there is one."
+        "--config", "-c", metavar="FILE", help="Configuration. Default: motet.toml here, if any."
     ),
 ]
 State = Annotated[
@@ -18,32 +18,30 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="DIR",
-        help="Where sessions are kept. Default: as configured, else in your home directory.",
+        help="State directory. Default: as configured, else below your home directory.",
     ),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", metavar="MODEL", help="demo, openai:NAME or anthropic:NAME for this time."
+        "--model", "-m", metavar="MODEL", help="Use this model: demo, openai:NAME, anthropic:NAME."
     ),
 ]
 Session = Annotated[
     str | None,
-    typer.Option(
-        "--session", "-s", metavar="KEY", help="Go on with this session. Default: a new one."
-    ),
+    typer.Option("--session", "-s", metavar="KEY", help="Session to continue. Default: a new one."),
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Of a `motet serve` somewhere else."),
+    typer.Option("--url", metavar="URL", help="Address of a `motet serve` to use instead."),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", metavar="FILE", help="The token for --url is in it. Or set MOTET_TOKEN."
+        "--token-file", metavar="FILE", help="File with the token for --url. Or set MOTET_TOKEN."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
 def examples(*lines: str) -> str:

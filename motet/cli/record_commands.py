@@ -13,10 +13,11 @@ from motet.cli.options import Config, Json, State, TokenFile, Url, examples
 
 Kind = Annotated[
     str | None,
-    typer.Option("--kind", metavar="KIND", help="Only such as timeout, auth or not_found."),
+    typer.Option("--kind", metavar="KIND", help="Only this kind: timeout, auth, not_found, ..."),
 ]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="WHEN", help="What to prune: 30d.")
+    str | None,
+    typer.Option("--older-than", metavar="WHEN", help="With prune: minimum age, such as 30d."),
 ]
 
 
@@ -42,42 +43,49 @@ class Look(StrEnum):
     )
 )
 def errors(
-    look: Annotated[Look, typer.Argument(help="A table, or one error whole.")] = Look.LIST,
+    look: Annotated[
+        Look,
+        typer.Argument(
+            metavar="ACTION", help="List errors, show one, prune, count, or escalations."
+        ),
+    ] = Look.LIST,
     error_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The one to show; show or resolve, for escalations.")
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of the error to show; with escalations: show or resolve."
+        ),
     ] = "",
     escalation: Annotated[
-        str, typer.Argument(metavar="ESCALATION", help="The one to show or resolve.")
+        str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")
     ] = "",
     decision: Annotated[
         str | None,
         typer.Option("--decision", metavar="WORD", help="retry, advice, skip or give_up."),
     ] = None,
-    note: Annotated[
-        str, typer.Option("--note", metavar="TEXT", help="What the agent is told.")
-    ] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Text for the agent.")] = "",
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
     ] = None,
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")
+        str | None, typer.Option("--tool", metavar="NAME", help="Only this tool.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Not older than: 30m, 12h, 7d or 2026-11-21."),
     ] = None,
     kind: Kind = None,
     older_than: OlderThan = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many would be pruned.")
+        bool, typer.Option("--dry-run", help="With prune: only print the count.")
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+        int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
     ] = 20,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at the stored errors of tools, also while a host runs."""
+    """List and show stored errors of tools, and their escalations, also while a host runs."""
     from motet.cli.errors import chosen, list_errors, show_error
     from motet.cli.setup import load_setup
 
@@ -125,27 +133,28 @@ class SessionLook(StrEnum):
 )
 def sessions(
     look: Annotated[
-        SessionLook, typer.Argument(help="A table, a transcript, or what to do with one.")
+        SessionLook,
+        typer.Argument(metavar="ACTION", help="List sessions, or the operation on one."),
     ] = SessionLook.LIST,
-    session: Annotated[str, typer.Argument(metavar="KEY", help="Which session.")] = "",
+    session: Annotated[str, typer.Argument(metavar="KEY", help="Session key.")] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="How many sessions or rows, newest first.")
+        int, typer.Option("--limit", "-n", min=1, help="Number of sessions or rows, newest first.")
     ] = 50,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where an export goes."),
+        typer.Option("--output", "-o", metavar="FILE", help="With export: the file to write."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With delete: do not ask.")] = False,
     children: Annotated[
-        bool, typer.Option("--children", help="List those of sub-agents as well.")
+        bool, typer.Option("--children", help="Include sessions of sub-agents.")
     ] = False,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at sessions, also while a host runs; compact, reset, delete them when none does.
+    """List, show and export sessions, also while a host runs; change them while none runs.
 
-    A session that `motet doctor` names as quarantined is taken up again after its `release`.
+    After `release`, the next host resumes a session that `motet doctor` reports as quarantined.
     """
     from motet.cli import sessions as act
     from motet.cli.setup import load_setup
@@ -189,23 +198,33 @@ class RoomLook(StrEnum):
 )
 def rooms(
     look: Annotated[
-        RoomLook, typer.Argument(help="A table, what was said in one, a new one, a change.")
+        RoomLook,
+        typer.Argument(
+            metavar="ACTION", help="List rooms, show messages, create or change a room."
+        ),
     ] = RoomLook.LIST,
-    room: Annotated[str, typer.Argument(metavar="NAME", help="Which room.")] = "",
+    room: Annotated[str, typer.Argument(metavar="NAME", help="Room name.")] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="How many messages, the newest.")
+        int, typer.Option("--limit", "-n", min=1, help="Number of messages, newest first.")
     ] = 50,
     member: Annotated[
-        list[str] | None, typer.Option("--member", metavar="AGENT", help="Of create and set.")
+        list[str] | None,
+        typer.Option(
+            "--member", metavar="AGENT", help="With create and set: a member; repeat for more."
+        ),
     ] = None,
     person: Annotated[
-        list[str] | None, typer.Option("--person", metavar="USER", help="Who may see it; * is all.")
+        list[str] | None,
+        typer.Option(
+            "--person", metavar="USER", help="A user who may see it; * for all; repeat for more."
+        ),
     ] = None,
     mode: Annotated[
-        str | None, typer.Option("--mode", help="What people say while agents speak: steer, ...")
+        str | None,
+        typer.Option("--mode", help="Queue mode of messages while agents speak: steer, ..."),
     ] = None,
     max_turns: Annotated[
-        int | None, typer.Option("--max-turns", min=1, help="Of agents, for one message.")
+        int | None, typer.Option("--max-turns", min=1, help="Turns of agents for one message.")
     ] = None,
     json: Json = False,
     config: Config = None,
@@ -213,7 +232,7 @@ def rooms(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Look at rooms, also while a host runs; make and change them at a running one.
+    """List and show rooms, also while a host runs; create and change rooms of a running host.
 
     `motet chat NAME` talks in one.
     """
@@ -261,41 +280,44 @@ class TraceLook(StrEnum):
 )
 def traces(
     look: Annotated[
-        TraceLook, typer.Argument(help="A table, one run, or to a collector.")
+        TraceLook,
+        typer.Argument(metavar="ACTION", help="List runs, show one, or export to a collector."),
     ] = TraceLook.LIST,
     run_id: Annotated[
-        str, typer.Argument(metavar="RUN", help="The one to show or export; its beginning will do.")
+        str, typer.Argument(metavar="RUN", help="Id of the run, or its first characters.")
     ] = "",
     waterfall: Annotated[
-        bool, typer.Option("--waterfall", "-w", help="Bars that show when each part was.")
+        bool, typer.Option("--waterfall", "-w", help="Show a bar for the time of each part.")
     ] = False,
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
     ] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only of this agent.")
+        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Only of this user.")
+        str | None, typer.Option("--user", metavar="NAME", help="Only this user.")
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option("--status", metavar="WORD", help="Only such as failed or cancelled."),
+        typer.Option("--status", metavar="WORD", help="Only this status: failed, cancelled, ..."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Not older than: 30m, 12h, 7d or 2026-11-21."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+        int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
     ] = 20,
     otlp: Annotated[
-        str | None, typer.Option("--otlp", metavar="URL", help="The collector to export to.")
+        str | None,
+        typer.Option("--otlp", metavar="URL", help="With export: address of the collector."),
     ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at what runs did and how long it took, also while a host runs."""
+    """List and show traces of runs: requests, calls and times. Works beside a running host."""
     from motet.cli.setup import load_setup
     from motet.cli.traces import chosen, export, list_all, show
 

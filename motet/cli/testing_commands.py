@@ -20,21 +20,27 @@ from motet.cli.options import examples as shown
 )
 def record(
     run_id: Annotated[
-        str, typer.Argument(metavar="RUN", help="The run; its beginning will do without --url.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="Id of the run; without --url its first characters suffice."
+        ),
     ],
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="A run of a `motet serve` there.")
+        str | None,
+        typer.Option("--url", metavar="URL", help="Address of the `motet serve` that has the run."),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", metavar="FILE", help="The token for --url is in it. Or set MOTET_TOKEN."
+            "--token-file",
+            metavar="FILE",
+            help="File with the token for --url. Or set MOTET_TOKEN.",
         ),
     ] = None,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Print a run as a file that a test plays: what its model said, what its tools gave."""
+    """Print a stored run as a case file for a test: the model's answers and tools' results."""
     from motet.cli.record import record_remote, record_run
     from motet.cli.setup import load_setup
 
@@ -46,12 +52,12 @@ def record(
 
 
 FUZZ = (
-    "Try programs of users, models, faults and crashes on an agent or room: 0 nothing, 1 found, "
-    "4 stopped.\n\nUsers send, steer, stop and disconnect; the model calls random tools, right "
-    "and wrong; tools are late and fail; the power is cut. Nothing real is within reach: no model "
-    "is asked, and time is virtual. What every host guarantees is checked. What breaks it is made "
-    "as small as it can be, printed as a test, and kept as a case. Ctrl-C ends the search with "
-    "what is known."
+    "Test an agent or room with generated programs of users, models, faults and crashes.\n\n"
+    "Users send, steer, stop and disconnect; the model makes valid and invalid calls; tools are "
+    "late and fail; the power is cut. The world is simulated: no model request, virtual time. "
+    "Each program checks the guarantees of a host. A failing program is shrunk, printed as a test, "
+    "and written as a case file. Ctrl-C ends the search with its result so far.\n\n"
+    "Exit codes: 0 nothing found, 1 found, 4 stopped."
 )
 
 
@@ -67,24 +73,30 @@ FUZZ = (
 def fuzz(
     agent: Annotated[
         str,
-        typer.Argument(metavar="AGENT", help="MODULE:NAME, or the name of a configured one."),
+        typer.Argument(metavar="AGENT", help="MODULE:NAME, or a configured agent or room."),
     ],
     examples: Annotated[
-        int, typer.Option("--examples", "-n", min=1, help="How many programs are tried at most.")
+        int, typer.Option("--examples", "-n", min=1, help="Maximum number of programs.")
     ] = 500,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="The same seed tries the same. Default: any."),
+        typer.Option("--seed", min=0, help="The same seed repeats the search. Default: random."),
     ] = None,
-    users: Annotated[int, typer.Option("--users", min=1, max=8, help="At most.")] = 2,
-    sessions: Annotated[int, typer.Option("--sessions", min=1, help="Of each user.")] = 1,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Of a program, at most.")] = 20,
+    users: Annotated[
+        int, typer.Option("--users", min=1, max=8, help="Maximum number of users.")
+    ] = 2,
+    sessions: Annotated[int, typer.Option("--sessions", min=1, help="Sessions of each user.")] = 1,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Maximum number of steps of a program.")
+    ] = 20,
     check: Annotated[
         list[str] | None,
-        typer.Option("--check", metavar="MODULE:NAME", help="One more invariant; again for more."),
+        typer.Option(
+            "--check", metavar="MODULE:NAME", help="An additional invariant; repeat for more."
+        ),
     ] = None,
     cases: Annotated[
-        Path, typer.Option("--cases", metavar="DIR", help="Where findings are written.")
+        Path, typer.Option("--cases", metavar="DIR", help="Folder for the case files of findings.")
     ] = Path(".motet", "cases"),
     json: Json = False,
     config: Config = None,

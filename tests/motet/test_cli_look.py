@@ -66,7 +66,7 @@ def test_an_unused_state_is_sound_and_has_no_errors(
     errors_code, _, said = printed(capsys, "errors", "--state", "st")
 
     assert code == 0
-    assert "st is made when it is first used" in health
+    assert "st will be created at the first use" in health
     assert "mode 'off' is configured" in health
     assert (errors_code, said) == (
         1,

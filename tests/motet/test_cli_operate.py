@@ -80,7 +80,7 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
         assert "alice is revoked" in run("token", "revoke", made["info"]["id"]).out
 
         file.write_text(CONFIG.replace("one", "two"))
-        assert "agents.helper: counts for the next run" in run("config", "reload").out
+        assert "agents.helper: takes effect with the next run" in run("config", "reload").out
         assert run("config", "reload").out == "nothing has changed\n"
         file.write_text(CONFIG.replace("listen", "listn"))
         server.signal(signal.SIGHUP)
