@@ -1,7 +1,7 @@
 """The public face of a host: :class:`Host` and :func:`open_host`.
 
 A host is a supervised tree of actors (see :mod:`motet.actors.hosting.tree`); this file holds the
-calls that reach it, each a line that names the part which does the work. There are no globals: two
+calls that reach it. Most are one call of the part that does the work. There are no globals: two
 hosts in one process do not see each other. Leaving ``open_host``, in whatever way, ends all runs,
 stores their transcripts and closes the database.
 """

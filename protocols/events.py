@@ -3,7 +3,6 @@
 Durable events get a number in their stream when they are journalled; it is contiguous, never
 reused and survives a restart. Ephemeral ones, whose class says so, have none: they may be merged
 or dropped, because a durable event that follows carries the whole.
-Source: seed 002 (payloads), gateway protocol section 4 (names).
 """
 
 from __future__ import annotations
@@ -35,6 +34,8 @@ class InputAccepted(Event, frozen=True, tag="input.accepted"):
 
 
 class RunStarted(Event, frozen=True, tag="run.started"):
+    """A run begins. ``model``: the full name, such as ``openai:gpt-5.2``."""
+
     agent: str
     model: str
 
@@ -62,6 +63,8 @@ class TextDelta(Event, frozen=True, tag="text.delta"):
 
 
 class ThinkingDelta(Event, frozen=True, tag="thinking.delta"):
+    """A part of the model's reasoning; fields as in :class:`TextDelta`."""
+
     durable: ClassVar[bool] = False
 
     i: int
@@ -157,6 +160,8 @@ class ChildEnded(Event, frozen=True, tag="child.ended"):
 
 
 class RunCompleted(Event, frozen=True, tag="run.completed"):
+    """A run has ended with an answer, which is its last message."""
+
     usage: Usage
 
 
@@ -175,6 +180,8 @@ class RunCancelled(Event, frozen=True, tag="run.cancelled"):
 
 
 class RunLimited(Event, frozen=True, tag="run.limited"):
+    """A run has ended at a limit. ``limit``: its name, such as ``turns`` or ``tool_loop``."""
+
     usage: Usage
     limit: str
 
@@ -308,7 +315,7 @@ class RoomIdle(Event, frozen=True, tag="room.idle"):
 
 
 class Warned(Event, frozen=True, tag="warning"):
-    """Something degraded and the run went on (seed 001). ``source`` says what."""
+    """Something degraded and the run went on. ``source`` says what."""
 
     source: str
     message: str

@@ -1,7 +1,4 @@
-"""Queue modes for inputs that arrive while a session works, and their configuration.
-
-Source: agent loop specification, section 11.
-"""
+"""Queue modes for inputs that arrive while a session works, and their configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rooms: their messages, the state of their round, and the requests to their store.
 
-A person's message opens a round of agents' turns; agents' messages never do. Source: API
-specification, section 6.
+A person's message opens a round of agents' turns; agents' messages never do.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class Records:
     # Agents, tools and models
 
     def agents(self) -> tuple[AgentInfo, ...]:
+        """The agents of the program and its configuration; :meth:`stored_agents` has the others."""
         return self._parts.generations.registry.infos()
 
     async def workspace_notes(self) -> tuple[str, ...]:
@@ -120,11 +121,13 @@ class Records:
     # Sessions and runs
 
     async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
+        """Raises ``NotFound``, also for a session of another user."""
         return await self._access.session(session, principal)
 
     async def sessions(
         self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
     ) -> tuple[SessionInfo, ...]:
+        """A page, newest first. ``cursor``: the ``updated`` of the last one of the page before."""
         return await self._stores.sessions.ask(ListSessions(scope_of(principal), limit, cursor))
 
     async def history(
@@ -135,6 +138,11 @@ class Records:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[HistoryRow, ...]:
+        """A page of stored rows in order: the newest ``limit`` before position ``before``.
+
+        The rows of a run are stored when it ends; meanwhile its events show them. Raises
+        ``NotFound``.
+        """
         info = await self.session(session, principal=principal)
         request = ReadHistory(session, before, limit, info.generation)
         return await self._stores.sessions.ask(request)
@@ -367,6 +375,7 @@ class Records:
     # The host itself
 
     def status(self) -> HostStatus:
+        """Counts of agents, sessions and runs, and the problem of the storage, if any."""
         parts, publisher = self._parts, self._stores.publisher
         problem = self._stores.health.problem
         queues = parts.table.queues.values()

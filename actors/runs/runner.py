@@ -330,12 +330,12 @@ class Runner:
         self._runs_seen = self.queue.ended
         async with self.queue.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
-            rows = found.rows + self._late if self.queue.unsaved else found.rows
+            rows = found.rows + self._unsaved_rows if self.queue.unsaved else found.rows
             scan = self.services.contexts.scan(self.run.session)
         self.model_step.view = self.model_step.view.rebased(rows, found.summary, scan)
 
     @property
-    def _late(self) -> tuple[ChatMessage, ...]:
+    def _unsaved_rows(self) -> tuple[ChatMessage, ...]:
         """The rows of earlier runs that could not be stored yet."""
         return tuple(row for end in self.queue.unsaved for row in end.rows)
 
@@ -353,7 +353,9 @@ class Runner:
             session = await self.services.store.ask(GetSession(self.run.session))
             needs_review = session is not None and session.needs_review
         if summary and needs_review:
-            rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
+            rows = (
+                await self.services.store.ask(LoadTranscript(self.run.session)) + self._unsaved_rows
+            )
         shared, sender = is_shared(self.run.session), self.run.input.sender
         said_by = partial(begun_by, sender=sender) if shared else None
         failures = failures_before(

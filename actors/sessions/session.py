@@ -71,7 +71,7 @@ class Session(Actor[SessionMessage]):
         while queue.starting:
             run = queue.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
-        if self._is_late and not queue.saving:
+        if self._has_unsaved and not queue.saving:
             queue.saving = True
             self.start_soon(self._save, name="unsaved ends")
         at = wakes(queue.inputs, trio.current_time()) if queue.inputs else inf
@@ -109,7 +109,7 @@ class Session(Actor[SessionMessage]):
         self._pump()
 
     @property
-    def _is_late(self) -> bool:
+    def _has_unsaved(self) -> bool:
         """Whether an end could not be stored."""
         return bool(self.queue.unsaved)
 
@@ -117,7 +117,7 @@ class Session(Actor[SessionMessage]):
         """Store the ends that could not be stored, as soon as the storage takes them."""
         queue = self.queue
         try:
-            while self._is_late:
+            while self._has_unsaved:
                 await self.services.health.retry()
                 async with queue.storing():
                     await self._save_now()
@@ -127,7 +127,7 @@ class Session(Actor[SessionMessage]):
     async def _save_now(self) -> None:
         queue, services = self.queue, self.services
         try:
-            while self._is_late:
+            while self._has_unsaved:
                 await store_late(queue, services)
         except StorageUnavailable:
             return
@@ -182,7 +182,7 @@ class Session(Actor[SessionMessage]):
         return done
 
     async def on_stop(self) -> None:
-        if self._is_late and self.services.health.problem is None:
+        if self._has_unsaved and self.services.health.problem is None:
             with trio.move_on_after(JOIN_BUDGET):
                 await self._save_now()
         if self.end is not None and self.services.hooks.any_at("session_end"):

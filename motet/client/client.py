@@ -313,9 +313,11 @@ class Client:
         return _of(result, wire.EscalationsList).escalations
 
     async def agents(self) -> tuple[AgentInfo, ...]:
+        """The agents of the host."""
         return _of(await self.call("agents.list"), wire.AgentsList).agents
 
     async def status(self) -> HostStatus:
+        """The state of the host; its counts are of the user's own runs, for admins of all."""
         return _of(await self.call("status"), HostStatus)
 
     async def sessions(self, *, limit: int = 50, cursor: float | None = None) -> wire.SessionsList:
@@ -388,6 +390,7 @@ class Client:
         await trio.sleep(seconds)
 
     def close(self) -> None:
+        """End the connection; pending calls raise ``ClientClosed``. Runs at the host go on."""
         self._machine.fail(ClientClosed("this client is closed"))
 
     async def _outgoing(self) -> str:
