@@ -63,6 +63,15 @@ class Connection(apsw.Connection):
             pass
 
 
+def copy_image(image: bytes, target: apsw.Connection) -> None:
+    """Replace all of a database by ``image``, in one transaction. Raises ``apsw.Error``."""
+    source = apsw.Connection(":memory:")
+    source.deserialize("main", image)  # pyright: ignore  # a Buffer: see above
+    with target.backup("main", source, "main") as copy:
+        copy.step()
+    source.close()
+
+
 def storage_error(error: Exception, where: str) -> StorageError:
     """A failure of SQLite as the exception that says what to do; the original is its cause."""
     if isinstance(error, StorageError):

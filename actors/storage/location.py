@@ -23,6 +23,7 @@ from motet.actors.storage.connection import (
     InlineJobs,
     Jobs,
     JobThread,
+    copy_image,
     in_thread,
     inline,
     storage_error,
@@ -80,7 +81,7 @@ class Location:
         # while the writer restarts.
         keeper = apsw.Connection(filename, flags=WRITE | apsw.SQLITE_OPEN_URI)
         if image:
-            _copy(image, keeper)
+            copy_image(image, keeper)
         name = "the database in memory"
         return cls(None, name, filename, apsw.SQLITE_OPEN_URI, keeper.close)
 
@@ -136,14 +137,6 @@ class Location:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _copy(image: bytes, target: apsw.Connection) -> None:
-    source = apsw.Connection(":memory:")
-    source.deserialize("main", image)  # pyright: ignore  # a Buffer: see connection.py
-    with target.backup("main", source, "main") as copy:
-        copy.step()
-    source.close()
 
 
 def _nothing() -> None:

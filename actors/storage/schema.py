@@ -7,9 +7,12 @@ changed, nor removed one by one: a reset and a compaction move ``sessions.start_
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import cache
+
 import msgspec
 
-from motet.actors.storage.connection import Connection
+from motet.actors.storage.connection import Connection, copy_image
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import SchemaTooNew
 
@@ -538,7 +541,30 @@ def migrate(connection: Connection, steps: tuple[str, ...] = MIGRATIONS) -> None
 
     Raises ``SchemaTooNew`` for a database that a newer motet has written.
     """
-    connection.create_scalar_function("error_fingerprint", _fingerprint, 4, deterministic=True)
+    # Nobody writes between this look and the copy, since the lock of the location is ours.
+    new = _version(connection) == 0 and not connection.run("SELECT 1 FROM sqlite_schema LIMIT 1")
+    if new and connection.run("PRAGMA page_size") == ((4096,),):  # as SQLite and the image have it
+        copy_image(new_database(steps), connection)
+    else:
+        _take(connection, steps)
+
+
+@cache
+def new_database(steps: tuple[str, ...] = MIGRATIONS) -> bytes:
+    """A database that has taken these steps, without rows and not in WAL mode.
+
+    A new host copies it, since the steps take half of its start.
+    """
+    with closing(Connection(":memory:")) as made:
+        _take(made, steps)
+        return made.serialize("main")
+
+
+def _take(connection: Connection, steps: tuple[str, ...]) -> None:
+    """Take the steps that the database lacks, in one transaction."""
+    connection.create_scalar_function(  # pyright: ignore  # a Buffer: see connection.py
+        "error_fingerprint", _fingerprint, 4, deterministic=True
+    )
     connection.run("BEGIN IMMEDIATE")
     try:
         version = _version(connection)
@@ -568,7 +594,7 @@ def _fingerprint(*columns: object) -> str:
         one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in columns
     )
     try:
-        error = msgspec.json.decode(raw, type=dict[str, object])
+        error: dict[str, object] = msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError):
         error = {"message": summary}
     return fingerprint(tool, kind, error)

@@ -22,7 +22,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
-from functools import cache
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -30,11 +29,11 @@ from random import Random
 import apsw
 
 from motet.actors.storage.location import DATABASE_FILE, Location
-from motet.actors.storage.schema import migrate
+from motet.actors.storage.schema import new_database
 from motet.protocols.storage import StateInUse
 from motet.testing.volume import SECTOR, Faults, File, NoRoom, SyncFailed, Volume, WriteFailed
 
-__all__ = ["SimulatedDisk", "formatted"]
+__all__ = ["SimulatedDisk"]
 
 _BASE = "unix-excl"
 _DATABASE = f"/{DATABASE_FILE}"
@@ -61,7 +60,7 @@ class SimulatedDisk:
         self._random = random
         self._faults = Faults()
         volume = Volume(self._faults)
-        image = formatted() if image is None else image
+        image = new_database() if image is None else image
         if image:
             content = _in_wal_mode(image)
             volume.files[_DATABASE] = File(bytearray(content), bytearray(content))
@@ -181,20 +180,6 @@ class SimulatedDisk:
     def _power_on(self, volume: Volume) -> None:
         self._volume = volume
         self._system = _System(volume)
-
-
-@cache
-def formatted() -> bytes:
-    """The database of a new host of this version.
-
-    Cached, since making the tables takes half of a host's start.
-    """
-    with Location.memory() as place:
-        connection = place.connect()
-        migrate(connection)
-        image = connection.serialize("main")
-        connection.close()
-    return image
 
 
 def _in_wal_mode(image: bytes) -> bytes:

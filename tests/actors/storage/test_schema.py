@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 from motet.protocols.storage import SchemaTooNew
@@ -29,6 +30,46 @@ def test_a_new_database_gets_every_table_and_the_version(tmp_path: Path) -> None
             " AND name NOT LIKE 'memories_text%'"
         )
         assert {name for (name,) in found} == TABLES
+        assert connection.run("PRAGMA user_version") == ((VERSION,),)
+
+
+def _contents(connection: Connection) -> list[object]:
+    tables = connection.run("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    rows = [connection.run(f'SELECT * FROM "{name}"') for (name,) in tables]
+    return [connection.run("SELECT type, name, tbl_name, sql FROM sqlite_schema"), *rows]
+
+
+@pytest.mark.parametrize("page_size", [4096, 8192])
+def test_a_new_database_is_as_if_it_had_taken_each_step(tmp_path: Path, page_size: int) -> None:
+    """Also one that another program has made, with larger pages; and it stays in WAL mode."""
+    location = Location.directory(tmp_path)
+    with location:
+        made = Connection(str(tmp_path / "motet.db"))
+        made.run(f"PRAGMA page_size = {page_size}; VACUUM")
+        made.close()
+        connection = location.connect()
+        migrate(connection)
+        slowly = Connection(":memory:")
+        slowly.run("PRAGMA user_version = 0")
+        for count in range(1, VERSION + 1):
+            slowly.run("CREATE TABLE IF NOT EXISTS not_new (x)")
+            migrate(slowly, MIGRATIONS[:count])
+        slowly.run("DROP TABLE not_new")
+        assert _contents(connection) == _contents(slowly)
+        connection.close()
+        again = location.connect(read_only=True)
+        assert again.run("PRAGMA journal_mode") == (("wal",),)
+        assert again.run("PRAGMA integrity_check") == (("ok",),)
+        assert again.run("PRAGMA page_size") == ((page_size,),)
+        again.close()
+
+
+def test_a_table_of_somebody_elses_outlives_the_migration() -> None:
+    with Location.memory() as location:
+        connection = location.connect()
+        connection.run("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+        migrate(connection)
+        assert connection.run("SELECT x FROM theirs") == ((1,),)
         assert connection.run("PRAGMA user_version") == ((VERSION,),)
 
 

@@ -30,7 +30,7 @@ from motet.runtime import System, outside
 from motet.runtime.testing import InjectedCrash, Simulation
 from motet.runtime.testing.probe import cell_at, crash
 from motet.runtime.testing.scheduler import Patch, patched
-from motet.testing.disk import SimulatedDisk, formatted
+from motet.testing.disk import SimulatedDisk
 
 __all__ = [
     "ADMIN",
@@ -152,7 +152,7 @@ def new_place(sim: Simulation, *, without: frozenset[str] = LEFT_OUT) -> Generat
 
     ``without``: actors that are left out. Of those of :data:`LEFT_OUT` there are no tools, either.
     """
-    disk = SimulatedDisk(random.Random(sim.seed), image=formatted())
+    disk = SimulatedDisk(random.Random(sim.seed))
     chance = random.Random(sim.seed)
     simulated = outside.Outside(
         wall_time=lambda: EPOCH + sim.clock.current_time(),

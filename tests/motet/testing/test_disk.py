@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.schema import VERSION, migrate
+from motet.actors.storage.schema import VERSION, migrate, new_database
 from motet.actors.storage.writer import Writer
 from motet.protocols.storage import DiskFull, SqlValue, StateInUse, Statement, StorageError
-from motet.testing.disk import SimulatedDisk, formatted
+from motet.testing.disk import SimulatedDisk
 from motet.testing.volume import Chance, File, Volume
 
 Rows = dict[SqlValue, SqlValue]
@@ -287,7 +287,7 @@ def test_an_image_has_every_table_already() -> None:
         migrate(connection)
         assert disk.changes - before < 10
         connection.close()
-    with Location.memory(formatted()) as place:
+    with Location.memory(new_database()) as place:
         assert place.connect().run("PRAGMA user_version") == ((VERSION,),)
 
 
