@@ -56,11 +56,13 @@ class StoreResult(Request[ResultInfo], frozen=True, tag="results.store"):
 class ReadResult(Request[StoredResult | None], frozen=True, tag="results.read"):
     """One result of that session, which counts as used now; None: unknown, expired or foreign.
 
+    ``session`` None: of any, for the host, which then decides who may read it.
+
     Raises ``ResultDamaged`` or another ``StorageError``.
     """
 
     id: str
-    session: str
+    session: str | None
 
 
 class PinResult(Request[bool], frozen=True, tag="results.pin"):

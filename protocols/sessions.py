@@ -296,6 +296,16 @@ class GetSession(Request[SessionInfo | None], frozen=True, tag="sessions.get"):
     session: str
 
 
+class IsRelated(Request[bool], frozen=True, tag="sessions.related"):
+    """Whether one of two sessions is a sub-agent's that the other has started, at any depth.
+
+    Sub-agents of one caller are not related, nor are sessions of two users.
+    """
+
+    session: str
+    other: str
+
+
 class RunInfo(msgspec.Struct, frozen=True):
     """``unsaved``: it has ended with this status, which is not on disk yet: see ``FinishRun``."""
 
@@ -481,6 +491,7 @@ SessionStoreMessage: TypeAlias = (
     | ReadHistory
     | ListSessions
     | GetSession
+    | IsRelated
     | ListRuns
     | GetRun
     | ListBackgroundRuns

@@ -6,6 +6,7 @@ Stores start first and stop last, so that everything above them can still write 
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
@@ -63,7 +64,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
 from motet.protocols.rooms import RoomStoreMessage
-from motet.protocols.sessions import SessionStoreMessage
+from motet.protocols.sessions import IsRelated, SessionStoreMessage
 from motet.protocols.storage import Commit, Transact
 from motet.protocols.teams import BoardProtocol
 from motet.protocols.traces import TraceProtocol
@@ -253,16 +254,24 @@ def _builtin(
 ) -> dict[str, Tool]:
     """Every tool that an agent can name, with the groups it belongs to."""
 
+    def related(session: str) -> Callable[[str], Awaitable[bool]]:
+        """Whether a session is one of a sub-agent, or of a caller, of this one."""
+        return lambda other: stores.sessions.ask(IsRelated(session, other))
+
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)
         with trace.store("get", error_id=wanted, call_id=ctx.call_id) as span:
-            return await error_detail(stores.errors, ctx.session, error_id, span)
+            return await error_detail(
+                stores.errors, ctx.session, error_id, span, related(ctx.session)
+            )
 
     async def read_result(
         session: str, result_id: object, offset: object, limit: object
     ) -> JsonObject:
-        return await result_page(stores.results, session, result_id, offset, limit)
+        return await result_page(
+            stores.results, session, result_id, offset, limit, is_related=related(session)
+        )
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]

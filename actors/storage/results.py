@@ -103,9 +103,9 @@ class LruIndex:
             if entry := self._entries.pop(result_id, None):
                 self.held -= entry.held
 
-    def find(self, result_id: str, session: str, now: float) -> Entry | None:
+    def find(self, result_id: str, session: str | None, now: float) -> Entry | None:
         entry = self._entries.get(result_id)
-        if entry is None or entry.session != session or self._expired(entry, now):
+        if entry is None or session not in (entry.session, None) or self._expired(entry, now):
             return None
         return entry
 
@@ -276,7 +276,8 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
     @handles(ReadResult, concurrent=16)
     async def read(self, request: ReadResult) -> StoredResult | None:
         now = self._clock()
-        entry = self._index.find(request.id, well_formed(request.session), now)
+        session = None if request.session is None else well_formed(request.session)
+        entry = self._index.find(request.id, session, now)
         if entry is None:
             return None
         rows = await self._readers.read(_SELECT, (entry.id,))

@@ -36,6 +36,7 @@ from motet.protocols.sessions import (
     GetSession,
     HistoryRow,
     InjectRows,
+    IsRelated,
     ListSessions,
     LoadContext,
     LoadTranscript,
@@ -148,6 +149,16 @@ WITH RECURSIVE below (session) AS (
 )
 SELECT session FROM below WHERE session <> ?1"""
 
+# From both sessions up to their callers: whether one is above the other.
+_RELATED = """
+WITH RECURSIVE above (below, session) AS (
+    SELECT ?1, ?1 UNION SELECT ?2, ?2 UNION
+    SELECT below, runs.session FROM above JOIN sessions USING (session)
+    JOIN runs ON runs.run_id = sessions.parent
+)
+SELECT 1 FROM above WHERE below <> session AND session IN (?1, ?2) AND (
+    SELECT count(DISTINCT owner) FROM sessions WHERE session IN (?1, ?2)) = 1"""
+
 # Rows that refer to others are deleted before these.
 _DELETIONS = (
     "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
@@ -231,6 +242,10 @@ class TranscriptTables(TableStore):
     @handles(GetSession, concurrent=AT_ONCE)
     async def get_session(self, request: GetSession) -> SessionInfo | None:
         return await self._read_one(session_info, SESSION, (request.session,))
+
+    @handles(IsRelated, concurrent=AT_ONCE)
+    async def is_related(self, request: IsRelated) -> bool:
+        return bool(await self._readers.read(_RELATED, (request.session, request.other)))
 
     @handles(ResetSession, concurrent=AT_ONCE)
     async def reset(self, request: ResetSession) -> None:

@@ -6,7 +6,7 @@ given an id only after the error is on disk. Source: seed 000, errors specificat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import attrs
@@ -181,13 +181,18 @@ _SHOWN = 100
 
 
 async def error_detail(
-    store: ActorRef[ErrorProtocol], session: str, error_id: object, span: StoreSpan | None = None
+    store: ActorRef[ErrorProtocol],
+    session: str,
+    error_id: object,
+    span: StoreSpan | None = None,
+    is_related: Callable[[str], Awaitable[bool]] | None = None,
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 
-    A foreign session's error is "not found", like an unknown one (G16). The id may still have the
-    decoration that it was shown with. Raises nothing; cancellation passes. ``span`` gets the
-    error's id and tool; it fails when the store does, not when there is no such error.
+    A foreign session's error is "not found", like an unknown one (G16), unless ``is_related`` says
+    that the session is one of a sub-agent or of a caller. The id may still have the decoration that
+    it was shown with. Raises nothing; cancellation passes. ``span`` gets the error's id and tool;
+    it fails when the store does, not when there is no such error.
     """
     if not isinstance(error_id, str):
         given = "null" if error_id is None else type_name(error_id)
@@ -197,6 +202,9 @@ async def error_detail(
     found = find_id(error_id)
     try:
         stored = await store.ask(GetError(found, session)) if found else None
+        if stored is None and found and is_related is not None:
+            other = await store.ask(GetError(found))
+            stored = other if other and await is_related(other.session_id) else None
     except Exception as error:
         if span is not None:
             span.failed(DATABASE_ERROR)

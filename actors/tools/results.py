@@ -444,7 +444,7 @@ Pages: TypeAlias = Callable[[str, object, object, object], Awaitable[JsonObject]
 _DESCRIPTION = (
     "Get more of a large tool result, by the Result ID that its first part names. offset and "
     "limit count lines, or the items of an array; a page is at most 16 KB. Only results of this "
-    "session are found, for one hour after their last use."
+    "session, its sub-agents and its callers are found, for one hour after their last use."
 )
 
 
@@ -471,10 +471,13 @@ async def result_page(
     result_id: object,
     offset: object = 0,
     limit: object = None,
+    *,
+    is_related: Callable[[str], Awaitable[bool]] | None = None,
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 
-    The id may have text around it, such as its label. Raises nothing but a cancellation.
+    ``is_related``: whether a session is one of a sub-agent or of a caller. The id may have text
+    around it, such as its label. Raises nothing but a cancellation.
     """
     wrong = _wrong_type(result_id, offset, limit)
     if wrong or not isinstance(result_id, str) or not isinstance(offset, int):
@@ -482,6 +485,9 @@ async def result_page(
     found = find_result_id(result_id)
     try:
         stored = await store.ask(ReadResult(found, session)) if found else None
+        if stored is None and found and is_related is not None:
+            other = await store.ask(ReadResult(found, None))
+            stored = other if other and await is_related(other.info.session) else None
     except Exception as error:
         return failure(DATABASE_ERROR, f"the result cannot be read: {summarize(error)}")
     if stored is None:

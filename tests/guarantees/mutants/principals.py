@@ -55,9 +55,11 @@ def _tell_models_of_any_error() -> list[Patch]:
         session: str,
         error_id: object,
         span: StoreSpan | None = None,
+        is_related: Callable[[str], Awaitable[bool]] | None = None,
     ) -> JsonObject:
         stored = await store.ask(GetError(str(error_id)))
-        return await error_detail(store, stored.session_id if stored else session, error_id, span)
+        owner = stored.session_id if stored else session
+        return await error_detail(store, owner, error_id, span, is_related)
 
     return [(equipment, "error_detail", detail_of_any)]
 
