@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 
 from motet.actors.agents.prompt import CachedPrompt, PromptCache, PromptInput
 from motet.actors.gateway.streams import Streams, Subscription
