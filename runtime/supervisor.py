@@ -148,7 +148,7 @@ class Supervisor(Generic[C]):
         elif decision.shutdown:
             # Buried here, since `_execute` is not reached. The siblings are stopped when this task
             # has left `_serve`.
-            self._bury(cell, "it ended, and its restart type wants no restart")
+            self._bury(cell, "it ended, and its restart type does not restart it")
             self.closing = True
             self._serving.cancel()
             self._shut_down()
@@ -162,7 +162,7 @@ class Supervisor(Generic[C]):
                 await self._halt(self.cells[name], final=name in decision.removes)
         for name in decision.removes:
             if name in self.cells:
-                self._bury(self.cells[name], "it ended, and its restart type wants no restart")
+                self._bury(self.cells[name], "it ended, and its restart type does not restart it")
         for name in decision.starts:
             if name in self.cells:
                 self._due[name] = now + decision.delay

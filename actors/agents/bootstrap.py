@@ -289,7 +289,7 @@ def agent_texts(files: Path, names: Iterable[str]) -> tuple[dict[str, str], list
 def _opened(folder: int, name: str) -> int:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     return os.open(name, _OPEN, dir_fd=folder)
 
 

@@ -367,7 +367,7 @@ class Resolver:
     async def _built(self, record: AgentRecord) -> AnyAgent:
         files = record.profile.files
         if files is not None and not await trio.Path(files).is_dir():
-            raise ConfigError(f"agent {record.name!r}: its files {files!r} are no folder")
+            raise ConfigError(f"agent {record.name!r}: its files {files!r} are not a folder")
         return agent_of(record, self._providers, self._limits)
 
     def _stored(self) -> AgentSource:

@@ -279,7 +279,7 @@ async def _resolve(call: Invocation) -> Reply:
         return f"{waiting}\n{how}" if waiting else "No escalation is open here."
     decision = next((one for one in get_args(Decision) if one == decided), None)
     if decision is None:
-        return f"{decided!r} is no answer: {', '.join(get_args(Decision))}"
+        return f"{decided!r} is not a decision: {', '.join(get_args(Decision))}"
     try:
         info = await api.resolve(word, decision, note=note, principal=principal)
     except InputValidation as error:

@@ -141,7 +141,7 @@ async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
     who = caller.principal
     if params.as_user not in (None, who.user) or params.role not in (None, who.role):
         if who.role != "admin":
-            raise Refusal("forbidden", "what others may call, only an admin is told")
+            raise Refusal("forbidden", "only an admin may list the tools of another user")
         who = Principal(params.as_user or who.user, params.role or "operator")
     tools = await caller.api.tools(params.agent, principal=who)
     return Answer(ToolsList(params.agent, who.user, who.role, tools))

@@ -170,7 +170,7 @@ class Gateway(Actor[GetGatewayState]):
             try:
                 await store.save(unsaved, context.now() - KEPT_FOR)
             except StorageError as error:
-                logger.error("what was answered under a key is not on disk: %s", error)
+                logger.error("the answer for an idempotency key is not on disk: %s", error)
             else:
                 answers.saved(unsaved)
 

@@ -148,7 +148,7 @@ class Answers:
         principal: Principal,
     ) -> ApprovalInfo:
         if decision not in DECISIONS:
-            raise InputValidation(f"{decision!r} is no decision: {', '.join(DECISIONS)}")
+            raise InputValidation(f"{decision!r} is not a decision: {', '.join(DECISIONS)}")
         known = await self._access.approval(approval, principal)
         answer = AnswerApproval(known.id, decision, by or principal.user, note)
         # Shielded: an answer that is on disk has to reach the call that waits for it.

@@ -304,7 +304,7 @@ def _signed(text: str, session: str, sender: str) -> str:
     """The text with its sender's name in front, if the session is a group."""
     if sender and _NAME.fullmatch(sender) is None:
         raise InputValidation(
-            f"{sender[:80]!r} is no name of a sender: give 1 to 64 characters in one line, "
+            f"{sender[:80]!r} is not a valid sender: give 1 to 64 characters in one line, "
             "without square brackets"
         )
     return with_author(sender, text) if sender and text.strip() and is_group(session) else text

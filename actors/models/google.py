@@ -208,7 +208,7 @@ class GoogleReader(Reader):
 
     def _candidate(self, candidate: Candidate) -> Iterator[ModelEvent]:
         if candidate.finish_reason in MALFORMED:
-            raise ModelFailure("the model wrote what its provider could not read", kind="server")
+            raise ModelFailure("the provider could not read the model's output", kind="server")
         if candidate.finish_reason:
             self.reason = STOP_REASONS.get(candidate.finish_reason, "other")
             if self.reason == "content_filter":

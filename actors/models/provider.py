@@ -230,13 +230,13 @@ LLM_KINDS = {
 """Kinds of ModelFailure with another name in Llm; all others keep their name."""
 
 ADVICE = {
-    "auth": "check the key and what it may use",
+    "auth": "check the key and its permissions",
     "rate_limit": "wait a while, or run fewer requests at once",
     "quota": "add credit at the provider",
     "timeout": "try again, or allow the model more time",
     "connection": "check the network and the base URL",
     "context_exhausted": "shorten the conversation",
-    "bad_request": "check the model's name and what was sent",
+    "bad_request": "check the model's name and the request",
     "overloaded": "try again later",
     "server": "try again later",
     "cut": "try again",

@@ -113,7 +113,7 @@ class RoomApi:
         plan = record.plan if record else None
         if change.plans and plan is None:
             raise ConfigError(
-                f"the room {room!r} was not made by a person: what it is stands in the host's "
+                f"the room {room!r} was not made by a person: it is defined in the host's "
                 "configuration or its program; only `people` can be changed here"
             )
         people = None if isinstance(change.people, UnsetType) else change.people

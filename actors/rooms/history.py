@@ -166,13 +166,13 @@ class RoomHistory:
                 return
             _log.error("a room could not be stored", room=self._settings.name, error=problem)
             if pause == PAUSE:
-                await self.warn("what happens here cannot be stored; it is being tried again")
+                await self.warn("messages of this room cannot be stored; motet keeps trying")
             if self._control.overtaken(mark) or not patient:
                 break
             await self._control.wait_interrupted(pause)
         self.assume(change)
         if draft is not None:
-            await self.warn(f"what {draft.author} said is lost: it could not be stored")
+            await self.warn(f"a message of {draft.author} is lost: it could not be stored")
 
     def assume(self, change: Change) -> None:
         """Change the state in memory; the next write takes it to disk."""
@@ -193,7 +193,7 @@ class RoomHistory:
                 published, is_idle = await self._publisher.last_published()
             except StorageError as error:
                 name = self._settings.name
-                _log.error("what was told cannot be read", room=name, error=str(error))
+                _log.error("the stored messages cannot be read", room=name, error=str(error))
                 return
             last = self.state.heard if published is None else published
             missing = [one for one in self.messages if one.seq > last]

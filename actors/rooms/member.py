@@ -71,7 +71,7 @@ def floor_tool() -> Tool:
 
     async def give_floor(ctx: Context[object], to: str) -> str:
         if not ctx.principal.user.startswith(f"{CHANNEL}:"):
-            raise ToolRetry("This is no group chat: there is no floor to give. Just answer.")
+            raise ToolRetry("This is not a group chat, so there is no floor to give. Just answer.")
         return f"{to} speaks after your turn. Finish it now."
 
     return tool(give_floor, name=GIVE_FLOOR, description=_DESCRIPTION)

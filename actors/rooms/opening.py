@@ -252,7 +252,7 @@ def _room(
 ) -> Room:
     for one in plan.called:
         if one not in plan.members:
-            raise ConfigError(f"{where}: {one!r} is no member of the room")
+            raise ConfigError(f"{where}: {one!r} is not a member of the room")
     return Room(
         name,
         members=[

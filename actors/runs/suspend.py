@@ -291,7 +291,7 @@ class SuspendedRuns:
         try:
             agent = suspended.code or await self.resolver.resolve(suspended.agent)
         except MotetError as error:
-            suspended.blocked = f"{error}: it goes on when host.add(...) makes the agent known"
+            suspended.blocked = f"{error}: it resumes when host.add(...) adds the agent"
             return None
         suspended.blocked = ""
         if agent.deps_type is not None and suspended.deps is None:

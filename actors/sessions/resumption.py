@@ -170,7 +170,7 @@ class Resumer(Actor[PendingCount]):
             found = await self._runs.load_state(run, suspended)
         except Exception as error:
             log.error("a suspended run cannot be read", run=run.id, why=str(error))
-            suspended.blocked = f"what is stored of it cannot be read: {error}"
+            suspended.blocked = f"its stored state cannot be read: {error}"
             self._suspend_again(run, suspended)
             return
         table = self._runs.table

@@ -89,7 +89,9 @@ class LruIndex:
                 going.add(entry.id)
                 excess -= entry.held
         if excess > 0:
-            raise ResultsFull(f"{size} bytes do not fit beside what is pinned: unpin or wait")
+            raise ResultsFull(
+                f"{size} bytes do not fit beside the pinned results: unpin some, or wait"
+            )
         return [result_id for result_id in self._entries if result_id in going]
 
     def add(self, entry: Entry) -> None:
@@ -166,7 +168,7 @@ def unpack(packed: Packed) -> bytes:
     except (ValueError, zlib.error) as error:
         raise ResultDamaged(f"a stored result cannot be unpacked: {error}") from error
     if len(content) != packed.size or checksum(content) != packed.sha256:
-        raise ResultDamaged("a stored result differs from what was stored: run its call again")
+        raise ResultDamaged("a stored result is damaged: run its call again")
     return content
 
 

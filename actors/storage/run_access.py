@@ -301,4 +301,4 @@ class RunJournal:
         self.lost += count
         if run_id in self._waiting:  # else it has ended meanwhile
             self.torn.add(run_id)
-        _log.warning("run %s goes on without a row of its journal: %s", run_id, why)
+        _log.warning("run %s continues without a row of its journal: %s", run_id, why)

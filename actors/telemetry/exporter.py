@@ -48,7 +48,7 @@ class ExportFailed(MotetError):
 def _is_address(_: object, __: object, url: str) -> None:
     """Once, and not with every attempt: what is wrong with an address does not pass."""
     if not is_address(url):
-        raise ConfigError(f"{url!r} is no http:// or https:// address")
+        raise ConfigError(f"{url!r} is not an http:// or https:// address")
 
 
 @attrs.frozen

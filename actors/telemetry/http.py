@@ -132,7 +132,7 @@ def _window(begin: bytes) -> int:
 async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float) -> Response:
     """Send ``body`` and read the answer, within ``timeout`` seconds. Raises ``HttpFailed``."""
     if not is_address(url):
-        raise HttpFailed(f"{url!r} is no http:// or https:// address")
+        raise HttpFailed(f"{url!r} is not an http:// or https:// address")
     target = urlsplit(url)
     fixed = {"User-Agent": f"motet/{__version__}", "Content-Length": str(len(body))}
     with trio.move_on_after(timeout):

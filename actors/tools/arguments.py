@@ -190,7 +190,7 @@ class Arguments:
     def _fitting(self, args: JsonObject) -> msgspec.Struct:
         """All arguments, strictly converted at once. Any exception means that they do not fit."""
         if self._struct is None or not args.keys() <= self.parameters.keys():
-            raise LookupError("a name that is no field")
+            raise LookupError("a name that is not a field")
         return msgspec.convert(
             args, self._struct, strict=True, str_keys=True, dec_hook=_beyond_msgspec
         )

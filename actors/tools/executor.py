@@ -295,7 +295,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
             return _End(self._no_tool(work, tool.name), "denied", "denied", failure="refusal")
         if ruling.effect == "ask":
-            reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
+            reason = ruling.reason or f"the policy requires an approval ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
         call = f"{request.run_id}/{request.call.id}"
         if late := policy.wait(subjects, tool, call, work.started):
@@ -343,7 +343,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             case Deny(reason=reason) | Abort(reason=reason):
                 return _denied(reason)
             case other:
-                return _denied(f"{type(other).__name__} is no verdict on a call")
+                return _denied(f"{type(other).__name__} is not a verdict on a call")
 
     async def _ask_tool(self, work: _Work, tool: Tool) -> _End | None:
         """Add the request of the tool's own declaration for a person, if any. It ends no call."""

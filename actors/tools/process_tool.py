@@ -115,8 +115,8 @@ def _check(fn: Function) -> None:
         )
     if describe(fn).takes_context:
         raise TypeError(
-            f"process_tool {name}: a Context does not reach another process; take what is needed "
-            "of it as arguments, or use motet.tool"
+            f"process_tool {name}: a Context does not reach another process; take its values "
+            "as arguments, or use motet.tool"
         )
 
 

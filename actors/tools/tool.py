@@ -81,7 +81,7 @@ def _accepting(tool: Tool) -> ForeignArguments:
         return from_schema(tool.parameters)
     except SchemaError as error:
         raise TypeError(
-            f"tool {tool.name!r}: its parameters are no JSON Schema: {error}"
+            f"tool {tool.name!r}: its parameters are not a JSON Schema: {error}"
         ) from error
 
 

@@ -78,7 +78,7 @@ def answer(
         print(_described(known), file=sys.stderr)
     if lock_owner(setup.state) is not None:
         info = trio.run(_answered_beside, setup.state, request)
-        print("the host that runs on this state goes on with it", file=sys.stderr)
+        print("the host of this state resumes it", file=sys.stderr)
         code = OK
     else:
         info, code = trio.run(partial(_answer, setup, request, quiet=json))

@@ -165,7 +165,7 @@ class Dialogue:
             self._report()
         elif isinstance(event, Gap):
             self._running.clear()
-            self.screen.line("[what was said meanwhile is in the history only]", "warning")
+            self.screen.line("[messages of the meantime are in the history only]", "warning")
             self._report()
 
     def _report(self) -> None:

@@ -97,7 +97,7 @@ def moment(text: str, now: datetime, option: str = "--since") -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise ConfigError(
-            f"{option} {text!r} is no time: give 30m, 12h, 7d, or a date such as {now:%Y-%m-%d}"
+            f"{option} {text!r} is not a time: give 30m, 12h, 7d, or a date such as {now:%Y-%m-%d}"
         ) from None
 
 

@@ -129,7 +129,7 @@ def _subject(name: str, config: Path | None) -> tuple[Subject, str]:
 def _invariant(name: str) -> Invariant:
     found = _imported(name)
     if not callable(found):
-        raise ConfigError(f"--check {name}: {found!r} is no function of a snapshot")
+        raise ConfigError(f"--check {name}: {found!r} is not a function of a snapshot")
     return cast("Invariant", found)  # what it gives is seen when it is asked
 
 
@@ -171,7 +171,7 @@ def _run(search: Search, status: Status | None) -> bool:
             return True
         except NotSimulated as error:
             raise ConfigError(
-                f"the agent wants what a simulation does not have: {error}\n"
+                f"the agent needs something that a simulation does not have: {error}\n"
                 "a test of your own can declare it: see `mt.programs` in the guide to testing"
             ) from error
     return False

@@ -204,7 +204,7 @@ def join_thread(thread: Thread, interrupts: Interrupts) -> None:
             if interrupted.number == signal.SIGINT:
                 os._exit(128 + signal.SIGINT)
         if thread.is_alive() and not told:
-            print("waiting for what still runs; Ctrl-C leaves at once", file=sys.stderr)
+            print("waiting for the run to end; Ctrl-C leaves at once", file=sys.stderr)
             told = True
 
 

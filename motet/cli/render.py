@@ -146,7 +146,7 @@ def line_of(event: AnyEvent) -> Piece | None:
         case InputDropped():
             return Piece("warning", f"[not answered: {one_line(event.reason)}]")
         case InputSteered():
-            return Piece("note", "[taken up by the run that goes on]")
+            return Piece("note", "[entered the active run]")
         case AgentChanged():
             return Piece("note", f"[{event.before} hands over to {event.agent}]")
         case ChildStarted():

@@ -85,7 +85,7 @@ def _print(done: Replay, out: Console) -> None:
             out.print(f"\n{title}", style="bold")
             _print_changes(excerpt(tuple(compared.changes())), out)
     if done.same:
-        out.print(f"✓ it does now what it did then: {info.status}, {sizes(done)}", style="green")
+        out.print(f"✓ same behaviour: {info.status}, {sizes(done)}", style="green")
     else:
         out.print(f"\n✗ it differs: {', '.join(differences(done))}", style="red")
         out.print("- then  + now", style="dim")

@@ -86,7 +86,7 @@ def _print_table(setup: Setup, records: list[RoomRecord]) -> None:
     for one in records:
         configured = setup.config.rooms.get(one.name)
         members = configured.members if configured else one.plan.members if one.plan else ()
-        going = Text("goes on", "yellow") if one.state.floor.going else Text()
+        going = Text("active", "yellow") if one.state.floor.going else Text()
         names = Text(one_line(", ".join(members)))
         owner = Text(one_line(one.owner))
         table.add_row(Text(one.name), owner, names, str(one.state.floor.round), going)
@@ -178,7 +178,7 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     """Change a room, and print it."""
     change = wanted.change
     if change == RoomChange():
-        raise ConfigError("what is to be different? --member, --person, --mode or --max-turns")
+        raise ConfigError("nothing to change: give --member, --person, --mode or --max-turns")
     name = _named(room)
     info = _ask(server, lambda client: client.change_room(name, change))
     if json:
@@ -222,6 +222,6 @@ def _print_infos(infos: tuple[RoomInfo, ...]) -> None:
     for one in infos:
         members = one.plan.members if one.plan else tuple(each.name for each in one.members)
         words = (one.name, one.owner, ", ".join(one.people), ", ".join(members), one.mode)
-        going = Text() if one.idle else Text("goes on", "yellow")
+        going = Text() if one.idle else Text("active", "yellow")
         table.add_row(*(Text(one_line(word)) for word in words), going)
     console(sys.stdout).print(table)

@@ -126,5 +126,5 @@ async def _stop_on_signal(run: RunStream, signals: AsyncIterator[int], screen: S
     await anext(signals)
     run.cancel()
     number = await anext(signals)
-    screen.line("left at once; what was running is marked as interrupted at the next start")
+    screen.line("left at once; the next start marks the run as interrupted")
     os._exit(128 + number)

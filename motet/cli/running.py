@@ -93,7 +93,7 @@ async def while_it_runs(state: Path) -> AsyncGenerator[None]:
     async def watch() -> None:
         while server is not None and running(state) == server:
             await trio.sleep(LOOK_EVERY)
-        raise MotetError("the server has ended; what is on record, its next host goes on with")
+        raise MotetError("the server has ended; its next host resumes the stored work")
 
     try:
         async with trio.open_nursery() as nursery:

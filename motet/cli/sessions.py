@@ -92,7 +92,9 @@ def export_session(setup: Setup, session: str, output: Path | None) -> int:
 def reset_session(setup: Setup, session: str) -> int:
     """Let the model start from an empty history. Raises ``NotFound``, ``StateInUse``."""
     trio.run(partial(_reset, setup, _named(session, "reset")))
-    print(f"{one_line(session)} starts anew; what is stored of it stays", file=sys.stderr)
+    print(
+        f"{one_line(session)} starts from an empty history; its stored rows stay", file=sys.stderr
+    )
     return OK
 
 

@@ -89,9 +89,11 @@ class Address:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise ConfigError(f"{url!r} is no address of a gateway: {error}") from None
+            raise ConfigError(f"{url!r} is not an address of a gateway: {error}") from None
         if parts.scheme not in _TLS or not host:
-            raise ConfigError(f"{url!r} is no address of a gateway, such as ws://localhost:7878")
+            raise ConfigError(
+                f"{url!r} is not an address of a gateway, such as ws://localhost:7878"
+            )
         if parts.query or parts.username is not None:
             raise ConfigError("a token does not belong into an address: give it apart")
         tls = _TLS[parts.scheme]
@@ -217,7 +219,7 @@ class _WebSocketLink:
         except ConnectionClosed as closed:
             raise _lost(closed) from None
         if isinstance(message, bytes):
-            raise LinkLost(1003, "the gateway sent a frame that is no text")
+            raise LinkLost(1003, "the gateway sent a binary frame")
         return message
 
     async def aclose(self) -> None:

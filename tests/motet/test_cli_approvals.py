@@ -88,7 +88,7 @@ def test_an_answer_beside_a_running_host_reaches_it(
     with started("serve", "--listen", "127.0.0.1:0", "--state", "../st", cwd=asking) as server:
         server.expect("state    ")
         code, _, told = printed(capsys, "approvals", "allow", approval, "--state", "../st")
-        assert (code, "goes on with it" in told) == (0, True)
+        assert (code, "resumes it" in told) == (0, True)
         shown = ""
         while "✓ list_files" not in shown:
             _, shown, _ = printed(capsys, "sessions", "show", "one", "--state", "../st")

@@ -118,7 +118,7 @@ def test_a_second_ctrl_c_leaves_a_run_that_does_not_end_and_a_third_one_at_once(
         chat.type(CTRL_C)
         chat.expect("\n")
         chat.type(CTRL_C)
-        chat.expect("waiting for what still runs")
+        chat.expect("waiting for the run to end")
         chat.type(CTRL_C)
         assert chat.end() == 130
 

@@ -109,7 +109,7 @@ def test_an_agent_that_cannot_be_searched_is_refused(capsys: pytest.CaptureFixtu
     code, _, err = printed(capsys, "fuzz", "fuzzed_agents:caller", "--seed", "1", "-n", "200")
     assert code == 2
     assert "fuzzed_agents.py:" in err
-    assert "the agent wants what a simulation does not have: " in err
+    assert "the agent needs something that a simulation does not have: " in err
     code, _, err = printed(capsys, "fuzz", "fuzzed_agents:motet")
     assert code == 2
     assert "and no agent or room" in err

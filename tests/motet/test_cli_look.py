@@ -207,7 +207,7 @@ def test_pruning_everything_and_unknown_kinds_are_refused(
     assert code == 2
     assert "did you mean 'timeout'" in said
     code, _, said = printed(capsys, "errors", "prune", "--older-than", "x", "--state", "st")
-    assert "--older-than 'x' is no time" in said
+    assert "--older-than 'x' is not a time" in said
     code, _, said = printed(capsys, "errors", "prune", "--older-than", "1d", "--state", "st")
     assert (code, "nothing stored in st yet" in said) == (1, True)
 

@@ -34,7 +34,7 @@ def test_a_run_is_replayed_and_a_change_of_its_agent_is_shown(
 
     code, out, _ = printed(capsys, "replay", run_id[:9], *state)
     assert (code, out.splitlines()[0].split()) == (0, [run_id, "helper", "notes"])
-    assert "✓ it does now what it did then: completed, 4 rows" in out
+    assert "✓ same behaviour: completed, 4 rows" in out
 
     Path("motet.toml").write_text(CONFIG + "limits = { turns = 1 }\n")
     code, out, _ = printed(capsys, "replay", run_id, *state)

@@ -60,7 +60,7 @@ def test_a_reset_and_a_deletion_are_refused_beside_a_host(
     code, _, short = printed(capsys, "sessions", "compact", "one", "--state", "st")
     assert (code, short) == (0, "one is too short to be summarised\n")
     code, _, done = printed(capsys, "sessions", "reset", "one", "--state", "st")
-    assert (code, "starts anew" in done) == (0, True)
+    assert (code, "starts from an empty history" in done) == (0, True)
     code, _, done = printed(capsys, "sessions", "delete", "one", "--yes", "--state", "st")
     assert (code, "2 rows" in done) == (0, True)
     _, _, nothing = printed(capsys, "sessions", "--state", "st")

@@ -217,7 +217,7 @@ class Exchange:
         except msgspec.ValidationError as error:
             raise bad_request(f"{error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise bad_request(f"The body is no JSON object: {error}.") from None
+            raise bad_request(f"The body is not a JSON object: {error}.") from None
 
     # -- the run -------------------------------------------------------------------------------
 

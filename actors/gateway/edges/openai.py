@@ -79,7 +79,7 @@ NOTE_SECONDS: Final = 5.0
 _NAMES: Final = ("session", "session_id", "thread_id")
 _BETWEEN: Final = "\n\n"
 _NOT_SENT: Final = (
-    "Your message was not sent: what was begun has to go on, or to be ended by /stop."
+    "Your message was not sent: first let the active run continue, or end it with /stop."
 )
 _WITHDRAWN: Final = (
     "The answer was begun anew after a part of it had been sent, which cannot be taken back here: "

@@ -64,7 +64,7 @@ class Connection:
     def about(self) -> str:
         """The server's own name and version, and its protocol."""
         info = self.session.server_info
-        who = f"{info.name} {info.version}" if info else "it does not say what it is"
+        who = f"{info.name} {info.version}" if info else "it gives no name"
         return f"{who}, protocol {self.session.protocol_version}"
 
     async def tools(self) -> tuple[McpTool, ...]:

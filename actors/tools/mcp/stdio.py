@@ -274,7 +274,7 @@ class Incoming(Closing):
                 self._log.write(line, "stdout")
                 self._garbage += 1
                 if self._garbage >= GARBAGE:
-                    what = f"it wrote {GARBAGE} lines that are no messages"
+                    what = f"it wrote {GARBAGE} lines that are not messages"
                     self._end.because(what, hopeless=True)
                     break
             else:
@@ -356,7 +356,7 @@ class Outgoing(Closing):
                 await written.wait()
             if not written.is_set():
                 # The cancelled call would go on in a server that cannot be told to stop (G1).
-                self._end.because("it does not read what it is sent", hopeless=True)
+                self._end.because("it does not read its input", hopeless=True)
         if self._broken:
             from anyio import BrokenResourceError
 

@@ -99,7 +99,7 @@ class _Client(httpx2.AsyncClient):
             return whole
         if notice:
             # The cancelled call would go on in a server that cannot be told to stop (G1).
-            self._end.because("it does not read what it is sent", hopeless=True)
+            self._end.because("it does not read its input", hopeless=True)
         return httpx2.Response(408, request=request)
 
 

@@ -203,7 +203,7 @@ async def test_an_agent_that_could_never_run_is_refused_before_it_is_stored(tmp_
         "did you mean 'openai'": AgentRecord("a", model="opnai:m"),
         "use 1 to 64 letters": AgentRecord("a b"),
         "choose another name": AgentRecord("helper"),
-        "are no folder": AgentRecord("a", profile=AgentProfile(files=str(tmp_path / "no"))),
+        "are not a folder": AgentRecord("a", profile=AgentProfile(files=str(tmp_path / "no"))),
     }
     for message, record in wrong.items():
         with pytest.raises(ConfigError, match=message):

@@ -315,8 +315,8 @@ async def test_links_are_not_followed_to_other_users(tmp_path: Path) -> None:
     found = await prepared(tmp_path, user="ann")
     assert "USER.md" not in names(found)
     assert found.problems == (
-        "USER.md of the user: it is no regular file",
-        "MEMORY.md of the user: it is no regular file",
+        "USER.md of the user: not a regular file",
+        "MEMORY.md of the user: not a regular file",
     )
 
 

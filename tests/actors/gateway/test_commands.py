@@ -217,7 +217,7 @@ async def test_an_escalation_is_answered_and_the_next_run_is_named() -> None:
         assert shown.endswith(
             "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
         )
-        assert "'maybe' is no answer" in (await typed(host, f"/resolve {first} maybe")).text
+        assert "'maybe' is not a decision" in (await typed(host, f"/resolve {first} maybe")).text
         assert "skip needs a note" in (await typed(host, "/resolve skip")).text
         for text in ("retry", "advice use  that\nhost", "skip never\n mind"):
             answer = await typed(host, f"/resolve {text}")

@@ -169,7 +169,7 @@ async def test_a_wrong_key_ends_it_at_once(model: Adapter) -> None:
     with pytest.raises(Llm) as caught:
         await asked_through_a_provider(model, "wrong key")
     assert str(caught.value) == (
-        f"{model.name} failed: HTTP 401: Incorrect API key.; check the key and what it may use"
+        f"{model.name} failed: HTTP 401: Incorrect API key.; check the key and its permissions"
     )
 
 

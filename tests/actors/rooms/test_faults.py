@@ -90,7 +90,7 @@ async def test_a_stop_does_not_wait_for_a_failing_disk(tmp_path: Path) -> None:
                     break
             assert (await opened.stop()).still_running == []
             seen = await until_idle(events)
-            assert "what ann said is lost: it could not be stored" in warnings(seen)
+            assert "a message of ann is lost: it could not be stored" in warnings(seen)
             assert seen[-1] == RoomIdle(STOPPED)
             disk(tmp_path, works=True)
             await opened.post("@ann again", user="alice")

@@ -49,7 +49,7 @@ async def test_the_floor_tool_does_nothing_outside_of_rooms() -> None:
     ann = giver("ann", call(("give_floor", {"to": "ben"})), say("then not"))
     async with motet.open_host() as host:
         result = await host.run(ann, "hello")
-    assert "This is no group chat" in str(result.rows)
+    assert "This is not a group chat" in str(result.rows)
 
 
 async def test_a_message_interrupts_the_speaker_in_mode_interrupt() -> None:

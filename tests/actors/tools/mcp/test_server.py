@@ -194,7 +194,7 @@ async def test_a_server_that_prints_a_banner_is_understood() -> None:
 
 async def test_a_server_without_messages_is_given_up() -> None:
     async with acting(faulty("babbles")) as stage:
-        assert "lines that are no messages" in str(await fails(stage))
+        assert "lines that are not messages" in str(await fails(stage))
 
 
 async def test_a_server_that_floods_stderr_serves_and_the_log_stays_small(
