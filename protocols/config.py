@@ -344,6 +344,8 @@ class ErrorsConfig:
         keep_days: older ones are deleted.
         keep_mb: megabytes that they may take; the oldest go first.
         keep_raw: store them with the secrets that are in them.
+        spool_mb: megabytes of errors in memory that wait to be stored.
+        spill_mb: megabytes of the file that takes errors while the database takes none.
     """
 
     keep_days: float | None = attrs.field(
@@ -353,6 +355,8 @@ class ErrorsConfig:
         default=None, validator=attrs.validators.optional(_POSITIVE)
     )
     keep_raw: bool = False
+    spool_mb: float = attrs.field(default=32.0, validator=_POSITIVE)
+    spill_mb: float = attrs.field(default=64.0, validator=_POSITIVE)
 
 
 @attrs.frozen(kw_only=True)

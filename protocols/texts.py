@@ -1,8 +1,9 @@
-"""Texts as UTF-8 can hold them, and the line of an output that tells why a program failed. Pure."""
+"""Texts as UTF-8 can hold them, their first line, and the line that tells why a program failed."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 _LOOKED_AT = 16_384
 _LONGEST = 4_096
@@ -17,6 +18,9 @@ _DIAGNOSTIC = re.compile(
 _LETTER = re.compile("[^\\W\\d_]")
 _UNREADABLE = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
+_LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+VISIBLE: Final = re.compile(r"[^\s\x00]")
+ELLIPSIS: Final = "..."
 
 
 def well_formed(text: str) -> str:
@@ -53,3 +57,18 @@ def _readable(line: str) -> str:
     bare = _COLOURS.sub("", line).strip()
     odd = len(_UNREADABLE.findall(bare))
     return _UNREADABLE.sub("", bare) if odd * 10 <= len(bare) <= _LONGEST else ""
+
+
+def first_line(text: str) -> str:
+    """The first line with visible text, trimmed and without NUL; empty if there is none."""
+    start = VISIBLE.search(text)
+    if start is None:
+        return ""
+    end = _LINE_END.search(text, start.start())
+    line = text[start.start() : end.start() if end else None]
+    return well_formed(line.replace("\0", "").strip())
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most ``limit`` code points, the mark of the cut included."""
+    return text if len(text) <= limit else text[: limit - len(ELLIPSIS)] + ELLIPSIS

@@ -15,7 +15,7 @@ import errno
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from subprocess import CalledProcessError
 from typing import Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 
@@ -28,17 +28,11 @@ from motet.actors.errors.describe import (
     error_code,
     error_object,
     error_text,
-    first_line,
-    members,
-    safe_text,
-    shorten,
-    sole,
-    type_name,
 )
 from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
 from motet.protocols.storage import StorageError
-from motet.protocols.texts import well_formed
+from motet.protocols.texts import first_line, shorten, well_formed
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,
@@ -47,6 +41,7 @@ from motet.runtime.errors import (
     RestartLimitExceeded,
     StartFailed,
 )
+from motet.runtime.exceptions import members, plain_message, safe_text, sole, type_name
 from motet.runtime.outside import foreign_code
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
@@ -128,26 +123,44 @@ _PATTERNS: tuple[tuple[ErrorType, re.Pattern[str]], ...] = (
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
 _SEARCHED = 4_000
+_MEMBERS = 500
 
 
 def classify(error: object, code: str = "") -> ErrorType:
     """The kind of an error. ``code``: given by its tool."""
     if isinstance(error, BaseException):
-        return _of_exception(sole(error), code)
+        return kind_of(clues(error, code))
     status = _STATUS.get(_status(error_object(error)))
     return status or _of_words(code or error_code(error), error_text(error))
 
 
-def _of_exception(error: BaseException, code: str) -> ErrorType:
-    if several := members(error):
-        kinds: set[ErrorType] = {_of_exception(sole(member), code) for member in several}
-        return kinds.pop() if len(kinds) == 1 else "unknown"
-    return (
-        _declared_kind(error)
-        or _STATUS.get(_status_of(error))
-        or _of_class(error)
-        or _of_words(f"{code} {type(error).__name__}", error_text(error))
-    )
+class Clue(NamedTuple):
+    """An exception, as far as its kind depends on it: one that is certain, or its name and text."""
+
+    kind: ErrorType | None
+    name: str
+    text: str
+
+
+def clues(error: BaseException, code: str = "") -> list[Clue]:
+    """The clues of an exception, or of the members of a group. Searches no text."""
+    found: list[Clue] = []
+    waiting = [error]
+    while waiting and len(found) < _MEMBERS:
+        one = sole(waiting.pop())
+        if several := members(one):
+            waiting += several
+            continue
+        kind = _declared_kind(one) or _STATUS.get(_status_of(one)) or _of_class(one)
+        text = "" if kind else plain_message(one)[:_SEARCHED]
+        found.append(Clue(kind, f"{code} {type(one).__name__}", text))
+    return found
+
+
+def kind_of(found: Iterable[Clue]) -> ErrorType:
+    """The kind that all clues agree on."""
+    kinds = {clue.kind or _of_words(clue.name, clue.text) for clue in found}
+    return kinds.pop() if len(kinds) == 1 else "unknown"
 
 
 def _declared_kind(error: BaseException) -> ErrorType | None:

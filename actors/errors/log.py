@@ -11,10 +11,10 @@ import logging
 from collections import deque
 from typing import Final, cast
 
-from motet.actors.errors.describe import traceback_parts
 from motet.protocols.chat import JsonObject
 from motet.protocols.host_records import LogLine
 from motet.protocols.redaction.redact import redact, redact_text
+from motet.runtime.exceptions import traceback_parts
 from motet.runtime.outside import foreign_code
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))

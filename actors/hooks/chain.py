@@ -18,7 +18,6 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.describe import safe_text, sole
 from motet.actors.errors.log import logger
 from motet.actors.hooks.points import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.registry import Hook, HookSet
@@ -26,6 +25,7 @@ from motet.protocols import hooks
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point, Verdict, point_of
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, UnderWay, handles
+from motet.runtime.exceptions import safe_text, sole
 from motet.runtime.outside import foreign_code
 
 log = logger(__name__)

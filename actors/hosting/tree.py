@@ -229,7 +229,7 @@ async def start_actors(
     """Start every actor, stores first, and resume what the last host left unfinished."""
     config = generations.config
     stores = await start_stores(system, location, readers, config, memory)
-    channel = ErrorChannel(stores.errors, partial(_warn, stores.publisher, table), stores.tracer)
+    channel = ErrorChannel(stores.spool, partial(_warn, stores.publisher, table), stores.tracer)
     hooks = await _start_hooks(system, stores.publisher, channel, workspace, config)
     workers = await start_workers(
         system, stores, readers, generations, table, hooks, channel, workspace, stand_ins

@@ -24,7 +24,13 @@ from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
-from motet.actors.storage.error_store import ErrorRetention, ErrorStore, Keep
+from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool
+from motet.actors.storage.error_store import (
+    MEGABYTE,
+    ErrorRetention,
+    ErrorStore,
+    Keep,
+)
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
@@ -32,6 +38,7 @@ from motet.actors.storage.results import ResultStore
 from motet.actors.storage.rooms import RoomStore
 from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
 from motet.actors.storage.writer import Database, StorageHealth, Writer, through
@@ -56,8 +63,8 @@ from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS_GROUP
 from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
-from motet.protocols.config import HostConfig, TracingConfig
-from motet.protocols.errors import ErrorProtocol
+from motet.protocols.config import ErrorsConfig, HostConfig, TracingConfig
+from motet.protocols.errors import ErrorProtocol, ErrorRecord, Errors
 from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
@@ -69,6 +76,7 @@ from motet.protocols.storage import Commit, Transact
 from motet.protocols.teams import BoardProtocol
 from motet.protocols.traces import TraceProtocol
 from motet.runtime import ActorRef, System
+from motet.runtime.spill import SpillFile
 
 VERBOSE = "MOTET_TRACE_VERBOSE"
 _NO = ("", "0", "false", "no", "off")
@@ -80,6 +88,7 @@ class Stores:
 
     Attributes:
         publisher: the way to the event bus.
+        spool: takes errors for the store of errors.
         journal: rows of live runs on their way to disk.
         contexts: a cache of recently used session contexts.
         transact: runs one transaction in the writer.
@@ -88,6 +97,7 @@ class Stores:
 
     publisher: Publisher
     errors: ActorRef[ErrorProtocol]
+    spool: ErrorSpool
     results: ActorRef[ResultProtocol]
     sessions: ActorRef[SessionStoreMessage]
     journal: RunJournal
@@ -119,15 +129,16 @@ async def start_stores(
     commit = through(database)
 
     async def store_fault(record: EventRecord, error: Exception) -> None:
-        channel = ErrorChannel(error_store, lambda _run, _event: None, tracer)
+        channel = ErrorChannel(spool, lambda _run, _event: None, tracer)
         session, run_id = record.stream.partition(":")[2], record.run_id or ""
         await channel.report(session=session, run_id=run_id, tool="subscriber", error=error)
 
     await system.start(
         lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"
     )
+    spool = error_spool(location, SqliteErrors(writer.submit, readers), errors)
     error_store = await system.start(
-        lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
+        lambda: ErrorStore(writer.submit, readers, spool=spool), name="errors"
     )
     results = await system.start(lambda: ResultStore(commit, readers), name="results")
     journal, contexts = RunJournal(), ContextCache()
@@ -156,6 +167,7 @@ async def start_stores(
     return Stores(
         publisher=Publisher(subscribers),
         errors=error_store,
+        spool=spool,
         results=results,
         sessions=sessions,
         journal=journal,
@@ -171,6 +183,20 @@ async def start_stores(
         users=users,
         transact=writer.submit,
         health=writer.health,
+    )
+
+
+def error_spool(location: Location, store: Errors, config: ErrorsConfig) -> ErrorSpool:
+    """The spool in front of the error store; only a directory has a spill file."""
+    spill = None
+    if location.path is not None:
+        spill = SpillFile(location.path / SPILL_FILE, ErrorRecord, int(config.spill_mb * MEGABYTE))
+    return ErrorSpool(
+        store.store,
+        spill,
+        keep_raw=config.keep_raw,
+        threads=location.path is not None,
+        limit=int(config.spool_mb * MEGABYTE),
     )
 
 

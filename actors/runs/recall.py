@@ -16,7 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from motet.actors.agents.output import OutputForm, Unreadable
-from motet.actors.errors.describe import shorten, summarize
+from motet.actors.errors.describe import summarize
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.transcript.grammar import said_before_refusal
@@ -25,6 +25,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.memory import Remembered
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun, ReadHistory, SessionStoreMessage
+from motet.protocols.texts import shorten
 from motet.runtime import ActorRef
 from motet.runtime.outside import foreign_code
 

@@ -2,32 +2,31 @@
 
 Two actors over the table ``agent_errors``: :class:`ErrorStore` writes and reads, and
 :class:`ErrorRetention` deletes by age and size. Invariants: an answered :class:`StoreError` is on
-disk; its id and time are the store's own; a stored error was redacted first. A store that has begun
-is finished even when its asker is cancelled, so that a caller can stop waiting at once: the result
-may be a row whose id nobody knows, but never an id without a row. Source: seed 000; errors
-specification, section 2.
+disk; its id and time are the spool's; a stored error was redacted first. A store that has begun is
+finished even when its asker is cancelled, so that a caller can stop waiting at once. Source: seed
+000; errors specification, section 2.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import ClassVar, Protocol, TypeVar
 
 import attrs
-import msgspec
 import trio
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from motet.actors.errors.describe import new_id, summarize, to_json_types
+from motet.actors.errors.capture import Given
+from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
+from motet.actors.storage.connection import in_thread
+from motet.actors.storage.error_spool import ErrorSpool, Origin
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
-from motet.protocols.chat import JsonObject
-from motet.protocols.error_records import bounded_arguments
+from motet.protocols.error_records import SMALL, stored_error
 from motet.protocols.error_rows import Query, errors_condition
 from motet.protocols.errors import (
     PAGE_LIMIT,
@@ -49,13 +48,9 @@ from motet.protocols.errors import (
     StoredError,
     StoreError,
 )
-from motet.protocols.fingerprints import fingerprint
 from motet.protocols.messages import Request
-from motet.protocols.redaction.redact import is_large, redact, redact_text, truncate_texts
 from motet.protocols.storage import (
     Commit,
-    DatabaseClosed,
-    DatabaseLocked,
     Row,
     Statement,
     StorageError,
@@ -74,16 +69,6 @@ def _alone(error: StoredError) -> StoredError:
 
 def _clamped(limit: int) -> int:
     return max(1, min(limit or PAGE_LIMIT, PAGE_LIMIT))
-
-
-def _record(error: StoredError, raw: str) -> ErrorRecord:
-    return ErrorRecord(
-        *(error.id, error.timestamp, error.session_id, error.tool_name),
-        *(raw, error.short_summary, error.kind),
-        *(error.run_id, error.call_id, error.agent, error.user),
-        "" if error.arguments is None else msgspec.json.encode(error.arguments).decode(),
-        error.fingerprint,
-    )
 
 
 # Retention, by age and by size. Invariants: the oldest errors are deleted first; at most
@@ -219,51 +204,27 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
         return rows
 
 
-# The store. One task writes all waiting errors in one transaction. A large error is prepared in a
-# thread, since redacting it would block the event loop. An error is looked up by its id on Trio's
-# own thread (``Readers.point``), ten times as fast as through another thread.
+# The store. An error is looked up by its id on Trio's own thread (``Readers.point``), ten times as
+# fast as through another thread.
 
 
-ID_ATTEMPTS = 8
-UNDER_WAY_LIMIT = 1_024
 GIVEN_DEADLINE = 5.0
 """Seconds for an answer of a store that the host was given."""
-GROUP_LIMIT = 256
-"""Errors in one transaction, at most."""
-
-
-class StoreBusy(StorageError):
-    """Too many errors wait to be written: the database has come to a standstill, or nearly."""
-
-
-@attrs.define(eq=False)
-class _Write:
-    """A request and its one outcome. Every attempt gives ``error`` another id."""
-
-    request: StoreError
-    now: float
-    error: StoredError | None = None
-    raw: str = ""
-    attempts: int = 0
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    outcome: StoredError | Exception = attrs.field(
-        factory=lambda: DatabaseClosed("the error store stopped before it had an answer")
-    )
 
 
 class ErrorStore(TableStore, Actor[ErrorProtocol]):
-    """Stores, gets and lists errors; many requests at once.
+    """Stores errors through its spool, gets and lists them; many requests at once.
 
     Args:
-        transact: runs a transaction and returns after its COMMIT, as ``Writer.submit``.
-        clock: Unix seconds.
-        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
-        keep_raw: store without redaction.
+        commit: runs a transaction and returns after its COMMIT, as ``Writer.submit``.
+        clock, hex_source, keep_raw: for a spool of its own.
         errors: another store; None: the database.
+        spool: in front of that store, and shared with others that report errors.
 
-    A write is retried once while the database is locked. A stop writes what has begun.
+    A stop stores what was reported, or leaves it in the spill file to the next host.
     """
 
+    cleanup_budget: ClassVar[float] = 5.0
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
 
     def __init__(
@@ -275,44 +236,41 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         *,
         keep_raw: bool = False,
         errors: Errors | None = None,
+        spool: ErrorSpool | None = None,
     ) -> None:
         super().__init__(commit, readers, clock)
         self._errors = errors or SqliteErrors(commit, readers)
         self._deadline = math.inf if errors is None else GIVEN_DEADLINE
-        self._hex = hex_source
-        self._keep_raw = keep_raw
-        self._under_way = 0
-        self._waiting: deque[_Write] = deque()
-        self._group: list[_Write] = []
-        self._arrived = trio.Event()
+        self._spool = spool or ErrorSpool(
+            self._errors.store, None, clock, hex_source, keep_raw=keep_raw, deadline=self._deadline
+        )
 
     async def on_start(self) -> None:
-        self.start_soon(self._run, name="writer")
+        await self._spool.open()
+        self.start_soon(self._spool.run, name="spool")
 
     async def on_stop(self) -> None:
-        """Write the rest; the writing task has ended."""
-        await self._drain()
+        """Store the rest; the spool's tasks have ended."""
+        await self._spool.finish(self.cleanup_budget / 2)
 
     @handles(StoreError, concurrent=256)
     async def store_error(self, request: StoreError) -> StoredError:
-        if self._under_way >= UNDER_WAY_LIMIT:
-            raise StoreBusy(f"{self._under_way} errors wait to be written: is the disk stuck?")
-        write = _Write(request, self._clock())
-        self._under_way += 1
-        if is_large(request.raw_error) or is_large(request.arguments or {}):
-            # A task of the actor, not of the request: it outlives a cancelled asker.
-            self.start_soon(self._prepare_in_thread, write, name="large error")
-        else:
-            self._prepare(write)
-            self._put(write)
-        await write.ended.wait()
-        if isinstance(write.outcome, Exception):
-            raise write.outcome
-        return write.outcome
+        origin = Origin(
+            *(request.session_id, request.tool_name, request.run_id, request.call_id),
+            *(request.agent, request.user, request.arguments),
+        )
+        given = Given(request.kind, request.short_summary)
+        entry = await self._spool.report(origin, request.raw_error, given=given)
+        if not entry.durable or entry.record is None:
+            raise entry.problem or StorageError("the error store has stopped")
+        return await _read_back(entry.record)
 
     @handles(GetError, concurrent=16)
     async def get_error(self, request: GetError) -> StoredError | None:
-        found = await self._call(partial(self._errors.get, well_formed(request.id)))
+        if (waiting := await self._spool.find(request.id)) is not None:
+            found: StoredError | None = await _read_back(waiting)
+        else:
+            found = await self._call(partial(self._errors.get, well_formed(request.id)))
         asker = request.session_id
         if found is None or (asker is not None and well_formed(asker) != found.session_id):
             return None
@@ -357,117 +315,10 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                 raise
             except Exception as error:
                 raise StorageError(f"the error store failed: {summarize(error)}") from error
-        raise StoreBusy(f"the error store has not answered within {GIVEN_DEADLINE:g} s")
+        raise StorageError(f"the error store has not answered within {GIVEN_DEADLINE:g} s")
 
-    # Preparing
 
-    async def _prepare_in_thread(self, write: _Write) -> None:
-        await trio.to_thread.run_sync(self._prepare, write)
-        self._put(write)
-
-    def _prepare(self, write: _Write) -> None:
-        """Build the row, still without an id. A failure becomes the outcome."""
-        try:
-            write.error = self._prepared(write.request, write.now)
-            write.raw = msgspec.json.encode(write.error.raw_error).decode()
-        except Exception as error:
-            write.outcome = error
-            write.error = None
-
-    def _prepared(self, request: StoreError, now: float) -> StoredError:
-        raw = cast("JsonObject", truncate_texts(to_json_types(request.raw_error)))
-        summary = request.short_summary
-        if not self._keep_raw:
-            raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)
-        tool = well_formed(request.tool_name)
-        args = cast("JsonObject | None", to_json_types(request.arguments))
-        return StoredError(
-            id="",
-            timestamp=round(now, 6),
-            session_id=well_formed(request.session_id),
-            tool_name=tool,
-            raw_error=raw,
-            short_summary=summarize(summary),
-            kind=request.kind,
-            arguments=args and bounded_arguments(args, keep_raw=self._keep_raw),
-            run_id=well_formed(request.run_id),
-            call_id=well_formed(request.call_id),
-            agent=well_formed(request.agent),
-            user=well_formed(request.user),
-            fingerprint=fingerprint(tool, request.kind, raw),
-        )
-
-    def _put(self, write: _Write) -> None:
-        if write.error is None:
-            self._settle(write, write.outcome)
-            return
-        self._waiting.append(write)
-        self._arrived.set()
-
-    # Writing
-
-    async def _run(self) -> None:
-        while True:
-            await self._arrived.wait()
-            self._arrived = trio.Event()
-            await self._drain()
-
-    async def _drain(self) -> None:
-        """Write all waiting errors. After a cancellation the next call goes on."""
-        while self._group or self._waiting:
-            while self._waiting and len(self._group) < GROUP_LIMIT:
-                self._group.append(self._waiting.popleft())
-            await self._store(self._group)
-            self._group = [write for write in self._group if not write.ended.is_set()]
-
-    async def _store(self, group: Sequence[_Write]) -> None:
-        """Settle the writes whose rows are on disk now, and those that failed."""
-        named = {error.id: write for write in group if (error := self._named(write))}
-        try:
-            clashes = await self._inserted(list(named.values()))
-        except StorageError as error:
-            if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed | StoreBusy):
-                self._fail(group, error)
-            else:  # one error may be too large for the disk; the others must not suffer for it
-                for write in group:
-                    await self._store([write])
-        except Exception as error:
-            self._fail(group, error)
-        else:
-            for made in named.keys() - set(clashes):
-                write = named[made]
-                assert write.error is not None
-                self._settle(write, write.error)
-
-    async def _inserted(self, group: list[_Write]) -> Collection[str]:
-        """Insert the errors; the ids that other errors have."""
-        records = [_record(write.error, write.raw) for write in group if write.error is not None]
-        if not records:
-            return set()
-        try:
-            return await self._call(partial(self._errors.store, records))
-        except DatabaseLocked:
-            return await self._call(partial(self._errors.store, records))
-
-    def _named(self, write: _Write) -> StoredError | None:
-        """The error with a new id; None, and the write has failed, after too many clashes."""
-        assert write.error is not None
-        if write.attempts == ID_ATTEMPTS:
-            problem = f"no free error id in {ID_ATTEMPTS} attempts"
-            self._settle(write, StorageError(f"{problem}: is the source of randomness working?"))
-            return None
-        write.attempts += 1
-        made = new_id(write.error.timestamp, self._hex)
-        write.error = msgspec.structs.replace(write.error, id=made)
-        return write.error
-
-    def _fail(self, group: Sequence[_Write], error: Exception) -> None:
-        for write in group:
-            if not write.ended.is_set():
-                self._settle(write, error)
-
-    def _settle(self, write: _Write, outcome: StoredError | Exception) -> None:
-        """Give a write its outcome; the only place that does."""
-        self._under_way -= 1
-        write.outcome = outcome
-        write.ended.set()
+async def _read_back(record: ErrorRecord) -> StoredError:
+    """A record as it will be read; that of megabytes is decoded in a thread."""
+    read = partial(stored_error, {**asdict(record), "arguments": record.arguments or None})
+    return await in_thread(read) if len(record.raw_error) > SMALL else read()

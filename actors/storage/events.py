@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from motet.actors.errors.describe import to_json_types
 from motet.protocols.events import (
     AnyEvent,
     ErrorStoreFailed,
@@ -32,6 +31,7 @@ from motet.protocols.events import (
 from motet.protocols.redaction.redact import redact_text
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.protocols.texts import well_formed
+from motet.runtime.exceptions import to_json_types
 
 _COUNT = (
     "INSERT INTO streams (stream, head) VALUES (?1, ?2)"

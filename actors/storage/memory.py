@@ -13,7 +13,6 @@ from typing import cast
 import attrs
 import trio
 
-from motet.actors.errors.describe import shorten
 from motet.actors.storage.tables import TableStore
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import (
@@ -26,7 +25,7 @@ from motet.protocols.memory import (
 )
 from motet.protocols.redaction.redact import redacted_head
 from motet.protocols.storage import Row, Statement, Transaction
-from motet.protocols.texts import well_formed
+from motet.protocols.texts import shorten, well_formed
 from motet.runtime import Actor, ActorRef, handles
 
 KEPT = 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import trio
 
 from motet.actors.storage.readers import Readers
@@ -45,7 +46,15 @@ class SqliteErrors:
 
     async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
         (written,) = await self._commit((insert_statement(records),))
-        return {record.id for record in records} - {str(made) for (made,) in written}
+        missing = {record.id: record for record in records}
+        for (made,) in written:
+            missing.pop(str(made), None)
+        if not missing:
+            return set()
+        ids = msgspec.json.encode([*missing]).decode()
+        (found,) = await self._commit((Statement(SAME, (ids,)),))
+        stored = {str(id_) for id_, *same in found if same == _identity(missing[str(id_)])}
+        return missing.keys() - stored
 
     async def get(self, error_id: str) -> StoredError | None:
         key = (well_formed(error_id),)
@@ -83,6 +92,16 @@ class SqliteErrors:
 
     async def forget(self, session_id: str) -> None:
         await self._commit((Statement(FORGET, (well_formed(session_id),)),))
+
+
+SAME = (
+    "SELECT id, timestamp, session_id, tool_name, short_summary FROM agent_errors"
+    " WHERE id IN (SELECT value FROM json_each(?))"
+)
+
+
+def _identity(record: ErrorRecord) -> list[SqlValue]:
+    return [record.timestamp, record.session_id, record.tool_name, record.short_summary]
 
 
 async def rows_of(readers: Readers, query: Query, width: int) -> tuple[Row, ...]:

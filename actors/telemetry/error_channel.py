@@ -1,7 +1,7 @@
 """The error channel: a failed call is stored whole and shown to the model in short.
 
-Invariant: reporting never fails and never takes longer than the store's deadline; a model is
-given an id only after the error is on disk. Source: seed 000, errors specification section 2.
+Invariant: reporting never fails; a model is given an id only after the error is on disk, in the
+store or in the spill file beside it. Source: seed 000, errors specification section 2.
 """
 
 from __future__ import annotations
@@ -11,36 +11,24 @@ from datetime import UTC, datetime
 
 import attrs
 import msgspec
-import trio
 
+from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import (
-    FALLBACK_LIMIT,
-    classify,
     failure_text,
-    fallback_text,
     kind_lines,
 )
-from motet.actors.errors.describe import (
-    error_code,
-    error_text,
-    find_id,
-    first_line,
-    serialize_error,
-    shorten,
-    summarize,
-    type_name,
-)
+from motet.actors.errors.describe import error_text, find_id, summarize
 from motet.actors.errors.log import logger
+from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError
+from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
-from motet.protocols.redaction.redact import redact, redact_text, redacted_head
+from motet.protocols.redaction.redact import redact, redact_text
+from motet.protocols.texts import first_line, shorten
 from motet.runtime import ActorRef
-from motet.runtime.outside import foreign_code
+from motet.runtime.exceptions import serialize_error, type_name
 
-STORE_DEADLINE = 0.25
-"""Seconds a run waits for the store."""
 DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
 """The tool that shows stored errors, and its alias. Their own failures are not stored."""
 
@@ -62,13 +50,13 @@ class Reported(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False)
 class ErrorChannel:
-    """Stores failures and formats them for the model. Without a ``store``, the text is the error.
+    """Stores failures and formats them for the model. Without a ``spool``, the text is the error.
 
     ``warn(run_id, event)`` publishes an event of a run; it must not block. ``stored`` counts the
-    reports that reached the store, ``failures`` those that should have.
+    reports that are on disk, ``failures`` those that should have been.
     """
 
-    store: ActorRef[ErrorProtocol] | None
+    spool: ErrorSpool | None
     warn: Callable[[str, AnyEvent], None]
     tracer: Tracer = attrs.field(factory=Tracer)
     stored: int = attrs.field(default=0, init=False)
@@ -85,91 +73,50 @@ class ErrorChannel:
         call_id: str = "",
         detail: JsonObject | None = None,
     ) -> Reported:
-        """Store a failed call, within 250 ms, and format it for the model.
+        """Store a failed call, and format it for the model once the error is on disk.
 
-        ``error``: an exception, a text, an error object; anything else as JSON has it. ``detail``
-        is stored beside it. Raises nothing. Cancellation passes; the error may have been stored
-        then.
+        While nothing can be written, the model gets the error itself, and no id; the error is kept
+        and stored later. ``error``: an exception, a text, an error object; anything else as JSON
+        has it. ``detail`` is stored beside it. Raises nothing. Cancellation passes; the error is
+        stored nevertheless.
         """
-        found = _described(error, code, detail)
-        room = FALLBACK_LIMIT - len(kind_lines(found.kind))
-        short = fallback_text(found.text, found.code, found.left_out, room)
-        failure = Reported(short, None, found.kind)
-        if self.store is None or tool in DETAIL_TOOLS or found.blank:
-            return failure
-        summary = summarize(found.text, found.code)
-        request = StoreError(session, tool, found.raw, summary, found.kind)
-        error_id = await self._stored(self.store, request, run_id, call_id)
-        if error_id is None:
-            return failure
-        return Reported(failure_text(tool, summary, error_id), error_id, found.kind)
+        if self.spool is None or tool in DETAIL_TOOLS:
+            found = describe(capture(error, code, detail))
+            return Reported(found.fallback, None, found.kind)
+        origin = Origin(session, tool, run_id, call_id)
+        with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
+            entry = await self.spool.report(origin, error, code, detail)
+            if entry.durable:
+                self.stored += 1
+                span.error_id = entry.id
+            elif entry.state != "blank":
+                span.failed("not_stored")
+                self._fail(entry)
+        found = entry.item.described()
+        if span.error_id is None:
+            return Reported(found.fallback, None, found.kind)
+        return Reported(failure_text(tool, found.summary, entry.id), entry.id, found.kind)
 
-    async def _stored(
-        self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str, call_id: str
-    ) -> str | None:
-        """The id of the stored error, or None after a warning that says why."""
-        trace = self.tracer.of(run_id)
-        with trace.store("store", tool=request.tool_name, call_id=call_id) as span:
-            why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
-            with trio.move_on_after(STORE_DEADLINE):
-                try:
-                    span.error_id = (await store.ask(request)).id
-                except Exception as error:
-                    why = summarize(redact_text(error_text(error)))
-                else:
-                    self.stored += 1
-                    return span.error_id
-            span.failed("not_stored")
-            self._fail(request, run_id, why)
-            return None
-
-    def _fail(self, request: StoreError, run_id: str, why: str) -> None:
+    def _fail(self, entry: ErrorEntry) -> None:
+        origin, error = entry.item.origin, entry.problem or "unknown"
+        why = summarize(redact_text(error_text(error)))
         self.failures += 1
         log.warning(
             "error_store_failed",
-            session=request.session_id,
-            run_id=run_id,
-            tool=request.tool_name,
+            session=origin.session_id,
+            run_id=origin.run_id,
+            tool=origin.tool_name,
             reason=why,
+            state=entry.state,
         )
         try:
-            self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
-        except Exception as error:
+            self.warn(origin.run_id, ErrorStoreFailed(first_line(origin.tool_name), why))
+        except Exception as worse:
             log.error(
-                "error_store_failed_event_lost", run_id=run_id, error=redact(serialize_error(error))
+                "error_store_failed_event_lost",
+                run_id=origin.run_id,
+                error=redact(serialize_error(worse)),
             )
-
-
-class _Description(msgspec.Struct, frozen=True):
-    """The parts of an error. ``raw`` is the whole error.
-
-    ``text`` is redacted; of a huge one it is the beginning, and ``left_out`` counts the rest.
-    """
-
-    text: str
-    left_out: int
-    code: str
-    kind: ErrorType
-    raw: JsonObject
-
-    @property
-    def blank(self) -> bool:
-        """Whether the error has neither text nor code, so that storing it is useless."""
-        return not first_line(self.text) and not self.code
-
-
-def _described(error: object, code: str, detail: JsonObject | None) -> _Description:
-    try:
-        with foreign_code:
-            code = first_line(code or error_code(error))
-            text, left_out = redacted_head(error_text(error))
-            return _Description(
-                text, left_out, code, classify(error, code), serialize_error(error, code, detail)
-            )
-    except Exception:  # an error object may be unreadable on purpose
-        name = type_name(error)
-        log.warning("error_not_readable", type=name)
-        return _Description(name, 0, "", "unknown", {"message": name})
 
 
 # The answer of the tool ``get_error_detail``.

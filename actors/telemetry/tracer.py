@@ -20,7 +20,6 @@ from typing import Self, TypeVar
 import attrs
 import msgspec
 
-from motet.actors.errors.describe import type_name
 from motet.actors.errors.tracker import is_error
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
@@ -43,6 +42,7 @@ from motet.protocols.traces import (
     root_span_id,
     trace_identity,
 )
+from motet.runtime.exceptions import type_name
 from motet.runtime.outside import fresh_hex, monotonic, wall_time
 
 SPAN_LIMIT = 5_000

@@ -20,7 +20,6 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_kind
-from motet.actors.errors.describe import message_of
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
@@ -49,6 +48,7 @@ from motet.protocols.tools import (
 )
 from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.errors import only_error
+from motet.runtime.exceptions import message_of
 from motet.runtime.outside import foreign_code
 
 log = logger(__name__)

@@ -26,7 +26,6 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.classify import classify, failure_class
-from motet.actors.errors.describe import message_of, serialize_error
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
@@ -35,6 +34,7 @@ from motet.protocols.chat import FailureClass, JsonObject
 from motet.protocols.texts import last_line, well_formed
 from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 from motet.runtime import current_under_way
+from motet.runtime.exceptions import message_of, serialize_error
 from motet.runtime.outside import foreign_code
 from motet.runtime.processes import HeadTail, open_child
 

@@ -28,7 +28,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import error_text, first_line, shorten, summarize, type_name
+from motet.actors.errors.describe import error_text, summarize
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
@@ -42,9 +42,10 @@ from motet.protocols.results import (
     StoreResult,
     checksum,
 )
-from motet.protocols.texts import well_formed
+from motet.protocols.texts import first_line, shorten, well_formed
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorRef
+from motet.runtime.exceptions import type_name
 from motet.runtime.outside import foreign_code
 
 INLINE_LIMIT = 16_384

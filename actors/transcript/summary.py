@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from typing import Literal
 
-from motet.actors.errors.describe import ELLIPSIS
 from motet.actors.transcript.history import (
     CHARS_PER_TOKEN,
     estimate_text,
@@ -26,6 +25,7 @@ from motet.actors.transcript.history import (
 from motet.actors.transcript.sanitize import NO_REPLY, is_silent, sanitize
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.texts import ELLIPSIS
 from motet.protocols.tools import ToolSpec
 
 HEADER = "[Previous conversation summary]"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.describe import serialize_error
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_pages import MATCHES, PAGE_BYTES, error_page, folded
+from motet.runtime.exceptions import serialize_error
 
 texts = st.text(max_size=200) | st.sampled_from(
     ["\n", '"\\' * 300, "é🙂\x00" * 900, "a b\n" * 3_000]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import chain, repeat
@@ -12,18 +12,27 @@ from secrets import token_hex
 from typing import TypeVar, cast
 
 import attrs
-import msgspec
 import trio
+import trio.testing
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import new_id, serialize_error, summarize
+from motet.actors.errors.describe import new_id, summarize
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorProtocol, GetError, ListErrors, StoredError, StoreError
+from motet.protocols.errors import (
+    ErrorProtocol,
+    ErrorRecord,
+    GetError,
+    ListErrors,
+    StoredError,
+    StoreError,
+)
 from motet.protocols.events import AnyEvent, event_name
 from motet.protocols.storage import DatabaseClosed, StorageError
-from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
+from motet.runtime import ActorDead, ActorRef
+from motet.runtime.exceptions import serialize_error
 from tests.actors.errors.builders import open_store
 from tests.vectors.areas_host import advertised, executed_calls
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
@@ -179,8 +188,8 @@ async def _round_trip(given: Given) -> Facts:
         return {MAIN: found, "get": found, "error": None if found else "not found"}
     stored = await _store_and_get(given)
     own = abs(stored.timestamp - time.time()) < 60
-    row: dict[str, object] = msgspec.to_builtins(stored)
-    del row["kind"]  # beside what the seed keeps of an error
+    seed = ("id", "timestamp", "session_id", "tool_name", "raw_error", "short_summary")
+    row = {name: getattr(stored, name) for name in seed}
     return {"get": {**row, "timestamp": stored.timestamp if own else None}, "id": stored.id}
 
 
@@ -253,8 +262,8 @@ async def _report(given: Given, error: object, code: str) -> _Reported:
     clock, digits = _Clock(), ""
     if identity := given.text("stored_id"):
         clock.now, digits = _seconds(f"{identity[4:12]}T{identity[13:19]}Z"), identity[-6:]
-    async with _store_for(given, clock, digits) as ref:
-        channel = ErrorChannel(ref, lambda _, event: events.append(event))
+    async with _store_for(given, clock, digits) as (spool, ref):
+        channel = ErrorChannel(spool, lambda _, event: events.append(event))
         with kept_logs() as logs:
             made: Reported = await channel.report(
                 session="s", run_id="r", tool=tool, error=error, code=code
@@ -276,15 +285,20 @@ def _fails(given: Given) -> bool:
 @asynccontextmanager
 async def _store_for(
     given: Given, clock: Callable[[], float], digits: str
-) -> AsyncGenerator[ActorRef[ErrorProtocol] | None]:
+) -> AsyncGenerator[tuple[ErrorSpool | None, ActorRef[ErrorProtocol] | None]]:
     if _fails(given):
-        async with open_system() as system:
-            yield await system.start(_Failing, name="errors")
+        spool = ErrorSpool(_disk_full)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spool.run)
+            await trio.testing.wait_all_tasks_blocked()
+            yield spool, None
+            nursery.cancel_scope.cancel()
     elif digits or "via" in given or given.text("tool").startswith("get_error_detail"):
-        async with _opened(clock, digits) as ref:
-            yield ref
+        with Location.memory() as location:
+            async with open_store(location, clock, _hex_source(digits)) as opened:
+                yield opened.spool, opened.store
     else:
-        yield None
+        yield None, None
 
 
 # Details
@@ -306,9 +320,10 @@ async def _detail(given: Given) -> Facts:
     """Ask for a detail where one error, :data:`KNOWN_ID` of session ``s``, is stored."""
     session = given.text("session", given.text("caller_session", "s"))
     if _fails(given):
-        async with open_system() as system:
-            failing = await system.start(_Failing, name="errors")
-            answer = await error_detail(failing, session, given.get("error_id"))
+        with Location.memory() as location:
+            async with open_store(location) as opened:
+                await opened.readers.aclose()
+                answer = await error_detail(opened.store, session, given.get("error_id"))
     else:
         async with _opened(_Clock(_seconds("2024-11-21T23:03:34Z")), KNOWN_ID[-6:]) as ref:
             await ref.ask(StoreError("s", "t", {"message": "boom"}, "boom"))
@@ -331,27 +346,19 @@ class _Clock:
         return self.now
 
 
-class _Failing(Actor[ErrorProtocol]):
-    """A store whose disk is full."""
-
-    @handles(StoreError)
-    async def store(self, request: StoreError) -> StoredError:
-        raise StorageError(f"disk full: {request.tool_name}")
-
-    @handles(GetError)
-    async def get(self, request: GetError) -> StoredError | None:
-        raise StorageError(f"disk full: {request.id}")
-
-    @handles(ListErrors)
-    async def list(self, request: ListErrors) -> tuple[StoredError, ...]:
-        raise StorageError(f"disk full: {request.limit}")
-
-
 @asynccontextmanager
 async def _opened(
     clock: Callable[[], float] = time.time, first_digits: str = ""
 ) -> AsyncGenerator[ActorRef[ErrorProtocol]]:
-    digits: Iterator[str] = chain([first_digits] if first_digits else [], repeat(""))
     with Location.memory() as location:
-        async with open_store(location, clock, lambda n: next(digits) or token_hex(n)) as opened:
+        async with open_store(location, clock, _hex_source(first_digits)) as opened:
             yield opened.store
+
+
+def _hex_source(first_digits: str) -> Callable[[int], str]:
+    digits: Iterator[str] = chain([first_digits] if first_digits else [], repeat(""))
+    return lambda n: next(digits) or token_hex(n)
+
+
+async def _disk_full(records: Sequence[ErrorRecord]) -> Collection[str]:
+    raise StorageError(f"disk full: {len(records)}")

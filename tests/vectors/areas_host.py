@@ -13,6 +13,7 @@ from trio.testing import MockClock
 import motet
 from motet.actors.hooks.registry import GateFn
 from motet.actors.storage.connection import Connection
+from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import AgentError
@@ -220,6 +221,7 @@ async def broken_table(table: str, where: str) -> Facts:
             other = Connection(str(Path(folder, "motet.db")))
             other.run(f"CREATE TRIGGER refuse {trigger}")
             other.close()
+            Path(folder, SPILL_FILE).mkdir()  # which would take an error in place of the database
             result = await host.run(agent, "go", check=False)
     (row,) = (row for row in result.rows if isinstance(row, ToolMessage))
     return {

@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 
 import attrs
 
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.writer import Database, Writer
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.protocols.error_rows import COLUMNS
@@ -30,6 +32,7 @@ class Opened:
     system: System
     store: ActorRef[ErrorProtocol]
     readers: Readers
+    spool: ErrorSpool
 
 
 @asynccontextmanager
@@ -40,14 +43,15 @@ async def open_store(
     keep_raw: bool = False,
 ) -> AsyncGenerator[Opened]:
     readers, writer = Readers(location), Writer(location)
+    store_batch = SqliteErrors(writer.submit, readers).store
+    spool = ErrorSpool(store_batch, None, clock, hex_source, keep_raw=keep_raw)
     async with open_system() as system:
         await system.start(lambda: Database(location, writer), name="database")
         store = await system.start(
-            lambda: ErrorStore(writer.submit, readers, clock, hex_source, keep_raw=keep_raw),
-            name="errors",
+            lambda: ErrorStore(writer.submit, readers, clock, spool=spool), name="errors"
         )
         try:
-            yield Opened(system, store, readers)
+            yield Opened(system, store, readers, spool)
         finally:
             await readers.aclose()
 
@@ -72,8 +76,8 @@ class Warnings:
 
     events: list[tuple[str, AnyEvent]] = attrs.field(factory=list[tuple[str, AnyEvent]])
 
-    def channel(self, store: ActorRef[ErrorProtocol] | None) -> ErrorChannel:
-        return ErrorChannel(store, lambda run_id, event: self.events.append((run_id, event)))
+    def channel(self, spool: ErrorSpool | None) -> ErrorChannel:
+        return ErrorChannel(spool, lambda run_id, event: self.events.append((run_id, event)))
 
 
 def failure(message: str = "boom", session: str = "s1", tool: str = "t") -> StoreError:

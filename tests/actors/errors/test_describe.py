@@ -16,18 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.errors.describe import (
-    DEPTH_LIMIT,
     ID_LENGTH,
     SUMMARY_LIMIT,
     error_code,
     find_id,
     is_id,
-    message_of,
     new_id,
-    serialize_error,
     summarize,
-    to_json_types,
 )
+from motet.runtime.exceptions import DEPTH_LIMIT, message_of, serialize_error, to_json_types
 
 any_text = st.text(st.characters(exclude_categories=()))
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.binary()

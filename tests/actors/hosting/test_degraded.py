@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.05)
 
 
-async def test_a_locked_database_during_a_run_costs_a_warning_and_nothing_else(
+async def test_an_error_is_told_with_an_id_that_is_found_while_the_database_is_locked(
     tmp_path: Path,
 ) -> None:
     # By the same library as ours: two SQLites in one process do not see each other's locks.
@@ -47,10 +47,12 @@ async def test_a_locked_database_during_a_run_costs_a_warning_and_nothing_else(
                 seen.append(event)
         assert run.result.output == "I see"
         names = [events.event_name(event) for event in seen]
-        assert "error_store.failed" in names
+        assert "error_store.failed" not in names
         assert names[-1] == "run.completed"
         (failed,) = run.result.errors
-        assert failed.text == "Error: kaboom"
+        assert failed.error_id is not None
+        assert f"[Error ID: {failed.error_id}]" in failed.text
+        assert (await host.error(failed.error_id)).raw_error["message"] == "kaboom"
 
         with pytest.raises(StorageError):
             await host.submit("not durable, so refused", session="s")

@@ -209,7 +209,7 @@ TABLE = (
     Row("the tool exits", tool="exits", calls=("failed",), text="Error ID: err_"),
     # Stores: the run goes on, and the user is told
     Row("the error store refuses", refusing("agent_errors"), tool="fails", calls=("failed",),
-        text="Error: broken", tells="error_store.failed"),
+        text="Error ID: err_"),
     Row("the result store refuses", refusing("results"), tool="talks",
         text="could not be stored", tells="results"),
     Row("the transcript cannot be stored", refusing("messages"), tells="transcript"),
@@ -221,9 +221,9 @@ TABLE = (
     Row("the database is locked", locked, tool="hurries", calls=("failed",),
         text="storage_unavailable: not run", tells="storage"),
     Row("the database is locked at an error", locked, tool="fails", calls=("failed",),
-        text="Error: broken", tells="error_store.failed"),
+        text="Error ID: err_", tells="transcript"),
     Row("the disk is full at an error", full, tool="fails_at_length", calls=("failed",),
-        text="Error: broken", tells="error_store.failed"),
+        text="Error ID: err_"),
     Row("the disk is full at a result", full, tool="talks", text="could not be stored",
         tells="results"),
     # Events

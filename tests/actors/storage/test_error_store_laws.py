@@ -11,7 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.errors.describe import is_id, serialize_error
+from motet.actors.errors.describe import is_id
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
@@ -25,11 +25,13 @@ from motet.protocols.redaction.redact import (
     TEXT_LIMIT,
     is_large,
     redact,
+    redact_text,
     redacted_head,
     truncate_texts,
 )
 from motet.protocols.storage import ConstraintFailed, DiskFull, Rows, Transaction
 from motet.runtime import open_system
+from motet.runtime.exceptions import serialize_error
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.storage.test_error_store import model
 
@@ -128,11 +130,11 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
 ) -> None:
     threads: set[int] = set()
 
-    def noting(value: object) -> object:
+    def noting(value: str) -> str:
         threads.add(threading.get_ident())
-        return redact(value)
+        return redact_text(value)
 
-    monkeypatch.setattr("motet.actors.storage.error_store.redact", noting)
+    monkeypatch.setattr("motet.actors.errors.capture.redact_text", noting)
     text = "no such file: \x1b[31m/tmp/ö\x1b[0m\n" * 350_000
     assert len(text) > 10_000_000
     with Location.memory() as location:

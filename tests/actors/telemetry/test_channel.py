@@ -9,14 +9,16 @@ import trio
 from trio.testing import MockClock
 
 from motet.actors.errors.classify import NO_TEXT
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.telemetry.error_channel import Reported
-from motet.protocols.errors import ErrorProtocol, GetError, ListErrors
+from motet.protocols.errors import GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
 from motet.protocols.storage import DiskFull, Rows, Transaction
-from motet.runtime import ActorRef, open_system
+from motet.runtime import open_system
 from tests.actors.errors.builders import FakeWriter, Warnings, open_store
 
 
@@ -27,19 +29,19 @@ def location() -> Iterator[Location]:
 
 
 async def report(
-    store: ActorRef[ErrorProtocol] | None,
+    spool: ErrorSpool | None,
     error: object,
     warnings: Warnings,
     tool: str = "X",
     code: str = "",
 ) -> Reported:
-    channel = warnings.channel(store)
+    channel = warnings.channel(spool)
     return await channel.report(session="s1", run_id="run_1", tool=tool, error=error, code=code)
 
 
 async def test_a_failure_is_stored_and_the_model_gets_summary_and_id(location: Location) -> None:
     async with open_store(location) as opened:
-        told = await report(opened.store, TimeoutError("boom\ntrace"), Warnings())
+        told = await report(opened.spool, TimeoutError("boom\ntrace"), Warnings())
         assert told.error_id is not None
         stored = await opened.store.ask(GetError(told.error_id, "s1"))
     assert told.kind == "timeout"
@@ -56,9 +58,9 @@ async def test_the_code_of_an_error_object_reaches_the_summary(location: Locatio
     async with open_store(location) as opened:
         error = {"code": "SQL_ERROR", "message": "Syntax error"}
         assert (
-            "Code SQL_ERROR: Syntax error" in (await report(opened.store, error, Warnings())).text
+            "Code SQL_ERROR: Syntax error" in (await report(opened.spool, error, Warnings())).text
         )
-        told = await report(opened.store, "Syntax error", Warnings(), code="E7")
+        told = await report(opened.spool, "Syntax error", Warnings(), code="E7")
         assert "Code E7: Syntax error" in told.text
 
 
@@ -74,7 +76,7 @@ async def test_without_a_store_the_model_gets_the_error_itself() -> None:
 async def test_a_failed_look_up_is_not_itself_stored(location: Location, tool: str) -> None:
     async with open_store(location) as opened:
         error = {"code": "ERROR_NOT_FOUND", "message": "no error err_x"}
-        told = await report(opened.store, error, Warnings(), tool)
+        told = await report(opened.spool, error, Warnings(), tool)
         assert told.text == "Tool error: ERROR_NOT_FOUND - no error err_x"
         assert told.error_id is None
         assert await opened.store.ask(ListErrors()) == ()
@@ -83,7 +85,7 @@ async def test_a_failed_look_up_is_not_itself_stored(location: Location, tool: s
 @pytest.mark.parametrize("error", ["", None, {}, "\n \0"])
 async def test_an_error_that_says_nothing_is_not_stored(location: Location, error: object) -> None:
     async with open_store(location) as opened:
-        told = await report(opened.store, error, Warnings())
+        told = await report(opened.spool, error, Warnings())
         assert told.error_id is None
         assert await opened.store.ask(ListErrors()) == ()
     if error != "\n \0":
@@ -93,14 +95,14 @@ async def test_an_error_that_says_nothing_is_not_stored(location: Location, erro
 async def test_neither_text_nor_fallback_shows_a_secret(location: Location) -> None:
     error = "cannot open postgres://u:p@h:5432/db"
     async with open_store(location) as opened:
-        assert "u:p" not in (await report(opened.store, error, Warnings())).text
+        assert "u:p" not in (await report(opened.spool, error, Warnings())).text
     assert (await report(None, error, Warnings())).text == "Error: cannot open [REDACTED]"
 
 
 async def test_a_secret_is_not_saved_by_being_cut_in_half(location: Location) -> None:
     key = "sk-" + "a1" * 20
     async with open_store(location) as opened:
-        told = await report(opened.store, "x" * 80 + f" {key}", Warnings())
+        told = await report(opened.spool, "x" * 80 + f" {key}", Warnings())
     assert "sk-" not in told.text
 
 
@@ -118,9 +120,10 @@ async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
     """Also when what it waits for cannot be cancelled."""
     warnings = Warnings()
     async with open_system() as system:
-        store = await system.start(lambda: ErrorStore(stuck, Readers(location)), name="errors")
+        spool = ErrorSpool(SqliteErrors(stuck, Readers(location)).store)
+        await system.start(lambda: ErrorStore(stuck, Readers(location), spool=spool), name="errors")
         before = trio.current_time()
-        told = await report(store, "boom", warnings)
+        told = await report(spool, "boom", warnings)
         assert trio.current_time() - before == pytest.approx(0.25)
         assert told == Reported("Error: boom", None, "unknown")
     ((run_id, event),) = warnings.events
@@ -137,14 +140,18 @@ async def test_a_store_that_fails_is_said_counted_and_logged(
     warnings = Warnings()
     async with open_system() as system:
         submit = FakeWriter(full).submit
-        store = await system.start(lambda: ErrorStore(submit, Readers(location)), name="errors")
-        channel = warnings.channel(store)
+        spool = ErrorSpool(SqliteErrors(submit, Readers(location)).store)
+        await system.start(
+            lambda: ErrorStore(submit, Readers(location), spool=spool), name="errors"
+        )
+        channel = warnings.channel(spool)
         told = await channel.report(session="s", run_id="r", tool="X", error="boom")
     assert told.text == "Error: boom"
     assert (channel.stored, channel.failures) == (0, 1)
     assert warnings.events == [("r", ErrorStoreFailed("X", "no room, 0"))]
     assert [(record.message, record.levelname) for record in caplog.records] == [
-        ("error_store_failed", "WARNING")
+        ("error_store_failed", "WARNING"),
+        ("errors_lost", "ERROR"),  # there is no file that could keep it when the host stops
     ]
 
 
@@ -154,7 +161,7 @@ async def test_a_dead_store_and_a_failing_listener_end_no_run(location: Location
 
     async with open_store(location) as opened:
         await opened.store.stop()
-        channel = Warnings().channel(opened.store)
+        channel = Warnings().channel(opened.spool)
         channel.warn = unwilling
         told = await channel.report(session="s", run_id="r", tool="X", error="boom")
     assert told.text == "Error: boom"
@@ -172,7 +179,7 @@ class Unreadable(Exception):
 
 async def test_an_error_made_to_be_unreadable_is_reported_by_its_class(location: Location) -> None:
     async with open_store(location) as opened:
-        told = await report(opened.store, Unreadable(), Warnings())
+        told = await report(opened.spool, Unreadable(), Warnings())
     assert "Unreadable" in told.text
 
 
@@ -180,5 +187,5 @@ async def test_cancellation_passes(location: Location) -> None:
     async with open_store(location) as opened:
         with trio.CancelScope() as scope:
             scope.cancel()
-            await report(opened.store, "boom", Warnings())
+            await report(opened.spool, "boom", Warnings())
     assert scope.cancelled_caught

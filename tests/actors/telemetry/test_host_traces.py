@@ -120,7 +120,7 @@ async def test_every_operation_of_the_error_store_leaves_one_span(tmp_path: Path
     ]
     assert sorted(attributes_of("s", span)[:4] for span in second) == [
         ("error_store.get", "error", "s", ""),
-        ("error_store.store", "error", "s", "fail"),
+        ("error_store.store", "ok", "s", "fail"),  # in the spill file
     ]
 
 

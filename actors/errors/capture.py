@@ -1,0 +1,160 @@
+"""Snapshots of errors, taken in microseconds in the event loop and described later in a thread.
+
+Invariants: a snapshot holds no exception, frame or traceback, so that nothing of the failed call
+stays alive; after it was taken, no code of others runs and nothing that it holds changes; it takes
+about ``ERROR_LIMIT`` bytes at most, whatever the error is. What is made of it is redacted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import attrs
+
+from motet.actors.errors.classify import (
+    FALLBACK_LIMIT,
+    Clue,
+    classify,
+    clues,
+    fallback_text,
+    kind_lines,
+    kind_of,
+)
+from motet.actors.errors.describe import error_code, error_text, summarize
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import ErrorType
+from motet.protocols.long_texts import (
+    BASE_SIZE,
+    FRAMES_SIZE,
+    MARGIN,
+    LongText,
+    Texts,
+    with_texts,
+)
+from motet.protocols.redaction.redact import redact, redact_text, redacted_head
+from motet.protocols.texts import first_line, well_formed
+from motet.runtime.exceptions import (
+    Trace,
+    exception_object,
+    sole,
+    text_object,
+    to_json_types,
+    trace_of,
+    type_name,
+    with_code,
+)
+from motet.runtime.outside import foreign_code
+
+NODES = 20_000
+"""Values of one error, beyond which the rest is cut: their conversion takes 20 ms."""
+
+
+class Given(NamedTuple):
+    """The kind and the summary of an error that its reporter has described."""
+
+    kind: ErrorType
+    summary: str
+
+
+@attrs.frozen
+class Captured:
+    """A snapshot of an error. ``size``: bytes that it holds, approximately."""
+
+    code: str
+    raw: object
+    text: object
+    clues: tuple[Clue, ...]
+    size: int
+
+
+def capture(
+    error: object,
+    code: str = "",
+    detail: JsonObject | None = None,
+    given: Given | None = None,
+) -> Captured:
+    """A snapshot of an exception, a text, an error object, or any other value. Raises nothing.
+
+    ``detail`` is added to an exception, as in ``serialize_error``. ``given``: the description,
+    where the caller has it.
+    """
+    texts = Texts()
+    try:
+        with foreign_code:
+            if given is not None:
+                return Captured(code, to_json_types(error, texts, NODES), given, (), texts.size)
+            return _captured(error, code, detail, texts)
+    except Exception:  # an error object may be unreadable on purpose
+        return Captured("", {"message": type_name(error)}, type_name(error), (), BASE_SIZE)
+
+
+def _captured(error: object, code: str, detail: JsonObject | None, texts: Texts) -> Captured:
+    if isinstance(error, BaseException):
+        error = sole(error)
+        found = tuple(clues(error, code))
+        made = exception_object(error, texts, trace_of)
+        if detail is not None:
+            added = cast("JsonObject", to_json_types(detail, texts, NODES))
+            made = {**made, **added, "message": made["message"]}
+        return Captured(code, made, made["message"], found, FRAMES_SIZE + texts.size)
+    if isinstance(error, str):
+        text = texts(error)
+        return Captured(code, text, text, (), texts.size)
+    value = to_json_types(error, texts, NODES)
+    return Captured(code, value, None, (), texts.size)
+
+
+@attrs.frozen
+class Description:
+    """An error in a few words, redacted.
+
+    Attributes:
+        blank: it has neither text nor code, so that storing it is useless.
+        fallback: the beginning of the error, for a model that gets no id.
+    """
+
+    kind: ErrorType
+    code: str
+    summary: str
+    fallback: str
+    blank: bool
+
+
+def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
+    """Describe the beginning of an error."""
+    text, left_out = captured.text, 0
+    if isinstance(text, Given):
+        summary = summarize(text.summary if keep_raw else redact_text(text.summary))
+        return Description(text.kind, captured.code, summary, summary, blank=False)
+    heads = captured.raw
+    if not captured.clues:
+        heads = with_texts(heads, lambda long: well_formed(long.head))
+    code = first_line(captured.code or ("" if captured.clues else error_code(heads)))
+    if isinstance(text, LongText):
+        left_out = text.left_out + max(0, len(text.tail) - 2 * MARGIN)
+        text = text.head
+    head, more = redacted_head(well_formed(error_text(heads) if text is None else str(text)))
+    kind = kind_of(captured.clues) if captured.clues else classify(heads, code)
+    return Description(
+        kind,
+        code,
+        summarize(head, code),
+        fallback_text(head, code, left_out + more, FALLBACK_LIMIT - len(kind_lines(kind))),
+        blank=not first_line(head) and not code,
+    )
+
+
+def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> JsonObject:
+    """The whole error in JSON types, redacted. Takes a second for megabytes."""
+    raw = captured.raw
+    if isinstance(raw, str | LongText) and not (isinstance(raw, LongText) and raw.left_out):
+        made = text_object(raw if isinstance(raw, str) else well_formed(raw.head))
+    else:
+        made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
+    if isinstance(trace := made.get("traceback"), Trace):
+        made = {**made, "traceback": trace.text()}
+    made = with_code(made, code)
+    if not keep_raw:
+        made = cast("JsonObject", redact(made))
+    clean = str if keep_raw else redact_text
+    return cast("JsonObject", with_texts(made, lambda long: long.finished(clean)))

@@ -1,0 +1,219 @@
+"""A spill file: records that a store does not take, kept beside it until it does.
+
+Invariants: an appended record is on disk, with its checksum, when :meth:`SpillFile.append` returns;
+a crash at any time costs no other record; the file is private, bounded, and deleted as soon as the
+store has all of its records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import trio
+
+from motet.protocols.frames import HEAD_SIZE, content_at, frame, frames
+
+
+class Identified(Protocol):
+    """A record with an id of its own."""
+
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Identified)
+
+
+class Trouble(Protocol):
+    """Called with an event and its facts, for the log."""
+
+    def __call__(self, event: str, /, **facts: object) -> None: ...
+
+
+class SpillFile(Generic[R]):
+    """A spill file, which exists only while it has records. Blocking; for one thread at a time.
+
+    Args:
+        kind: of the records, a msgspec struct.
+        limit: bytes of the file, at most.
+
+    Attributes:
+        places: the offset and length of each record that the store does not have, by its id.
+    """
+
+    def __init__(self, path: Path, kind: type[R], limit: int) -> None:
+        self.path = path
+        self.kind = kind
+        self.limit = limit
+        self.end = 0
+        self.places: dict[str, tuple[int, int]] = {}
+        self._file: int | None = None
+
+    def load(self) -> None:
+        """Find the records that an earlier process has left. Raises ``OSError``."""
+        data = _content(self.path)
+        for at, content in frames(data):
+            with suppress(msgspec.MsgspecError):
+                self.places[msgspec.msgpack.decode(content, type=self.kind).id] = (
+                    at,
+                    HEAD_SIZE + len(content),
+                )
+        # Appended behind a torn frame, so that a length that was torn hides nothing.
+        self.end = len(data)
+
+    def append(self, records: Sequence[R]) -> list[str]:
+        """Write the records that there is room for, and sync them; their ids.
+
+        Raises ``OSError``: none of them is in the file then.
+        """
+        at, written, parts = self.end, dict[str, tuple[int, int]](), list[bytes]()
+        for record in records:
+            part = frame(msgspec.msgpack.encode(record))
+            if at + len(part) > self.limit:
+                continue
+            written[record.id] = (at, len(part))
+            parts.append(part)
+            at += len(part)
+        if written:
+            file = self._opened()
+            try:
+                _write(file, b"".join(parts), self.end)
+                os.fsync(file)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(file, self.end)
+                raise
+            self.end = at
+            self.places |= written
+        return list(written)
+
+    def read(self, ids: Iterable[str]) -> list[R]:
+        """Those of the records that are in the file, and whole. Raises ``OSError``."""
+        found: list[R] = []
+        for place in filter(None, map(self.places.get, ids)):
+            content = content_at(os.pread(self._opened(), place[1], place[0]), 0)
+            if content is not None:
+                found.append(msgspec.msgpack.decode(content, type=self.kind))
+        return found
+
+    def clear_if_empty(self) -> None:
+        """Delete a file without records. Where that fails, storing them again changes nothing."""
+        if not self.places:
+            self.close()
+            self.path.unlink(missing_ok=True)
+            self.end = 0
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _opened(self) -> int:
+        if self._file is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self.path, flags, 0o600)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)  # the name of a new file, too, survives a power cut
+            finally:
+                os.close(folder)
+        return self._file
+
+
+class Spill(Generic[R]):
+    """A spill file, used by one thread at a time; without a file, it takes nothing."""
+
+    def __init__(self, file: SpillFile[R] | None, trouble: Trouble) -> None:
+        self._file = file
+        self._trouble = trouble
+        self._turn = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+
+    def __len__(self) -> int:
+        return 0 if self._file is None else len(self._file.places)
+
+    def __contains__(self, error_id: str) -> bool:
+        return self._file is not None and error_id in self._file.places
+
+    async def load(self) -> None:
+        if self._file is not None:
+            await self._run(self._file.load, "spill_file_not_read")
+
+    async def append(self, records: Sequence[R]) -> Collection[str]:
+        """The ids of the records that are in the file now."""
+        if self._file is None or not records:
+            return ()
+        done = await self._run(partial(self._file.append, records), "spill_file_not_written")
+        return () if done is None else set(done)
+
+    async def read(self, ids: Sequence[str]) -> list[R]:
+        """Raises ``OSError``."""
+        assert self._file is not None
+        async with self._turn:
+            return await trio.to_thread.run_sync(self._file.read, ids, limiter=self._thread)
+
+    def first(self, count: int, size: int) -> list[str]:
+        """The ids of the first records: so many at most, of so many bytes if there are several."""
+        chosen: list[str] = []
+        for error_id, (_, length) in islice(self._places().items(), count):
+            size -= length
+            if size < 0 and chosen:
+                break
+            chosen.append(error_id)
+        return chosen
+
+    def forget(self, ids: Iterable[str]) -> None:
+        for error_id in ids:
+            self._places().pop(error_id, None)
+
+    async def tidy(self) -> None:
+        """Delete the file when all of its records are forgotten."""
+        if self._file is not None and self._file.end and not self._file.places:
+            await self._run(self._file.clear_if_empty, "spill_file_not_deleted")
+
+    async def close(self) -> None:
+        if self._file is not None:
+            await self._run(self._file.close, "spill_file_not_closed")
+
+    def _places(self) -> dict[str, tuple[int, int]]:
+        return {} if self._file is None else self._file.places
+
+    async def _run(self, job: Callable[[], T], failure: str) -> T | None:
+        async with self._turn:
+            try:
+                return await trio.to_thread.run_sync(job, limiter=self._thread)
+            except OSError as error:
+                self._trouble(failure, reason=error.strerror or type(error).__name__)
+                return None
+
+
+def spilled(path: Path, kind: type[R]) -> dict[str, R]:
+    """The records of a spill file, which its owner may be writing. Raises ``OSError``."""
+    found: dict[str, R] = {}
+    for _, content in frames(_content(path)):
+        with suppress(msgspec.MsgspecError):
+            record = msgspec.msgpack.decode(content, type=kind)
+            found[record.id] = record
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done

@@ -1,0 +1,506 @@
+"""A spool in front of a store: takes an item at once, and stores it as soon as it can.
+
+An item is prepared and stored, each together with many others; it is prepared in a thread.
+Invariants:
+
+- An item that was put is in memory, in the spill file or in the store. It is counted as lost only
+  when the memory of the spool and the spill file are both full.
+- A durable entry is on disk: in the store, or in the spill file after its sync. Who shows the id of
+  an entry waits for that, so that a kill costs only ids that nobody has seen.
+- An id is given to one item. Ids need no store; when another process has made the same one, the
+  item gets another id before anybody sees it.
+
+Waiting records are moved to the spill file when the store fails, or takes longer than
+:data:`PATIENCE`. What the spill file does not take is held up: it waits in memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from motet.protocols.storage import DatabaseClosed, DatabaseLocked, StorageError
+from motet.runtime.outside import foreign_code
+from motet.runtime.spill import Identified, Spill, SpillFile
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Identified)
+State: TypeAlias = Literal["waiting", "stored", "spilled", "held up", "lost", "blank"]
+"""``held up``: in memory, while the storage takes nothing. ``blank``: it has nothing to store."""
+
+PATIENCE = 0.25
+"""Seconds that the store may take before records go to the spill file."""
+STUCK = 5.0
+"""Seconds without any progress after which a prepared item counts as held up."""
+RETRY, RETRY_MOST = 0.25, 2.0
+"""Seconds between two attempts to store, at first and at most."""
+BATCH, BATCH_BYTES = 256, 4_000_000
+"""Records in one transaction, and their bytes, at most."""
+LARGE = 262_144
+"""Bytes of an item that is prepared apart, so that no other waits for it."""
+INLINE = 8_192
+"""Bytes that are prepared in the event loop: a thread would cost more."""
+PORTION, INLINE_PORTION = 1_000_000, 65_536
+"""Bytes that are prepared together, in a thread and in the event loop."""
+AT_ONCE = 256
+"""Items taken in one pass of the event loop: to capture an error takes some 40 us."""
+ID_ATTEMPTS = 8
+FULL = "the memory of the spool and its spill file are full"
+
+
+@attrs.define(eq=False)
+class Entry(Generic[T, R]):
+    """An item in the spool.
+
+    Attributes:
+        timestamp: Unix seconds.
+        problem: the reason why it is not durable.
+        patient: it waits for the store, unless that fails.
+    """
+
+    id: str
+    item: T
+    timestamp: float
+    size: int
+    record: R | None = None
+    state: State = "waiting"
+    problem: Exception | None = None
+    attempts: int = 0
+    patient: bool = False
+    settled: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def durable(self) -> bool:
+        return self.state in ("stored", "spilled")
+
+
+@attrs.frozen
+class SpoolStatistics:
+    """Items in memory and their bytes, in the spill file, stored since the start, and lost."""
+
+    waiting: int
+    bytes: int
+    spilled: int
+    stored: int
+    lost: int
+    problem: str
+
+
+@attrs.define
+class _Counts:
+    """``told``: of the lost items, those that an item counts. ``steps``: any progress."""
+
+    stored: int = 0
+    lost: int = 0
+    told: int = 0
+    steps: int = 0
+
+
+class Spool(ABC, Generic[T, R]):
+    """Takes items at any time, and stores them while :meth:`run` runs.
+
+    Args:
+        spill: None: what the store does not take waits in memory.
+        clock: Unix seconds.
+        threads: prepare items in threads; large ones always are.
+        limit: bytes of items in memory.
+        deadline: seconds after which a store that does not answer has failed.
+    """
+
+    def __init__(
+        self,
+        spill: SpillFile[R] | None,
+        clock: Callable[[], float],
+        *,
+        threads: bool,
+        limit: int,
+        deadline: float,
+    ) -> None:
+        self._spill = Spill(spill, self.trouble)
+        self._clock = clock
+        self._threads = threads
+        self._limit = limit
+        self._deadline = deadline
+        self._doors = _Doors()
+        self._lanes: tuple[deque[Entry[T, R]], deque[Entry[T, R]]] = (deque(), deque())
+        self._ready: dict[str, Entry[T, R]] = {}
+        self._held_up: dict[str, Entry[T, R]] = {}
+        self._held = 0
+        self._made: tuple[int, set[str]] = (0, set())
+        self._counts = _Counts()
+        self._problem: Exception | None = None
+        self._latest: Exception | None = None
+
+    @abstractmethod
+    def fresh_id(self, timestamp: float) -> str:
+        """An id for an item of that time, which may be taken."""
+
+    @abstractmethod
+    def prepared(self, entries: Sequence[Entry[T, R]]) -> list[R | None]:
+        """The records of items; None for one that has nothing to store. Runs in a thread."""
+
+    @abstractmethod
+    def renamed(self, entry: Entry[T, R]) -> R:
+        """The record of the entry with its new id."""
+
+    @abstractmethod
+    def weight(self, record: R) -> int:
+        """The bytes of a record."""
+
+    @abstractmethod
+    async def store(self, records: Sequence[R]) -> Collection[str]:
+        """Store all records in one transaction; those of their ids that other items have.
+
+        A record that is stored already is left as it is. Any exception: nothing was stored.
+        """
+
+    @abstractmethod
+    def loss(self, count: int) -> tuple[T, int]:
+        """An item, with its bytes, that says how many were lost."""
+
+    @abstractmethod
+    def restored(self, record: R) -> Entry[T, R]:
+        """The entry of a record that was in the spill file."""
+
+    @abstractmethod
+    def trouble(self, event: str, /, **facts: object) -> None:
+        """Called when the storage fails, for the log."""
+
+    def statistics(self) -> SpoolStatistics:
+        waiting = len(self._ready) + len(self._held_up) + sum(map(len, self._lanes))
+        problem = "" if self._problem is None else str(self._problem)
+        return SpoolStatistics(
+            *(waiting, self._held, len(self._spill)),
+            *(self._counts.stored, self._counts.lost, problem),
+        )
+
+    # Taking items
+
+    async def enter(self) -> None:
+        """Wait until the spool can take an item, for a fraction of a second at most."""
+        await self._doors.enter(lambda: self._held < self._limit)
+
+    async def settled(self, entry: Entry[T, R]) -> None:
+        """Wait until an entry is durable or known not to be soon."""
+        steps = -1
+        while not entry.settled.is_set() and steps != self._counts.steps:
+            steps = -1 if entry.patient or entry.record is None else self._counts.steps
+            with trio.move_on_after(STUCK):
+                await entry.settled.wait()
+        if not entry.settled.is_set():
+            entry.problem = StorageError(f"no answer within {STUCK:g} s")
+
+    def put(self, item: T, size: int, *, patient: bool = False) -> Entry[T, R]:
+        """Take an item. Its entry has its id, and is settled once its fate is known."""
+        entry: Entry[T, R] = Entry("", item, round(self._clock(), 6), size, patient=patient)
+        if self._held and self._held + size > self._limit:
+            self._lose(entry, StorageError(FULL))
+        elif self._name(entry):
+            self._held += size
+            self._lanes[size > LARGE].append(entry)
+            self._doors.arrived.unpark_all()
+            if not self._doors.open:
+                self._settle(entry, "held up", DatabaseClosed("the spool has stopped"))
+        return entry
+
+    def _name(self, entry: Entry[T, R]) -> bool:
+        """Give an entry an id that no other has; False, and it is lost, after too many clashes."""
+        second, made = int(entry.timestamp), self._made[1]
+        if second != self._made[0]:
+            made = set()
+            self._made = second, made
+        while entry.attempts < ID_ATTEMPTS:
+            entry.attempts += 1
+            entry.id = self.fresh_id(entry.timestamp)
+            if entry.id not in made and entry.id not in self._spill:
+                made.add(entry.id)
+                return True
+        problem = f"no free id in {ID_ATTEMPTS} attempts"
+        self._lose(entry, StorageError(f"{problem}: is the source of randomness working?"))
+        return False
+
+    async def find(self, identity: str) -> R | None:
+        """A record that is not in the store yet. Raises ``OSError``."""
+        entry = self._ready.get(identity) or self._held_up.get(identity)
+        if entry is not None:
+            return entry.record
+        found = await self._spill.read([identity]) if identity in self._spill else []
+        return found[0] if found else None
+
+    # Running
+
+    async def open(self) -> None:
+        """Store first what an earlier process has left in the spill file, within some seconds."""
+        self._doors.open = True
+        await self._spill.load()
+        with trio.move_on_after(STUCK):
+            while self._spill and await self._drain():
+                pass
+
+    async def run(self) -> None:
+        """Prepare and store items until it is cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._doors.open = True
+                for lane in self._lanes:
+                    nursery.start_soon(self._prepare_all, lane)
+                nursery.start_soon(self._store_all)
+                nursery.start_soon(self._watch)
+                nursery.start_soon(self._doors.usher)
+        finally:
+            self._doors.close()
+
+    async def finish(self, seconds: float) -> None:
+        """Store what is left, or write it to the spill file; :meth:`run` has ended."""
+        for lane in self._lanes:
+            while lane:
+                await self._prepare(lane)
+        with trio.move_on_after(seconds):
+            while (self._ready or self._held_up) and await self._store_batch():
+                pass
+        await self._keep([*self._ready.values(), *self._held_up.values()])
+        if left := len(self._ready) + len(self._held_up):
+            self.trouble("errors_lost", count=left, reason="the host stops, and nothing takes them")
+        await self._spill.close()
+
+    async def _prepare_all(self, lane: deque[Entry[T, R]]) -> None:
+        while True:
+            if not lane:
+                await self._doors.arrived.park()
+            else:
+                await self._prepare(lane)
+
+    async def _prepare(self, lane: deque[Entry[T, R]]) -> None:
+        """Prepare the first items of a lane."""
+        portion = _portion(lane, PORTION if self._threads else INLINE_PORTION)
+        size = sum(entry.size for entry in portion)
+        if size > LARGE or (self._threads and size > INLINE):
+            thread = self._doors.threads
+            made = await trio.to_thread.run_sync(self.prepared, portion, limiter=thread)
+        else:
+            made = self.prepared(portion)
+        for entry, record in zip(portion, made, strict=True):
+            lane.popleft()
+            entry.record = record
+            if record is None:
+                self._leave(entry, "blank")
+            else:
+                self._ready[entry.id] = entry
+                self._resize(entry, self.weight(record))
+        self._counts.steps += 1
+        self._doors.prepared.unpark_all()
+        await trio.lowlevel.checkpoint()
+
+    async def _store_all(self) -> None:
+        delay = RETRY
+        while True:
+            if not (self._ready or self._held_up or self._spill):
+                await self._doors.prepared.park()
+            elif await self._store_batch() and (not self._spill or await self._drain()):
+                delay = RETRY
+                self._tell_losses()
+            else:
+                with trio.move_on_after(delay):
+                    await self._doors.prepared.park()
+                delay = min(2 * delay, RETRY_MOST)
+
+    async def _watch(self) -> None:
+        """Move records to the spill file that the store does not take in time."""
+        while True:
+            first = next((e for e in self._ready.values() if not e.patient), None)
+            if first is None:
+                await self._doors.prepared.park()
+                continue
+            await trio.sleep(PATIENCE)
+            if first.id in self._ready:
+                waited = f"no answer within {PATIENCE * 1000:.0f} ms"
+                self._problem = self._problem or StorageError(waited)
+                await self._keep([e for e in self._ready.values() if not e.patient])
+
+    # Storing
+
+    async def _store_batch(self) -> bool:
+        """Store the first records in memory; False if the store takes none of them."""
+        entries = (self._ready or self._held_up).values()
+        batch = {entry.id: entry for entry in _portion(entries, BATCH_BYTES)}
+        records = [entry.record for entry in batch.values() if entry.record is not None]
+        if not records:
+            return True
+        stored, clashes = await self._transact(records)
+        self._counts.stored += len(stored)
+        self._spill.forget(stored)
+        for identity in stored:
+            self._leave(batch[identity], "stored")
+        for identity in clashes:
+            self._rename(batch[identity])
+        await self._spill.tidy()
+        await self._keep([entry for entry in batch.values() if entry.id in self._ready])
+        return bool(stored or clashes)
+
+    async def _drain(self) -> bool:
+        """Store the first records of the spill file; False if the store takes none of them."""
+        ids = self._spill.first(BATCH, BATCH_BYTES)
+        try:
+            records = await self._spill.read(ids)
+        except OSError as error:
+            self.trouble("spill_file_not_read", reason=str(error))
+            return False
+        stored, clashes = await self._transact(records) if records else ([], ())
+        for record in records:
+            if record.id in clashes:  # made by two processes in one second
+                entry = self.restored(record)
+                self._rename(entry)
+                self.trouble("error_id_changed", id=record.id, new=entry.id)
+        if damaged := {*ids} - {record.id for record in records}:
+            self._counts.lost += len(damaged)
+            self.trouble("errors_lost", count=len(damaged), reason="the spill file is damaged")
+        self._counts.stored += len(stored)
+        self._spill.forget([*stored, *clashes, *damaged])
+        await self._spill.tidy()
+        return bool(stored or clashes or damaged)
+
+    async def _transact(self, records: Sequence[R]) -> tuple[list[str], Collection[str]]:
+        """Store records; the ids of those that are stored, and those that other items have."""
+        try:
+            with foreign_code:
+                clashes = await self._answer(records)
+        except Exception as error:
+            self._problem = self._latest = error
+            if len(records) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
+                return [], ()
+        else:
+            self._problem = None
+            self._counts.steps += 1
+            return [record.id for record in records if record.id not in clashes], clashes
+        # One may be too large for the disk, and the others must not suffer for it. When the first
+        # few all fail, nothing can be stored.
+        stored, taken, failed = list[str](), list[str](), 0
+        for record in records:
+            if failed == 3 and not stored:
+                break
+            one, clashes = await self._transact([record])
+            stored, taken = [*stored, *one], [*taken, *clashes]
+            failed += not one and not clashes
+        return stored, taken
+
+    async def _answer(self, records: Sequence[R]) -> Collection[str]:
+        with trio.move_on_after(self._deadline):
+            try:
+                return await self.store(records)
+            except DatabaseLocked:
+                return await self.store(records)
+        raise StorageError(f"the store has not answered within {self._deadline:g} s")
+
+    async def _keep(self, entries: Sequence[Entry[T, R]]) -> None:
+        """Move records to the spill file; what it does not take is held up."""
+        spilled = await self._spill.append([e.record for e in entries if e.record is not None])
+        for entry in entries:
+            if entry.durable:  # stored meanwhile
+                self._spill.forget([entry.id])
+            elif entry.id in spilled:
+                self._leave(entry, "spilled")
+            elif self._ready.pop(entry.id, None) is not None:
+                self._held_up[entry.id] = entry
+                self._settle(entry, "held up", self._problem or self._latest)
+
+    # Changes of one entry
+
+    def _settle(self, entry: Entry[T, R], state: State, problem: Exception | None = None) -> None:
+        entry.state, entry.problem = state, problem
+        entry.settled.set()
+
+    def _leave(self, entry: Entry[T, R], state: State) -> None:
+        """An entry is no longer in memory."""
+        self._ready.pop(entry.id, None)
+        self._held_up.pop(entry.id, None)
+        self._resize(entry, 0)
+        self._settle(entry, state)
+
+    def _lose(self, entry: Entry[T, R], problem: Exception) -> None:
+        self._counts.lost += 1
+        self._settle(entry, "lost", problem)
+        self.trouble("errors_lost", count=1, id=entry.id, reason=str(problem))
+
+    def _resize(self, entry: Entry[T, R], size: int) -> None:
+        self._held += size - entry.size
+        entry.size = size
+        if self._held < self._limit:
+            self._doors.room.unpark_all()
+
+    def _rename(self, entry: Entry[T, R]) -> None:
+        """Give an entry a new id, since another process has stored an item with its own."""
+        self._ready.pop(entry.id, None)
+        self._held_up.pop(entry.id, None)
+        if self._name(entry):
+            entry.record = self.renamed(entry)
+            self._ready[entry.id] = entry
+        else:
+            self._resize(entry, 0)
+
+    def _tell_losses(self) -> None:
+        """Put an item that counts those that were lost since the last one."""
+        count = self._counts.lost - self._counts.told
+        if count and self._problem is None:
+            self._counts.told += count
+            self.put(*self.loss(count))
+
+
+def _portion(entries: Iterable[Entry[T, R]], limit: int) -> list[Entry[T, R]]:
+    """The first of the entries: at least one, at most :data:`BATCH`, of about so many bytes."""
+    chosen: list[Entry[T, R]] = []
+    for entry in islice(entries, BATCH):
+        limit -= entry.size
+        if limit < 0 and chosen:
+            break
+        chosen.append(entry)
+    return chosen
+
+
+class _Doors:
+    """The waiting places of a spool.
+
+    :meth:`enter` bounds the items that are taken in one pass of the event loop, so that no other
+    task waits long for thousands of them.
+    """
+
+    def __init__(self) -> None:
+        self.open = False
+        self.arrived = trio.lowlevel.ParkingLot()
+        self.prepared = trio.lowlevel.ParkingLot()
+        self.room = trio.lowlevel.ParkingLot()
+        self.threads = trio.CapacityLimiter(2)
+        self._queue = trio.lowlevel.ParkingLot()
+        self._crowded = trio.lowlevel.ParkingLot()
+        self._entered = 0
+
+    async def enter(self, has_room: Callable[[], bool]) -> None:
+        if self.open and self._entered >= AT_ONCE:
+            await self._queue.park()
+        self._entered += 1
+        if self._entered == AT_ONCE:
+            self._crowded.unpark()
+        if self.open and not has_room():
+            with trio.move_on_after(PATIENCE):
+                while self.open and not has_room():
+                    await self.room.park()
+
+    async def usher(self) -> None:
+        """Admit so many in each pass."""
+        while True:
+            if not self._queue and self._entered < AT_ONCE:
+                await self._crowded.park()
+            await trio.lowlevel.checkpoint()
+            self._entered = 0
+            self._queue.unpark(count=AT_ONCE)
+
+    def close(self) -> None:
+        self.open = False
+        self._entered = 0
+        self._queue.unpark_all()
+        self.room.unpark_all()
