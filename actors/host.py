@@ -369,11 +369,11 @@ class Host(Records):
         deps: object = None,
         principal: Principal = LOCAL,
     ) -> EscalationInfo:
-        """Answer an escalation; ``retry`` and ``advice`` start a run of its session.
+        """Answer an escalation; all but ``give_up`` start a run of its session, or say in the room.
 
-        The same answer given again changes nothing, but starts the run if that was prevented.
-        Raises ``NotFound`` (also for a foreign one), ``EscalationAnswered`` when there is another
-        answer, ``InputValidation`` for advice without a note, ``QueueFull`` and ``UnknownName``.
+        The same answer again changes nothing. Raises ``NotFound`` (also for a foreign one),
+        ``EscalationAnswered`` when there is another answer, ``InputValidation`` without a note that
+        is needed, ``QueueFull``, ``SessionBusy`` (of a room) and ``UnknownName``.
         """
         return await self._parts.answers.resolve(escalation, decision, note, deps, principal)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -297,13 +298,15 @@ class Say(Request[Said], frozen=True, tag="rooms.say"):
     """Store a message and the state of the room in one transaction.
 
     ``key``: the idempotency key of a person. Raises ``KeyConflict`` if it was used for another
-    message.
+    message. ``answers``: the answer to a member's escalation that the message is; when that very
+    answer is on record, it is a duplicate. Raises ``EscalationAnswered`` for another one.
     """
 
     name: str
     message: RoomMessage
     state: RoomState
     key: str | None = None
+    answers: AnswerEscalation | None = None
 
 
 class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):

@@ -10,6 +10,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import may_change, room_of
 from motet.actors.runs.run import PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
@@ -35,6 +36,7 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.events import EscalationResolved
 from motet.protocols.rooms import FindRoom, RoomStoreMessage
+from motet.protocols.session_keys import split_key
 from motet.protocols.sessions import (
     FINAL,
     FinishRun,
@@ -137,6 +139,7 @@ class Answers:
     _intake: Intake
     _store: ActorRef[SessionStoreMessage]
     _events: RunEvents
+    _rooms: RoomApi
 
     async def approve(
         self,
@@ -171,6 +174,12 @@ class Answers:
             answer = AnswerEscalation(known.id, decision, storable(note), principal.user)
             if text is None:
                 fresh = await self._store.ask(answer)
+            elif (room := room_of(known.user)) is not None:
+                # Its member answers in a round of the room, where everybody can read it.
+                member = split_key(known.session)[0]
+                post = self._rooms.post
+                said = await post(room, f"@{member} {text}", answers=answer, principal=principal)
+                fresh = not said.duplicate
             else:
                 run = await self._next_run(known, text, deps, arrival)
                 answer = replace(answer, next_run=run.id)

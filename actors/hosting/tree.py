@@ -282,7 +282,7 @@ async def start_actors(
         journal=workers.journal,
         intake=intake,
         room_table=sessions.room_table,
-        rooms=RoomApi(room_parts),
+        rooms=(rooms := RoomApi(room_parts)),
         suspended_runs=suspended_runs,
         recovery=recovery,
         generations=generations,
@@ -292,7 +292,7 @@ async def start_actors(
             intake, access, table, stores.sessions, services, lambda: generations.registry, readers
         ),
         stops=Stops(table, sessions.room_table, suspended_runs, intake, resumable=resumable),
-        answers=Answers(suspended_runs, access, intake, stores.sessions, services.events),
+        answers=Answers(suspended_runs, access, intake, stores.sessions, services.events, rooms),
         interrupted=interrupted,
         add=room_parts.add,
     )

@@ -31,6 +31,7 @@ from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.room import LiveRoom
 from motet.actors.rooms.state import Definition
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.rooms import (
@@ -131,10 +132,16 @@ class RoomApi:
             self._parts.journal.access_changed(room_stream(room))
 
     async def post(
-        self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
+        self,
+        room: str,
+        text: str,
+        *,
+        key: str | None = None,
+        answers: AnswerEscalation | None = None,
+        principal: Principal = LOCAL,
     ) -> Said:
         opened = await self.open(room, principal)
-        return await opened.post(text, user=principal.user, key=key)
+        return await opened.post(text, user=principal.user, key=key, answers=answers)
 
     async def history(
         self,

@@ -16,6 +16,7 @@ import trio
 from motet.actors.errors.log import logger
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.rooms import (
     FindRoom,
@@ -115,8 +116,10 @@ class RoomHistory:
         after = self.answered
         return tuple(one for one in self.messages if one.kind == "person" and one.seq > after)
 
-    async def post(self, author: str, text: str, key: str | None) -> Said:
-        """Store a message of a person.
+    async def post(
+        self, author: str, text: str, key: str | None, answers: AnswerEscalation | None = None
+    ) -> Said:
+        """Store a message of a person, with the answer to an escalation that it is.
 
         Raises ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
         """
@@ -130,7 +133,7 @@ class RoomHistory:
                 return said
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
-                said = await self._say(self.state, Draft(author, text, "person"), key)
+                said = await self._say(self.state, Draft(author, text, "person"), key, answers)
                 if not said.duplicate:
                     await self._publish(self.messages[-1])
                 return said
@@ -224,7 +227,13 @@ class RoomHistory:
                     await self._publish(self.messages[-1], draft.run_id)
         return problem
 
-    async def _say(self, state: RoomState, draft: Draft, key: str | None) -> Said:
+    async def _say(
+        self,
+        state: RoomState,
+        draft: Draft,
+        key: str | None,
+        answers: AnswerEscalation | None = None,
+    ) -> Said:
         message = RoomMessage(
             self.last + 1,
             draft.author,
@@ -233,7 +242,7 @@ class RoomHistory:
             state.floor.round + (draft.kind == "person"),
             wall_time(),
         )
-        said = await self._store.ask(Say(self._settings.name, message, state, key))
+        said = await self._store.ask(Say(self._settings.name, message, state, key, answers))
         if not said.duplicate:
             self.messages.append(message)
             if draft.kind == "person":

@@ -31,6 +31,7 @@ from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
@@ -166,19 +167,28 @@ class OpenRoom:
         """Whether all messages of people are answered."""
         return self._live.history.waits
 
-    async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
+    async def post(
+        self,
+        text: str,
+        *,
+        user: str,
+        key: str | None = None,
+        answers: AnswerEscalation | None = None,
+    ) -> Said:
         """Say something as a person; it is on disk when this returns.
 
         It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
-        is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``, ``QueueFull``,
-        ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
+        is not said twice; ``answers``: as of ``Say``. Raises ``InputValidation`` for no text,
+        ``KeyConflict``, ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``,
+        ``StorageError``.
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
         control = self._live.control
         if control.closing.is_set():
             raise ShuttingDown("the host is shutting down: try again when it is back")
-        post = Post(user, text.encode("utf-8", "replace").decode(), key, control.clears)
+        safe = text.encode("utf-8", "replace").decode()
+        post = Post(user, safe, key, control.clears, answers)
         with control.posting():
             while True:
                 actor = await self._parts.actor.ask(Open(self.name))

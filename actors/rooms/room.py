@@ -36,6 +36,7 @@ from motet.actors.rooms.publisher import (
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -144,6 +145,7 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     text: str
     key: str | None = None
     clears: int = 0
+    answers: AnswerEscalation | None = None
 
 
 RoomMessages: TypeAlias = Post
@@ -225,7 +227,7 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
-        said = await self._history.post(request.author, request.text, request.key)
+        said = await self._history.post(request.author, request.text, request.key, request.answers)
         if not said.duplicate:
             if request.clears != self._control.clears:
                 self._control.clear(said.seq)

@@ -11,6 +11,7 @@ from hashlib import sha256
 import msgspec
 
 from motet.actors.storage.idempotency import claim_key, first_use
+from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.rooms import (
     CreateRoom,
@@ -141,6 +142,12 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         text = storable(one.text)
         row = (name, one.seq, one.round, one.author, one.kind, text, one.at)
         stored = (Statement(_SAY, row), self._kept(name, request.state))
+        if request.answers is not None:
+            answer = answer_statement(request.answers, self._clock())
+            if await self._succeeds((answer, *stored)):
+                return Said(one.seq)
+            await same_answer(self._readers, request.answers)
+            return Said(0, duplicate=True)
         if request.key is None:
             await self._write(stored)
             return Said(one.seq)

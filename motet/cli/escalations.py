@@ -143,7 +143,9 @@ async def _followed(
 ) -> int:
     """Show the next run until it has ended, or waits. ``known``: before this answer."""
     code = OK
-    if answered.next_run is not None:
+    if answered.next_run is None and answered.decision != "give_up":
+        print("said in the room, where the agent goes on", file=sys.stderr)
+    elif answered.next_run is not None:
         run = await find_run(answered.next_run)
         if known.state == "open" or run.status not in FINAL:
             await _show(answered.next_run, records, quiet=json)

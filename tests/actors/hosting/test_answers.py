@@ -16,7 +16,13 @@ import motet
 from motet import testing as mt
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
-from motet.protocols.escalations import Answer, EscalationAnswered, EscalationInfo
+from motet.protocols.escalations import (
+    Answer,
+    EscalationAnswered,
+    EscalationInfo,
+    follow_up,
+)
+from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import FINAL, StopReport
 from tests import forks
 from tests.scripted import Scripted, call, say
@@ -170,6 +176,59 @@ def check(
         host.call(motet.Host.resolve, escalation, other.decision, note=other.note)
     host.settle()
     assert len(host.call(motet.Host.runs, principal=ALICE)) == len(runs)
+
+
+async def talked(host: motet.Host) -> str:
+    """The name of a room in which a member's run was escalated."""
+    room = (await host.rooms.create("den", RoomPlan(("ops",)), principal=ALICE)).name
+    await host.rooms.post(room, "@ops deploy", principal=ALICE)
+    await (await host.open_room(room, principal=ALICE)).wait()
+    return room
+
+
+async def is_told_of_a_cut(host: motet.Host, room: str) -> bool:
+    warned = [one.event for one in await host.events.read(f"room:{room}", 0, 1_000)]
+    return any("was cut off" in one.message for one in warned if isinstance(one, motet.Warned))
+
+
+async def open_ones(host: motet.Host, room: str) -> tuple[EscalationInfo, ...]:
+    return await host.escalations(room=room, principal=ALICE)
+
+
+async def said(host: motet.Host, room: str) -> list[str]:
+    return [f"{one.author}: {one.text}" for one in await host.rooms.history(room, principal=ALICE)]
+
+
+@settings(max_examples=6)
+@given(st.lists(answers, min_size=1, max_size=2), st.integers(1, 40), st.integers(0, 2**32))
+def test_in_a_room_an_answer_is_said_once_if_it_counts(
+    given_: list[Given], at: int, seed: int
+) -> None:
+    """Law: of the answers to a member's escalation that one is said in the room which is on record,
+    once, whenever the power fails; then the member answers it, or the room is told that it was cut
+    off.
+    """
+    with mt.simulated_host(seed, agents=[ops()]) as host:
+        room = host.call(talked)
+        (waiting,) = host.call(open_ones, room)
+        answering = Answering(host)
+        with mt.power_cut(host, at):
+            for one in given_:
+                host.begin(answering, waiting.id, one)
+                host.steps(one.steps)
+            host.settle()
+        host.settle()
+        (now,) = host.call(open_ones, room)
+        heard = host.call(said, room)
+        assert all(one == now for one in answering.acknowledged)
+        told = follow_up(now.decision, now.note, "deploy") if now.decision else None
+        assert [text.split(": @ops ")[1] for text in heard[1:] if ": @ops " in text] == (
+            [] if told is None else [told]
+        )
+        if told is None:
+            assert heard[2:] == []
+        else:
+            assert heard[2:] == ["ops: ok"] or host.call(is_told_of_a_cut, room)
 
 
 # Escalates, and is killed when the answer is on disk and its run is to be queued.

@@ -12,12 +12,14 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.errors.classify import FAILURE_LIMIT
+from motet.actors.gateway.commands import answer_command
 from motet.actors.sessions.intake import Intake
 from motet.actors.telemetry.subscription import subscribe
 from motet.actors.transcript.grammar import violations
 from motet.actors.transcript.window import ContextWindow
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.commands import parse_command
 from motet.protocols.config import HostConfig
 from motet.protocols.escalations import EscalationAnswered, without_history
 from motet.protocols.rooms import RoomPlan
@@ -392,7 +394,8 @@ async def test_a_session_whose_tool_never_ran_is_not_escalated_by_the_breaker_of
 
 async def test_failed_look_ups_of_errors_are_no_attempts() -> None:
     lookups = [
-        call(*[(name, dict[str, object](error_id="err_nope"))] * 3) for name in LOOKUPS_OF_ERRORS
+        call(*((name, dict[str, object](error_id=f"{name} {n}")) for n in range(2)))
+        for name in LOOKUPS_OF_ERRORS
     ]
     bad = call(("get_error_detail", {"error_id": 7}), ("get_error_detail", {}))
     agent = stubborn(calls=0, limits=motet.Limits(tool_errors=1, total_errors=1))
@@ -471,6 +474,19 @@ async def test_a_member_s_escalation_is_answered_by_the_owner_of_its_room() -> N
             await host.escalations(room=made.name, principal=BOB)
         with pytest.raises(motet.NotFound):
             await host.resolve(info.id, "retry", principal=BOB)
-        answered = await host.resolve(info.id, "retry", principal=ALICE)
-        assert answered.resolved_by == "alice"
-        assert (await host.wait_run(str(answered.next_run))).status == "completed"
+        command = parse_command("/resolve skip use staging")
+        assert command is not None
+        told = await answer_command(host, BOB, "", command, room=made.name)
+        assert told.text == "What failed here, the owner of the room and admins decide."
+        told = await answer_command(host, ALICE, "", command, room=made.name)
+        assert told.text == f"{info.id}: skip"
+        (answered,) = await host.escalations(room=made.name, principal=ALICE)
+        assert (answered.resolved_by, answered.next_run) == ("alice", None)
+        assert await host.resolve(info.id, "skip", note="use staging", principal=ALICE) == answered
+        with pytest.raises(EscalationAnswered, match="alice has answered"):
+            await host.resolve(info.id, "retry", principal=motet.LOCAL)
+        await (await host.open_room(made.name, principal=ALICE)).wait()
+        said = [(one.author, one.text) for one in await host.rooms.history(made.name)]
+        assert [author for author, _ in said] == ["bob", "alice", "ops"]
+        assert said[1][1].startswith("@ops Leave out the step that failed: do not call deploy")
+        assert said[2][1] == "it works"
