@@ -14,6 +14,7 @@ import msgspec
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorGroup, ErrorType, StoredError
 from motet.protocols.redaction.redact import redact, truncate_texts
+from motet.protocols.texts import well_formed
 
 SMALL: Final = 65_536
 """Bytes of the largest raw error that a list includes."""
@@ -74,12 +75,22 @@ def _substitute(wanted: object, value: object) -> object:
     return "unknown" if wanted is ErrorType else {} if wanted is JsonObject else None
 
 
-def bounded_arguments(arguments: JsonObject, *, keep_raw: bool = False) -> JsonObject:
-    """The arguments of a call, in JSON types, as they are stored: redacted, then shortened."""
-    given = truncate_texts(arguments)
-    shown = cast("JsonObject", truncate_texts(given if keep_raw else redact(given), ARGUMENT_LIMIT))
-    text = msgspec.json.encode(shown)
-    if len(text) <= ARGUMENTS_LIMIT:
+def bounded_arguments(text: str, *, keep_raw: bool = False) -> JsonObject | None:
+    """The arguments of a call as they are stored: redacted, then shortened; None: there were none.
+
+    ``text``: as the model wrote it, JSON or not.
+    """
+    if not text.strip():
+        return None
+    try:
+        parsed: object = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        parsed = well_formed(text)
+    whole = truncate_texts(parsed if isinstance(parsed, dict) else {"text": parsed})
+    safe = whole if keep_raw else redact(whole)
+    shown = cast("JsonObject", truncate_texts(safe, ARGUMENT_LIMIT))
+    encoded = msgspec.json.encode(shown)
+    if len(encoded) <= ARGUMENTS_LIMIT:
         return shown
-    head = text[: ARGUMENTS_LIMIT // 2].decode("utf-8", "ignore")
-    return {"beginning": head, "omitted_bytes": len(text) - ARGUMENTS_LIMIT // 2}
+    head = encoded[: ARGUMENTS_LIMIT // 2].decode("utf-8", "ignore")
+    return {"beginning": head, "omitted_bytes": len(encoded) - ARGUMENTS_LIMIT // 2}

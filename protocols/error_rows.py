@@ -61,10 +61,8 @@ def _selected(*, listed: bool) -> str:
 _LISTED: Final = _selected(listed=True)
 _BY_ID: Final = "FROM agent_errors a JOIN error_records r ON r.seq = a.seq{} WHERE a.id = ?"
 SELECT_ERROR: Final = f"SELECT {_selected(listed=False)} {_BY_ID.format('')}"
-SELECT_GROUPED_ERROR: Final = (
-    f"SELECT {_selected(listed=False)}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
-)
-SELECT_SMALL_ERROR: Final = f"{SELECT_GROUPED_ERROR} AND r.bytes <= {SMALL}"
+SELECT_WHOLE_ERROR: Final = f"SELECT {_selected(listed=False)}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
+SELECT_BRIEF_ERROR: Final = f"SELECT {_LISTED}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
 SELECT_TEXT: Final = (
     "SELECT substr(raw_error, ?2, ?3), length(raw_error) FROM agent_errors WHERE id = ?1"
 )
@@ -255,6 +253,11 @@ def error_of(row: Row) -> StoredError:
     if len(row) > 15 and row[15] is not None:
         columns |= zip(_FIGURES, row[15:18], strict=True)
     return stored_error(columns, row[14])
+
+
+def is_cut(row: Row) -> bool:
+    """Whether the raw error was too large for this row."""
+    return row[4] is None and isinstance(row[14], int) and row[14] > SMALL
 
 
 def group_of(row: Row) -> ErrorGroup:

@@ -232,7 +232,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
     """Store a failed call; answered after COMMIT. The store assigns id, time and fingerprint.
 
-    ``arguments``: of the call; the store redacts and bounds them.
+    ``arguments``: of the call, as the model wrote them; the store redacts and bounds them.
     """
 
     session_id: str
@@ -240,7 +240,7 @@ class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
     raw_error: JsonObject
     short_summary: str
     kind: ErrorType = "unknown"
-    arguments: JsonObject | None = None
+    arguments: str = ""
     run_id: str = ""
     call_id: str = ""
     agent: str = ""
@@ -255,6 +255,8 @@ class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
     """None: any session, for operators."""
     grouped: bool = False
     """Also ``count``, ``first_seen`` and ``last_seen``."""
+    brief: bool = False
+    """Without a raw error of more than 64 KiB, as in a list."""
 
 
 class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list"):
@@ -400,8 +402,8 @@ class Errors(Protocol):
         """Store all or none of them; the ids that other errors have, which are not stored."""
         ...
 
-    async def get(self, error_id: str) -> StoredError | None:
-        """One error with the figures of its group."""
+    async def get(self, error_id: str, *, brief: bool = False) -> StoredError | None:
+        """One error with the figures of its group; ``brief``: as in a list."""
         ...
 
     async def read(self, error_id: str, offset: int, limit: int) -> ErrorText | None:

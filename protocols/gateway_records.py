@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from motet.protocols.errors import ErrorType, StoredError
+from motet.protocols.errors import ErrorGroup, ErrorType, StoredError
 from motet.protocols.gateway import Count
 from motet.protocols.host_records import LiveActor, LogLine
 from motet.protocols.sessions import Role, RunInfo, RunStatus
@@ -85,16 +85,32 @@ class RunWaited(msgspec.Struct, frozen=True):
 
 
 class ErrorsListParams(msgspec.Struct, frozen=True):
-    """``since``: Unix seconds."""
+    """``since``, ``until``: Unix seconds. ``cursor``: of the page before. ``user``: for admins.
+
+    ``grouped``: list groups of equal errors, last seen ``since``, instead.
+    """
 
     session: _Id | None = None
     tool: _Id | None = None
     since: _Time | None = None
     limit: _Page = 50
+    kind: ErrorType | None = None
+    agent: _Id | None = None
+    run_id: _Id | None = None
+    fingerprint: _Id | None = None
+    resolved: bool | None = None
+    until: _Time | None = None
+    user: _Id | None = None
+    cursor: _Id | None = None
+    grouped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grouped and (self.session or self.run_id or self.fingerprint or self.until):
+            raise ValueError("groups have no `session`, `run_id`, `fingerprint` and `until`")
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """Summary of a stored error."""
+    """Summary of a stored error; the fields after ``summary`` as of ``StoredError``."""
 
     id: str
     timestamp: float
@@ -102,27 +118,57 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     tool: str
     kind: ErrorType
     summary: str
+    agent: str = ""
+    user: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    fingerprint: str = ""
+    resolved: float | None = None
+    count: int = 1
+    first_seen: float | None = None
+    last_seen: float | None = None
+    malformed: str = ""
 
     @classmethod
     def of(cls, error: StoredError) -> ErrorInfo:
         return cls(
-            error.id,
-            error.timestamp,
-            error.session_id,
-            error.tool_name,
+            *(error.id, error.timestamp, error.session_id, error.tool_name),
             error.kind,
-            error.short_summary,
+            *(error.short_summary, error.agent, error.user, error.run_id),
+            *(error.call_id, error.fingerprint, error.resolved, error.count),
+            *(error.first_seen, error.last_seen, error.malformed),
         )
 
 
 class ErrorsList(msgspec.Struct, frozen=True):
-    """Newest first."""
+    """Newest first; either errors or groups. ``cursor``: for the next page; None: it was the last.
+
+    A group is resolved when ``open`` is 0.
+    """
 
     errors: tuple[ErrorInfo, ...]
+    cursor: str | None = None
+    groups: tuple[ErrorGroup, ...] = ()
 
 
 class ErrorsGetParams(msgspec.Struct, frozen=True):
+    """``offset``: in characters of the raw error's JSON, for the pages of a large one."""
+
     id: _Id
+    offset: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ErrorWhole(StoredError, frozen=True):
+    """A stored error. ``next_offset``: its raw error is large, and more of it follows.
+
+    Attributes:
+        page: the part of the raw error's JSON from the offset; empty: ``raw_error`` is all of it.
+        size: characters of that JSON.
+    """
+
+    page: str = ""
+    next_offset: int | None = None
+    size: int = 0
 
 
 class TracesListParams(msgspec.Struct, frozen=True):

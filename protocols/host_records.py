@@ -10,7 +10,14 @@ from typing import Literal, Protocol
 import msgspec
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import StoredError
+from motet.protocols.errors import (
+    ErrorPage,
+    ErrorText,
+    GroupErrors,
+    GroupPage,
+    ListErrors,
+    StoredError,
+)
 from motet.protocols.events import SessionCompacted
 from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, RunStatus
@@ -90,7 +97,23 @@ class HostRecords(Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[StoredError, ...]: ...
 
+    async def error_page(
+        self, which: ListErrors, *, cursor: str | None = None, principal: Principal = LOCAL
+    ) -> ErrorPage:
+        """A page of the principal's stored errors, newest first."""
+        ...
+
+    async def error_groups(
+        self, which: GroupErrors, *, principal: Principal = LOCAL
+    ) -> GroupPage: ...
+
     async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError: ...
+
+    async def error_text(
+        self, error_id: str, offset: int = 0, *, principal: Principal = LOCAL
+    ) -> tuple[StoredError, ErrorText]:
+        """One stored error, and a part of its raw error as JSON text."""
+        ...
 
     async def traces(
         self,

@@ -25,6 +25,7 @@ ID_SHAPE = r"err_[0-9]{8}_[0-9]{6}_[0-9a-f]{6}"
 ERROR_ID = re.compile(ID_SHAPE)
 _IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){ID_SHAPE}(?![0-9A-Za-z_])")
 ID_LENGTH = 26
+EXAMPLE_ID = "err_20240229_120000_00abff"
 
 
 def new_id(now: float, hex_source: Callable[[int], str]) -> str:

@@ -27,7 +27,7 @@ from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.commands import Command, message_text, parse_command
-from motet.protocols.errors import InputValidation, listing, nearest
+from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import FINAL, Ack, Principal, Role
@@ -415,18 +415,34 @@ async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
 
 
 async def _errors(caller: Caller, params: records.ErrorsListParams) -> Answer:
-    found = await caller.api.errors(
-        session=params.session,
-        tool=params.tool,
-        since=params.since,
-        limit=params.limit,
-        principal=caller.principal,
+    who, of = caller.principal, (params.session, params.tool, params.since, params.until)
+    if params.grouped:
+        groups = GroupErrors(
+            *(params.user, params.agent, params.tool, params.kind, params.resolved, params.since),
+            *(params.limit, params.cursor),
+        )
+        found = await caller.api.error_groups(groups, principal=who)
+        return Answer(records.ErrorsList((), found.cursor, found.groups))
+    which = ListErrors(
+        *(*of, params.limit, params.kind, params.user, params.agent),
+        *(params.run_id, params.fingerprint, params.resolved),
     )
-    return Answer(records.ErrorsList(tuple(map(records.ErrorInfo.of, found))))
+    page = await caller.api.error_page(which, cursor=params.cursor, principal=who)
+    return Answer(records.ErrorsList(tuple(map(records.ErrorInfo.of, page.errors)), page.cursor))
 
 
 async def _error(caller: Caller, params: records.ErrorsGetParams) -> Answer:
-    return Answer(await caller.api.error(params.id, principal=caller.principal))
+    """Whole, if its raw error fits in a page; else a page of that as text."""
+    error, text = await caller.api.error_text(
+        params.id, params.offset or 0, principal=caller.principal
+    )
+    size, end = text.size, text.offset + len(text.text)
+    if params.offset is None and end >= size:
+        error = await caller.api.error(params.id, principal=caller.principal)
+        return Answer(records.ErrorWhole(**asdict(error), size=size))
+    after = end if end < size and text.text else None
+    page = records.ErrorWhole(**asdict(error), page=text.text, next_offset=after, size=size)
+    return Answer(page)
 
 
 async def _traces(caller: Caller, params: records.TracesListParams) -> Answer:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import replace
 
 from motet.actors.hosting.answers import scope_of, sees, with_end
 from motet.actors.hosting.config import view_of
@@ -17,7 +18,19 @@ from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.definition import acts_as
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalInfo, ApprovalState, Grant, ListApprovals, ListGrants
-from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
+from motet.protocols.errors import (
+    ErrorPage,
+    ErrorText,
+    ErrorType,
+    GetError,
+    GroupErrors,
+    GroupPage,
+    ListErrors,
+    NotFound,
+    PageErrors,
+    ReadError,
+    StoredError,
+)
 from motet.protocols.escalations import EscalationInfo, EscalationState, ListEscalations
 from motet.protocols.events import EventRecord, SessionReset
 from motet.protocols.host import AgentInfo, HostStatus
@@ -351,26 +364,72 @@ class Records:
         tool: str | None = None,
         since: float | None = None,
         limit: int = 50,
+        kind: ErrorType | None = None,
+        agent: str | None = None,
+        run: str | None = None,
+        resolved: bool | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[StoredError, ...]:
-        """Stored errors of the principal's sessions, newest first. ``since``: Unix seconds."""
-        owner = scope_of(principal)
-        request = ListErrors(session, tool, since, None, limit, owner=owner)
-        with self._stores.tracer.operation("list", session=session or "", tool=tool or ""):
-            return await self._stores.errors.ask(request)
+        """Stored errors of the principal's sessions, newest first. ``since``: Unix seconds.
+
+        A raw error of more than 64 KiB is left out; :meth:`error` has it.
+        """
+        which = ListErrors(
+            session, tool, since, None, limit, kind, agent=agent, run_id=run, resolved=resolved
+        )
+        return (await self.error_page(which, principal=principal)).errors
+
+    async def error_page(
+        self, which: ListErrors, *, cursor: str | None = None, principal: Principal = LOCAL
+    ) -> ErrorPage:
+        """A page of stored errors, with a cursor for the next one. ``which.limit``: 1,000 at most.
+
+        Raises ``InputValidation`` for a cursor that is none.
+        """
+        own = scope_of(principal)
+        if own is not None:
+            which = replace(which, owner=own)
+        of = which.session_id
+        if of is not None and not await self._access.sees_session(of, principal):
+            return ErrorPage(())
+        with self._stores.tracer.operation("list", session=of or "", tool=which.tool_name or ""):
+            return await self._stores.errors.ask(PageErrors(which, cursor))
+
+    async def error_groups(self, which: GroupErrors, *, principal: Principal = LOCAL) -> GroupPage:
+        """A page of the groups of equal errors of the principal, the last seen first."""
+        own = scope_of(principal)
+        which = which if own is None else replace(which, owner=own)
+        with self._stores.tracer.operation("list", tool=which.tool_name or ""):
+            return await self._stores.errors.ask(which)
 
     async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError:
         """One stored error, whole. Raises ``NotFound`` (also for one of a foreign session)."""
-        with self._stores.tracer.operation("get", error_id=error_id) as trace:
-            found = await self._stores.errors.ask(GetError(error_id))
+        return await self._error(GetError(error_id, grouped=True), principal)
+
+    async def error_text(
+        self, error_id: str, offset: int = 0, *, principal: Principal = LOCAL
+    ) -> tuple[StoredError, ErrorText]:
+        """One stored error, and its raw error as JSON text from an offset, 131,072 characters of it
+        at most. A large ``raw_error`` is left out. Raises as :meth:`error`.
+        """
+        request = GetError(error_id, grouped=True, brief=True)
+        error = await self._error(request, principal)
+        text = await self._stores.errors.ask(ReadError(error_id, offset))
+        if text is None:
+            raise NotFound(f"no stored error {error_id!r}")
+        return error, text
+
+    async def _error(self, request: GetError, principal: Principal) -> StoredError:
+        with self._stores.tracer.operation("get", error_id=request.id) as trace:
+            found = await self._stores.errors.ask(request)
             if found is not None:
                 trace.about(found.session_id, found.tool_name)
         if found is not None and await self._access.sees_session(found.session_id, principal):
             # Again: it goes with its session, whose name may be the principal's only since then.
-            found = await self._stores.errors.ask(GetError(error_id))
+            found = await self._stores.errors.ask(request)
             if found is not None:
                 return found
-        raise NotFound(f"no stored error {error_id!r}")
+        raise NotFound(f"no stored error {request.id!r}")
 
     # The host itself
 

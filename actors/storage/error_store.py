@@ -270,7 +270,8 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         if (waiting := await self._spool.find(request.id)) is not None:
             found: StoredError | None = await _read_back(waiting)
         else:
-            found = await self._call(partial(self._errors.get, well_formed(request.id)))
+            of = well_formed(request.id)
+            found = await self._call(partial(self._errors.get, of, brief=request.brief))
         asker = request.session_id
         if found is None or (asker is not None and well_formed(asker) != found.session_id):
             return None

@@ -402,7 +402,9 @@ _RECORD = (
 _DERIVED = f"""{_RECORD} VALUES (new.seq, new.id, {_TIME.format("new.")},
         coalesce((SELECT owner FROM sessions WHERE session = new.session_id), new.user),
         new.session_id, new.tool_name, new.short_summary, new.kind, new.run_id, new.call_id,
-        new.agent, new.user, coalesce(nullif(new.fingerprint, ''), new.id),
+        coalesce(nullif(new.agent, ''), (SELECT agent FROM runs WHERE run_id = new.run_id), ''),
+        coalesce(nullif(new.user, ''), (SELECT user FROM runs WHERE run_id = new.run_id), ''),
+        coalesce(nullif(new.fingerprint, ''), new.id),
         octet_length(new.raw_error));"""
 _GROUP = "owner = {0}.owner AND agent = {0}.agent AND fingerprint = {0}.fingerprint"
 _SAME = _GROUP.format("old")

@@ -11,15 +11,16 @@ from motet.actors.storage.readers import Readers
 from motet.protocols.error_rows import (
     FORGET,
     RESOLVE,
-    SELECT_GROUPED_ERROR,
+    SELECT_BRIEF_ERROR,
     SELECT_OPEN,
-    SELECT_SMALL_ERROR,
     SELECT_TEXT,
+    SELECT_WHOLE_ERROR,
     Query,
     error_of,
     group_of,
     groups_query,
     insert_statement,
+    is_cut,
     list_query,
     next_cursor,
     place_of,
@@ -56,15 +57,15 @@ class SqliteErrors:
         stored = {str(id_) for id_, *same in found if same == _identity(missing[str(id_)])}
         return missing.keys() - stored
 
-    async def get(self, error_id: str) -> StoredError | None:
+    async def get(self, error_id: str, *, brief: bool = False) -> StoredError | None:
         key = (well_formed(error_id),)
         try:
-            found = await self._readers.point(SELECT_SMALL_ERROR, key)
+            found = await self._readers.point(SELECT_BRIEF_ERROR, key)
         except StorageError:
-            found = ()
-        if found:
-            return error_of(found[0])
-        found = await rows_of(self._readers, (SELECT_GROUPED_ERROR, key), 18)
+            found = await rows_of(self._readers, (SELECT_BRIEF_ERROR, key), 18)
+        if not found or brief or not is_cut(found[0]):
+            return error_of(found[0]) if found else None
+        found = await rows_of(self._readers, (SELECT_WHOLE_ERROR, key), 18)
         # Decoding megabytes would block the loop.
         return await trio.to_thread.run_sync(error_of, found[0]) if found else None
 

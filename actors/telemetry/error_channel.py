@@ -17,7 +17,7 @@ from motet.actors.errors.classify import (
     failure_text,
     kind_lines,
 )
-from motet.actors.errors.describe import error_text, find_id, summarize
+from motet.actors.errors.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
@@ -72,18 +72,19 @@ class ErrorChannel:
         code: str = "",
         call_id: str = "",
         detail: JsonObject | None = None,
+        arguments: str = "",
     ) -> Reported:
         """Store a failed call, and format it for the model once the error is on disk.
 
         While nothing can be written, the model gets the error itself, and no id; the error is kept
         and stored later. ``error``: an exception, a text, an error object; anything else as JSON
-        has it. ``detail`` is stored beside it. Raises nothing. Cancellation passes; the error is
+        has it. ``detail`` and the ``arguments`` of the call are stored beside it. Raises nothing. Cancellation passes; the error is
         stored nevertheless.
         """
         if self.spool is None or tool in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
-        origin = Origin(session, tool, run_id, call_id)
+        origin = Origin(session, tool, run_id, call_id, arguments=arguments)
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
             entry = await self.spool.report(origin, error, code, detail)
             if entry.durable:
@@ -147,6 +148,8 @@ async def error_detail(
     if not (shown := shorten(first_line(error_id), _SHOWN)):
         return _failure(INVALID_INPUT, "error_id must be a string that is not blank")
     found = find_id(error_id)
+    if found is None and not error_id.lstrip(" \"'`").startswith("err_"):
+        return _failure(INVALID_INPUT, f"{shown} is no error id: those are like {EXAMPLE_ID}")
     try:
         stored = await store.ask(GetError(found, session)) if found else None
         if stored is None and found and is_related is not None:

@@ -521,6 +521,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 error=error,
                 code=code,
                 call_id=request.call.id,
+                arguments=request.call.arguments,
                 detail=detail,
             )
         except Exception:  # the first error is reported, not that of the store
