@@ -34,6 +34,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.config import GatewayConfig, HostConfig
+from motet.protocols.errors import Errors, ForgetErrors
 from motet.protocols.escalations import Answer, EscalationInfo
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
@@ -449,6 +450,7 @@ class Host(Records):
             rows = await parts.stores.sessions.ask(DeleteSession(session, info.generation))
             parts.services.settings.forget(session, info.generation)
             parts.journal.access_changed(f"session:{session}", info.generation)
+            await parts.stores.errors.ask(ForgetErrors(session))
         return rows
 
     # Rooms
@@ -529,6 +531,7 @@ async def open_host(
     memory: Memory | None = None,
     policy: Policy | None = None,
     mcp: Mapping[str, McpServer] | None = None,
+    errors: Errors | None = None,
 ) -> AsyncGenerator[Host]:
     """Run a host for the length of the block.
 
@@ -544,6 +547,7 @@ async def open_host(
         memory: what agents with ``memory`` use; None: a full-text index in the database.
         policy: an engine that rules on tools beside the rules of the configuration.
         mcp: MCP servers by name, beside the configured ones; agents name them ``mcp:<name>``.
+        errors: where errors are stored; None: in the database. A failure of it ends nothing.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
     used, ``ConfigError`` for a wrong agent, a rule on an unknown tool or agent (of ``agents``),
@@ -552,15 +556,8 @@ async def open_host(
     """
     refuse_in_asyncio("open_host()", "use a motet.HostThread, or `async with motet.guest()`")
     source, config = ConfigSource.of(config or HostConfig(), mcp or {}, policy)
-    async with hosted(
-        source,
-        config,
-        agents,
-        state=state,
-        workspace=workspace,
-        check_messages=check_messages,
-        memory=memory,
-    ) as host:
+    places = state, workspace
+    async with hosted(source, config, agents, *places, check_messages, memory, errors) as host:
         yield host
 
 
@@ -569,11 +566,11 @@ async def hosted(
     source: ConfigSource,
     config: HostConfig,
     agents: Sequence[AnyAgent] = (),
-    *,
     state: str | Path | Location | None = None,
     workspace: str | Path | None = None,
     check_messages: bool = False,
     memory: Memory | None = None,
+    errors: Errors | None = None,
 ) -> AsyncGenerator[Host]:
     """A host with a configuration that was read from its source; see :func:`open_host`."""
     described = source.agents(config, agents)
@@ -584,6 +581,7 @@ async def hosted(
         source,
         check_messages=check_messages,
         memory=memory,
+        errors=errors,
     ) as parts:
         generations = parts.generations
         for agent in (*agents, *described):

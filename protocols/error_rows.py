@@ -1,7 +1,7 @@
-"""Rows of stored errors: the statements that write, list, group and delete them, and their codec.
+"""Rows of stored errors: their tables, their codec, the statements that write and list them.
 
 ``agent_errors`` is the record; ``error_records`` and ``error_groups`` are derived from it by
-triggers (see the schema). Invariants: every list walks indexes in its order, newest first, and
+triggers. Invariants: every list walks indexes in its order, newest first, and
 sorts nothing; a row that cannot be read becomes an error that says so.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+import msgspec
+
 from motet.protocols.error_records import SMALL, readable, stored_error
 from motet.protocols.errors import (
     ErrorGroup,
@@ -21,6 +23,7 @@ from motet.protocols.errors import (
     ListErrors,
     StoredError,
 )
+from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import Row, SqlValue, Statement
 from motet.protocols.texts import well_formed
 
@@ -74,6 +77,150 @@ RESOLVE: Final = f"UPDATE error_records SET resolved = ?3 WHERE seq IN ({SELECT_
 FORGET: Final = (
     "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)"
 )
+
+
+# Tables: a step of the migrations, which never changes once it is released.
+#
+# ``agent_errors`` is the record of an error. ``error_records`` and ``error_groups`` are derived by
+# triggers, so that no writer can forget them: the first has all that lists need without the raw
+# error, the second counts equal errors. Only ``resolved`` has its home in ``error_records``, since
+# an update of the record would write the whole raw error again. ``facet`` encodes kind and
+# resolved: all indexes end with it and the time, and a list merges the facets that it asks for.
+_FACET = """
+    facet INTEGER GENERATED ALWAYS AS (CASE kind
+        WHEN 'timeout' THEN 2 WHEN 'auth' THEN 4 WHEN 'validation' THEN 6
+        WHEN 'not_found' THEN 8 WHEN 'rate_limit' THEN 10 ELSE 0 END + ({resolved})) VIRTUAL"""
+
+_TIME = (
+    "CASE WHEN typeof({0}timestamp) IN ('real', 'integer')"
+    " AND {0}timestamp BETWEEN -1e11 AND 1e12 THEN {0}timestamp ELSE 0 END"
+)
+_RECORD = (
+    "INSERT INTO error_records (seq, id, timestamp, owner, session, tool, summary, kind, run_id,"
+    " call_id, agent, user, fingerprint, bytes)"
+)
+_DERIVED = f"""{_RECORD} VALUES (new.seq, new.id, {_TIME.format("new.")},
+        coalesce((SELECT owner FROM sessions WHERE session = new.session_id), new.user),
+        new.session_id, new.tool_name, new.short_summary, new.kind, new.run_id, new.call_id,
+        coalesce(nullif(new.agent, ''), (SELECT agent FROM runs WHERE run_id = new.run_id), ''),
+        coalesce(nullif(new.user, ''), (SELECT user FROM runs WHERE run_id = new.run_id), ''),
+        coalesce(nullif(new.fingerprint, ''), new.id),
+        octet_length(new.raw_error));"""
+_SAME = "owner = old.owner AND agent = old.agent AND fingerprint = old.fingerprint"
+
+TABLES: Final = f"""
+ALTER TABLE agent_errors ADD COLUMN arguments TEXT;     -- of the call, as JSON; NULL: none known
+ALTER TABLE agent_errors ADD COLUMN run_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE agent_errors ADD COLUMN call_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE agent_errors ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE agent_errors ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE agent_errors ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
+DROP INDEX agent_errors_session;
+DROP INDEX agent_errors_tool;
+DROP INDEX agent_errors_session_tool;
+DROP INDEX agent_errors_timestamp;
+
+CREATE TABLE error_records (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    timestamp REAL NOT NULL,
+    owner TEXT NOT NULL,                    -- of the session; without one, the user
+    session TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    user TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    bytes INTEGER NOT NULL,                 -- of the raw error
+    resolved REAL,                          -- when the tool succeeded again; NULL: not yet
+    {_FACET.format(resolved="resolved IS NOT NULL")}
+);
+CREATE TABLE error_groups (
+    id INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    open INTEGER NOT NULL,                  -- of these, not resolved
+    first REAL NOT NULL,                    -- times, also of errors that retention has deleted
+    last REAL NOT NULL,
+    newest INTEGER NOT NULL,                -- the row to show
+    {_FACET.format(resolved="open = 0")},
+    UNIQUE (owner, agent, fingerprint)
+);
+{_RECORD}
+    SELECT seq, id, {_TIME.format("")}, coalesce(sessions.owner, ''), session_id, tool_name,
+        short_summary, kind, '', '', coalesce(sessions.agent, ''), '',
+        error_fingerprint(CAST(tool_name AS BLOB), CAST(kind AS BLOB), CAST(short_summary AS BLOB),
+            CASE WHEN octet_length(raw_error) <= 65536 THEN CAST(raw_error AS BLOB) END),
+        octet_length(raw_error)
+    FROM agent_errors LEFT JOIN sessions ON session = session_id ORDER BY seq;
+INSERT INTO error_groups (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
+    SELECT owner, agent, fingerprint, tool, kind, count(*), count(*), min(timestamp),
+        max(timestamp), max(seq)
+    FROM error_records GROUP BY owner, agent, fingerprint;
+
+CREATE INDEX agent_errors_timestamp ON error_records (facet, timestamp);
+CREATE INDEX agent_errors_owner ON error_records (owner, facet, timestamp);
+CREATE INDEX agent_errors_owner_tool ON error_records (owner, tool, facet, timestamp);
+CREATE INDEX agent_errors_owner_agent ON error_records (owner, agent, facet, timestamp);
+CREATE INDEX agent_errors_session ON error_records (session, facet, timestamp);
+CREATE INDEX agent_errors_session_tool ON error_records (session, tool, facet, timestamp);
+CREATE INDEX agent_errors_tool ON error_records (tool, facet, timestamp);
+CREATE INDEX agent_errors_agent ON error_records (agent, facet, timestamp);
+CREATE INDEX agent_errors_fingerprint ON error_records (fingerprint, facet, timestamp);
+CREATE INDEX agent_errors_run ON error_records (run_id, timestamp);
+CREATE INDEX error_groups_last ON error_groups (facet, last);
+CREATE INDEX error_groups_owner ON error_groups (owner, facet, last);
+
+CREATE TRIGGER error_stored AFTER INSERT ON agent_errors BEGIN
+    {_DERIVED}
+END;
+CREATE TRIGGER error_changed AFTER UPDATE OF id, timestamp, session_id, tool_name, short_summary,
+        kind, raw_error, run_id, call_id, agent, user, fingerprint ON agent_errors BEGIN
+    DELETE FROM error_records WHERE seq = old.seq;
+    {_DERIVED}
+END;
+CREATE TRIGGER error_deleted AFTER DELETE ON agent_errors BEGIN
+    DELETE FROM error_records WHERE seq = old.seq;
+END;
+CREATE TRIGGER error_counted AFTER INSERT ON error_records BEGIN
+    INSERT INTO error_groups
+        (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
+    VALUES (new.owner, new.agent, new.fingerprint, new.tool, new.kind, 1, new.resolved IS NULL,
+        new.timestamp, new.timestamp, new.seq)
+    ON CONFLICT (owner, agent, fingerprint) DO UPDATE SET count = count + 1,
+        open = open + excluded.open, first = min(first, excluded.first),
+        last = max(last, excluded.last), newest = max(newest, excluded.newest);
+END;
+CREATE TRIGGER error_uncounted AFTER DELETE ON error_records BEGIN
+    UPDATE error_groups SET count = count - 1, open = open - (old.resolved IS NULL) WHERE {_SAME};
+    DELETE FROM error_groups WHERE {_SAME} AND count = 0;
+    UPDATE error_groups SET (newest, last) = (SELECT max(+seq), max(+timestamp)
+        FROM error_records WHERE {_SAME}) WHERE {_SAME} AND newest = old.seq;
+END;
+CREATE TRIGGER error_resolved AFTER UPDATE OF resolved ON error_records BEGIN
+    UPDATE error_groups SET open = open + (new.resolved IS NULL) - (old.resolved IS NULL)
+    WHERE {_SAME};
+END;
+"""
+
+
+def old_fingerprint(*columns: object) -> str:
+    """The fingerprint of an error that an older motet has stored, whatever its columns hold."""
+    tool, kind, summary, raw = (
+        one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in columns
+    )
+    try:
+        error = msgspec.json.decode(raw, type=dict[str, object])
+    except (msgspec.MsgspecError, RecursionError):
+        error = {"message": summary}
+    return fingerprint(tool, kind, error)
 
 
 # Writing
@@ -261,7 +408,7 @@ def is_cut(row: Row) -> bool:
 
 
 def group_of(row: Row) -> ErrorGroup:
-    return readable(dict(zip(ErrorGroup.__struct_fields__, row, strict=False)), ErrorGroup)
+    return readable(dict(zip(ErrorGroup.__struct_fields__[:13], row[:13], strict=True)), ErrorGroup)
 
 
 # Cursors
@@ -293,3 +440,28 @@ def place_of(cursor: str | None) -> Place | None:
     if not (math.isfinite(place[0]) and abs(place[1]) < 2**63):
         raise InputValidation(f"`cursor` {cursor!r:.60} is not one of a page before")
     return place
+
+
+# Deleting
+
+BATCH: Final = 1_000
+"""Rows that one transaction deletes, at most."""
+_SIZE = "bytes + octet_length(summary) + 400"
+"""Bytes of a row and of its index entries, approximately."""
+SIZE: Final = f"SELECT coalesce(sum({_SIZE}), 0) FROM error_records"
+OLDEST = f"SELECT seq, {_SIZE} FROM error_records ORDER BY timestamp, seq LIMIT {BATCH}"
+DELETE_ROWS = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
+
+
+def delete_batch(request: ListErrors) -> Statement:
+    """Delete up to a batch of the errors that match, the oldest first; a row for each."""
+    condition, params = errors_condition(request)
+    chosen = f"SELECT seq FROM error_records r{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
+    sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
+    return Statement(sql, params)
+
+
+def count_query(request: ListErrors) -> Query:
+    """The query that counts the errors that match."""
+    condition, params = errors_condition(request)
+    return f"SELECT count(*) FROM error_records r{condition}", params

@@ -72,6 +72,12 @@ class DatabaseLocked(StorageUnavailable):
     reason: ClassVar[str] = "another program keeps its database locked"
 
 
+class DatabaseGone(StorageUnavailable):
+    """The files of the open database were deleted, moved or replaced: what is written is lost."""
+
+    reason: ClassVar[str] = "the files of its database were deleted or replaced"
+
+
 class DiskFull(StorageUnavailable):
     """No room to write. Reading still works; writing works again when there is room."""
 

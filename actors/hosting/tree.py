@@ -52,7 +52,7 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, Errors
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
 from motet.protocols.hooks import AnyHookEvent
@@ -165,6 +165,7 @@ async def open_tree(
     *,
     check_messages: bool = False,
     memory: Memory | None = None,
+    errors: Errors | None = None,
     stand_ins: StandIns = EXECUTE,
 ) -> AsyncGenerator[Parts]:
     """The actors of one host for the length of the block."""
@@ -181,7 +182,8 @@ async def open_tree(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
                 parts = await start_actors(
-                    system, location, readers, generations, table, folder, memory, stand_ins
+                    *(system, location, readers, generations, table, folder, memory, stand_ins),
+                    errors,
                 )
                 try:
                     yield parts
@@ -225,10 +227,11 @@ async def start_actors(
     workspace: Path,
     memory: Memory | None,
     stand_ins: StandIns,
+    errors: Errors | None,
 ) -> Parts:
     """Start every actor, stores first, and resume what the last host left unfinished."""
     config = generations.config
-    stores = await start_stores(system, location, readers, config, memory)
+    stores = await start_stores(system, location, readers, config, memory, errors)
     channel = ErrorChannel(stores.spool, partial(_warn, stores.publisher, table), stores.tracer)
     hooks = await _start_hooks(system, stores.publisher, channel, workspace, config)
     workers = await start_workers(

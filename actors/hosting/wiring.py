@@ -121,9 +121,10 @@ async def start_stores(
     readers: Readers,
     config: HostConfig,
     memory: Memory | None,
+    errors: Errors | None = None,
 ) -> Stores:
-    """Start every store. ``memory`` None: a full-text index in the database."""
-    subscribers, errors = Subscribers(), config.errors
+    """Start every store. ``memory`` None: a full-text index; ``errors`` None: the database."""
+    subscribers = Subscribers()
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
     commit = through(database)
@@ -136,9 +137,9 @@ async def start_stores(
     await system.start(
         lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"
     )
-    spool = error_spool(location, SqliteErrors(writer.submit, readers), errors)
+    spool = error_spool(location, errors or SqliteErrors(writer.submit, readers), config.errors)
     error_store = await system.start(
-        lambda: ErrorStore(writer.submit, readers, spool=spool), name="errors"
+        lambda: ErrorStore(writer.submit, readers, errors=errors, spool=spool), name="errors"
     )
     results = await system.start(lambda: ResultStore(commit, readers), name="results")
     journal, contexts = RunJournal(), ContextCache()
@@ -157,7 +158,7 @@ async def start_stores(
         )
     boards = await system.start(lambda: TaskBoards(commit, readers), name="boards")
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
-    if keep := Keep(errors.keep_days, errors.keep_mb):
+    if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
         await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
     tokens, users = TokenBook(writer.submit, readers), Users()
     await tokens.load()

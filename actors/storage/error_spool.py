@@ -43,7 +43,7 @@ log = logger(__name__)
 
 
 class Origin(NamedTuple):
-    """The call that failed. ``arguments``: in JSON types."""
+    """The call that failed. ``arguments``: as the model wrote them."""
 
     session_id: str
     tool_name: str
@@ -51,7 +51,7 @@ class Origin(NamedTuple):
     call_id: str = ""
     agent: str = ""
     user: str = ""
-    arguments: JsonObject | None = None
+    arguments: str = ""
 
 
 @attrs.define(eq=False)

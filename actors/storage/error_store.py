@@ -27,7 +27,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols.error_records import SMALL, stored_error
-from motet.protocols.error_rows import Query, errors_condition
+from motet.protocols.error_rows import BATCH, DELETE_ROWS, OLDEST, SIZE, delete_batch
 from motet.protocols.errors import (
     PAGE_LIMIT,
     TEXT_PAGE,
@@ -73,19 +73,12 @@ def _clamped(limit: int) -> int:
 
 # Retention, by age and by size. Invariants: the oldest errors are deleted first; at most
 # :data:`BATCH` rows in one transaction, which bounds the wait of other writers; without a limit
-# nothing is deleted. New rows use the freed pages; the file itself does not shrink.
+# nothing is deleted. Then the file shrinks by the free pages.
 
 
-BATCH = 1_000
 INTERVAL = 3_600.0
 """Seconds between two prunings."""
 MEGABYTE = 1_000_000
-
-_SIZE = "bytes + octet_length(summary) + 400"
-"""Bytes of a row and of its index entries, approximately."""
-SIZE = f"SELECT coalesce(sum({_SIZE}), 0) FROM error_records"
-_OLDEST = f"SELECT seq, {_SIZE} FROM error_records ORDER BY timestamp, seq LIMIT {BATCH}"
-_OLDEST_UNTIL = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
 
 log = logger(__name__)
 
@@ -111,20 +104,6 @@ class RunStatement(Protocol):
     async def __call__(self, statement: Statement) -> tuple[Row, ...]: ...
 
 
-def delete_batch(request: ListErrors) -> Statement:
-    """Delete up to a batch of the errors that match, the oldest first; a row for each."""
-    condition, params = errors_condition(request)
-    chosen = f"SELECT seq FROM error_records r{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
-    sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
-    return Statement(sql, params)
-
-
-def count_query(request: ListErrors) -> Query:
-    """The query that counts the errors that match."""
-    condition, params = errors_condition(request)
-    return f"SELECT count(*) FROM error_records r{condition}", params
-
-
 async def prune_matching(write: RunStatement, request: ListErrors) -> int:
     """Delete all matching errors, in batches; returns their number. A cancel leaves the rest."""
     deleted = 0
@@ -135,6 +114,17 @@ async def prune_matching(write: RunStatement, request: ListErrors) -> int:
             return deleted
 
 
+async def give_back(write: RunStatement) -> None:
+    """Shrink the file of the database by its free pages, a batch in each transaction."""
+    before = -1
+    while True:
+        ((free,),) = await write(Statement("PRAGMA freelist_count"))
+        if free in (0, before):  # a database that cannot shrink
+            return
+        before = int(free or 0)
+        await write(Statement(f"PRAGMA incremental_vacuum({BATCH})"))
+
+
 async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -> int:
     """Delete the oldest errors until the others take at most ``limit`` bytes."""
     ((size,),) = await read(Statement(SIZE))
@@ -142,14 +132,14 @@ async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -
     deleted = 0
     while excess > 0:
         going: list[int] = []
-        for seq, taken in await read(Statement(_OLDEST)):
+        for seq, taken in await read(Statement(OLDEST)):
             if excess <= 0:
                 break
             going.append(int(seq or 0))
             excess -= float(taken or 0)
         if not going:
             break
-        deleted += len(await write(Statement(_OLDEST_UNTIL, (str(going),))))
+        deleted += len(await write(Statement(DELETE_ROWS, (str(going),))))
     return deleted
 
 
@@ -184,6 +174,7 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
             deleted += await prune_to_size(
                 self._query, self._change, self._keep.megabytes * MEGABYTE
             )
+        await give_back(self._change)
         return deleted
 
     async def _run(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -31,6 +32,8 @@ from motet.actors.storage.connection import (
 from motet.protocols.storage import StateInUse, StorageError
 
 DATABASE_FILE = "motet.db"
+FILES = ("", "-wal", "-shm")
+"""Ends of the names of a database's files while it is open."""
 LOCK_FILE = "motet.lock"
 BUSY_TIMEOUT = 2.0
 """Seconds that SQLite waits for a lock of another program before it gives up."""
@@ -111,8 +114,14 @@ class Location:
         connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
         connection.run("PRAGMA foreign_keys = ON")
         if not read_only and (self.path is not None or self._vfs is not None):
+            # Of a new database; an old one is changed by a vacuum (see the writer).
+            connection.run("PRAGMA auto_vacuum = INCREMENTAL")
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
+
+    def files(self) -> tuple[tuple[int, int] | None, ...]:
+        """Device and inode of each file of the database; None: there is none. Blocking."""
+        return () if self.path is None else tuple(map(_identity, FILES, repeat(self._filename)))
 
     async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
         """Run blocking work on this database; for a directory in a thread (see ``in_thread``)."""
@@ -137,6 +146,14 @@ class Location:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _identity(suffix: str, name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name + suffix)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _nothing() -> None:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache
 
-import msgspec
-
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols.fingerprints import fingerprint
+from motet.protocols import error_rows
 from motet.protocols.storage import SchemaTooNew
 
 _FIRST = """
@@ -381,136 +379,6 @@ ALTER TABLE escalations ADD COLUMN sender TEXT NOT NULL DEFAULT '';      -- the 
 ALTER TABLE escalations ADD COLUMN history TEXT NOT NULL DEFAULT '[]';   -- failed calls, as JSON
 """
 
-# ``agent_errors`` is the record of an error. ``error_records`` and ``error_groups`` are derived by
-# triggers, so that no writer can forget them: the first has all that lists need without the raw
-# error, the second counts equal errors. Only ``resolved`` has its home in ``error_records``, since
-# an update of the record would write the whole raw error again. ``facet`` encodes kind and
-# resolved: all indexes end with it and the time, and a list merges the facets that it asks for.
-_FACET = """
-    facet INTEGER GENERATED ALWAYS AS (CASE kind
-        WHEN 'timeout' THEN 2 WHEN 'auth' THEN 4 WHEN 'validation' THEN 6
-        WHEN 'not_found' THEN 8 WHEN 'rate_limit' THEN 10 ELSE 0 END + ({resolved})) VIRTUAL"""
-
-_TIME = (
-    "CASE WHEN typeof({0}timestamp) IN ('real', 'integer')"
-    " AND {0}timestamp BETWEEN -1e11 AND 1e12 THEN {0}timestamp ELSE 0 END"
-)
-_RECORD = (
-    "INSERT INTO error_records (seq, id, timestamp, owner, session, tool, summary, kind, run_id,"
-    " call_id, agent, user, fingerprint, bytes)"
-)
-_DERIVED = f"""{_RECORD} VALUES (new.seq, new.id, {_TIME.format("new.")},
-        coalesce((SELECT owner FROM sessions WHERE session = new.session_id), new.user),
-        new.session_id, new.tool_name, new.short_summary, new.kind, new.run_id, new.call_id,
-        coalesce(nullif(new.agent, ''), (SELECT agent FROM runs WHERE run_id = new.run_id), ''),
-        coalesce(nullif(new.user, ''), (SELECT user FROM runs WHERE run_id = new.run_id), ''),
-        coalesce(nullif(new.fingerprint, ''), new.id),
-        octet_length(new.raw_error));"""
-_GROUP = "owner = {0}.owner AND agent = {0}.agent AND fingerprint = {0}.fingerprint"
-_SAME = _GROUP.format("old")
-
-_ERROR_RECORDS = f"""
-ALTER TABLE agent_errors ADD COLUMN arguments TEXT;     -- of the call, as JSON; NULL: none known
-ALTER TABLE agent_errors ADD COLUMN run_id TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN call_id TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN user TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
-DROP INDEX agent_errors_session;
-DROP INDEX agent_errors_tool;
-DROP INDEX agent_errors_session_tool;
-DROP INDEX agent_errors_timestamp;
-
-CREATE TABLE error_records (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL,
-    timestamp REAL NOT NULL,
-    owner TEXT NOT NULL,                    -- of the session; without one, the user
-    session TEXT NOT NULL,
-    tool TEXT NOT NULL,
-    summary TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    call_id TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    user TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    bytes INTEGER NOT NULL,                 -- of the raw error
-    resolved REAL,                          -- when the tool succeeded again; NULL: not yet
-    {_FACET.format(resolved="resolved IS NOT NULL")}
-);
-CREATE TABLE error_groups (
-    id INTEGER PRIMARY KEY,
-    owner TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    tool TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    open INTEGER NOT NULL,                  -- of these, not resolved
-    first REAL NOT NULL,                    -- times, also of errors that retention has deleted
-    last REAL NOT NULL,
-    newest INTEGER NOT NULL,                -- the row to show
-    {_FACET.format(resolved="open = 0")},
-    UNIQUE (owner, agent, fingerprint)
-);
-{_RECORD}
-    SELECT seq, id, {_TIME.format("")}, coalesce(sessions.owner, ''), session_id, tool_name,
-        short_summary, kind, '', '', coalesce(sessions.agent, ''), '',
-        error_fingerprint(CAST(tool_name AS BLOB), CAST(kind AS BLOB), CAST(short_summary AS BLOB),
-            CASE WHEN octet_length(raw_error) <= 65536 THEN CAST(raw_error AS BLOB) END),
-        octet_length(raw_error)
-    FROM agent_errors LEFT JOIN sessions ON session = session_id ORDER BY seq;
-INSERT INTO error_groups (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
-    SELECT owner, agent, fingerprint, tool, kind, count(*), count(*), min(timestamp),
-        max(timestamp), max(seq)
-    FROM error_records GROUP BY owner, agent, fingerprint;
-
-CREATE INDEX agent_errors_timestamp ON error_records (facet, timestamp);
-CREATE INDEX agent_errors_owner ON error_records (owner, facet, timestamp);
-CREATE INDEX agent_errors_owner_tool ON error_records (owner, tool, facet, timestamp);
-CREATE INDEX agent_errors_owner_agent ON error_records (owner, agent, facet, timestamp);
-CREATE INDEX agent_errors_session ON error_records (session, facet, timestamp);
-CREATE INDEX agent_errors_session_tool ON error_records (session, tool, facet, timestamp);
-CREATE INDEX agent_errors_tool ON error_records (tool, facet, timestamp);
-CREATE INDEX agent_errors_agent ON error_records (agent, facet, timestamp);
-CREATE INDEX agent_errors_fingerprint ON error_records (fingerprint, facet, timestamp);
-CREATE INDEX agent_errors_run ON error_records (run_id, timestamp);
-CREATE INDEX error_groups_last ON error_groups (facet, last);
-CREATE INDEX error_groups_owner ON error_groups (owner, facet, last);
-
-CREATE TRIGGER error_stored AFTER INSERT ON agent_errors BEGIN
-    {_DERIVED}
-END;
-CREATE TRIGGER error_changed AFTER UPDATE OF id, timestamp, session_id, tool_name, short_summary,
-        kind, raw_error, run_id, call_id, agent, user, fingerprint ON agent_errors BEGIN
-    DELETE FROM error_records WHERE seq = old.seq;
-    {_DERIVED}
-END;
-CREATE TRIGGER error_deleted AFTER DELETE ON agent_errors BEGIN
-    DELETE FROM error_records WHERE seq = old.seq;
-END;
-CREATE TRIGGER error_counted AFTER INSERT ON error_records BEGIN
-    INSERT INTO error_groups
-        (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
-    VALUES (new.owner, new.agent, new.fingerprint, new.tool, new.kind, 1, new.resolved IS NULL,
-        new.timestamp, new.timestamp, new.seq)
-    ON CONFLICT (owner, agent, fingerprint) DO UPDATE SET count = count + 1,
-        open = open + excluded.open, first = min(first, excluded.first),
-        last = max(last, excluded.last), newest = max(newest, excluded.newest);
-END;
-CREATE TRIGGER error_uncounted AFTER DELETE ON error_records BEGIN
-    UPDATE error_groups SET count = count - 1, open = open - (old.resolved IS NULL) WHERE {_SAME};
-    DELETE FROM error_groups WHERE {_SAME} AND count = 0;
-    UPDATE error_groups SET (newest, last) = (SELECT max(+seq), max(+timestamp)
-        FROM error_records WHERE {_SAME}) WHERE {_SAME} AND newest = old.seq;
-END;
-CREATE TRIGGER error_resolved AFTER UPDATE OF resolved ON error_records BEGIN
-    UPDATE error_groups SET open = open + (new.resolved IS NULL) - (old.resolved IS NULL)
-    WHERE {_SAME};
-END;
-"""
-
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -533,7 +401,7 @@ MIGRATIONS: tuple[str, ...] = (
     _WORKSPACES,
     _PROPOSED,
     _ESCALATION_HISTORY,
-    _ERROR_RECORDS,
+    error_rows.TABLES,
 )
 VERSION = len(MIGRATIONS)
 
@@ -558,6 +426,7 @@ def new_database(steps: tuple[str, ...] = MIGRATIONS) -> bytes:
     A new host copies it, since the steps take half of its start.
     """
     with closing(Connection(":memory:")) as made:
+        made.run("PRAGMA auto_vacuum = INCREMENTAL")
         _take(made, steps)
         return made.serialize("main")
 
@@ -565,7 +434,7 @@ def new_database(steps: tuple[str, ...] = MIGRATIONS) -> bytes:
 def _take(connection: Connection, steps: tuple[str, ...]) -> None:
     """Take the steps that the database lacks, in one transaction."""
     connection.create_scalar_function(  # pyright: ignore  # a Buffer: see connection.py
-        "error_fingerprint", _fingerprint, 4, deterministic=True
+        "error_fingerprint", error_rows.old_fingerprint, 4, deterministic=True
     )
     connection.run("BEGIN IMMEDIATE")
     try:
@@ -588,15 +457,3 @@ def _version(connection: Connection) -> int:
     ((version,),) = connection.run("PRAGMA user_version")
     assert isinstance(version, int)
     return version
-
-
-def _fingerprint(*columns: object) -> str:
-    """The fingerprint of an error that an older motet has stored, whatever its columns hold."""
-    tool, kind, summary, raw = (
-        one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in columns
-    )
-    try:
-        error: dict[str, object] = msgspec.json.decode(raw, type=dict[str, object])
-    except (msgspec.MsgspecError, RecursionError):
-        error = {"message": summary}
-    return fingerprint(tool, kind, error)

@@ -27,6 +27,7 @@ from motet.actors.storage.schema import migrate
 from motet.protocols.storage import (
     Commit,
     DatabaseClosed,
+    DatabaseGone,
     ExpectationFailed,
     Row,
     Rows,
@@ -233,6 +234,24 @@ def _wake(entry: _Entry[T, R]) -> None:
         trio.lowlevel.reschedule(entry.task)
 
 
+VACUUMED_AT_ONCE = 268_435_456
+"""Bytes of an old database that are written anew at a start, in a few seconds; of a larger one,
+only if a quarter of it is free."""
+
+
+def make_shrinkable(connection: Connection) -> None:
+    """Let a database of an older motet give back free pages, once. Blocking."""
+    ((mode, size, pages, free),) = connection.run(
+        "SELECT auto_vacuum, page_size, page_count, freelist_count FROM pragma_auto_vacuum,"
+        " pragma_page_size, pragma_page_count, pragma_freelist_count"
+    )
+    total, unused = float(pages or 0), float(free or 0)
+    if mode == 0 and (total * float(size or 0) <= VACUUMED_AT_ONCE or unused * 4 > total):
+        with suppress(apsw.Error):  # no room for a copy, or in use: another start will do it
+            connection.run("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.run("VACUUM")
+
+
 Stored = TypeVar("Stored")
 RETRY = 0.25
 """Seconds between two attempts of one task to store the same."""
@@ -324,6 +343,7 @@ class Writer:
         self._location = location
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
+        self._files: tuple[tuple[int, int] | None, ...] = ()
         self._group = GroupCommit[Transaction, Rows](self._commit)
 
     async def open(self) -> None:
@@ -367,6 +387,9 @@ class Writer:
         connection = self._location.connect()
         try:
             migrate(connection)
+            if self._location.path is not None:
+                make_shrinkable(connection)
+            self._files = self._location.files()
         except apsw.Error as error:
             connection.close()
             raise storage_error(error, self._location.name) from error
@@ -379,7 +402,20 @@ class Writer:
         connection = self._connection
         if connection is None:
             return self._closed(group)
-        return commit_group(connection, group, self._location.name)
+        if problem := self._gone():
+            return [problem] * len(group)
+        outcomes = commit_group(connection, group, self._location.name)
+        # Files that went meanwhile have taken the group with them.
+        return [problem] * len(group) if (problem := self._gone()) else outcomes
+
+    def _gone(self) -> DatabaseGone | None:
+        """SQLite goes on with deleted files as if nothing were, and all that it writes is lost."""
+        if self._location.files() == self._files:
+            return None
+        return DatabaseGone(
+            f"the files of {self._location.name} were deleted, moved or replaced: nothing is stored"
+            " any more. Stop this host, put the files back (or a backup), and start it again"
+        )
 
     def _closed(self, group: list[Transaction]) -> Sequence[Rows | StorageError]:
         name = self._location.name

@@ -18,7 +18,7 @@ from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.setup import Setup, load_setup
-from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
+from motet.cli.stored import Overview, database_file, deleted_files, lock_owner, overview, reading
 from motet.cli.tools import probe_all
 from motet.protocols.errors import ConfigError
 from motet.protocols.recovery import Quarantined
@@ -91,9 +91,16 @@ def _state(state: Path) -> Iterator[Finding]:
     try:
         owner = lock_owner(state)
         yield _lock(state, owner)
+        if gone := deleted_files(owner):
+            text = (
+                f"process {owner} holds deleted files ({', '.join(gone)}) and stores nothing: "
+                "stop it, put the files or a backup back, start it again"
+            )
+            yield Finding("broken", "database", text)
         if database_file(state).is_file():
             found = trio.run(_overview, state)
             yield _database(found)
+            yield from _room(found)
             yield from examined(state, owner)
             yield from _runs(found, in_use=owner is not None)
         yield from orphans(owner)
@@ -117,13 +124,31 @@ async def _overview(state: Path) -> Overview:
 
 
 def _database(found: Overview) -> Finding:
-    text = f"{found.size / 1e6:.1f} MB, version {found.version}"
+    log = f" and {found.log / 1e6:.1f} MB of log" if found.log else ""
+    text = f"{found.size / 1e6:.1f} MB{log}, version {found.version}"
     if found.version > VERSION:
         text += f", newer than this motet knows ({VERSION}): upgrade motet"
         return Finding("broken", "database", text)
     if found.version < VERSION:
         text += f", brought to {VERSION} at the next start"
     return Finding("ok", "database", text)
+
+
+FULL, SCARCE = 20_000_000, 500_000_000
+"""Free bytes of the disk that are too few, and that are few."""
+LONG_LOG = 100_000_000
+
+
+def _room(found: Overview) -> Iterator[Finding]:
+    text = f"{found.room / 1e6:,.0f} MB are free on the disk of the database"
+    if found.room < FULL:
+        yield Finding("broken", "disk", f"{text}: hosts store nothing more; free some space")
+    elif found.room < max(SCARCE, found.log):
+        yield Finding("note", "disk", f"{text}: it will be full soon")
+    if found.log > max(LONG_LOG, found.size):
+        text = f"the log beside it has {found.log / 1e6:,.0f} MB"
+        why = "a program that reads for long keeps it from being folded in; close that"
+        yield Finding("note", "database", f"{text}: {why}")
 
 
 def _runs(found: Overview, *, in_use: bool) -> Iterator[Finding]:

@@ -17,14 +17,14 @@ from typing import cast, get_args
 import msgspec
 import trio
 
-from motet.actors.storage.error_store import count_query, prune_matching
+from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading, stored_error, stored_errors, writing
-from motet.protocols.error_rows import errors_condition
+from motet.protocols.error_rows import count_query, errors_condition
 from motet.protocols.errors import ConfigError, ErrorType, ListErrors, StoredError, UnknownName
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
@@ -196,7 +196,9 @@ async def _counted(state: Path, which: ListErrors) -> int:
 
 async def _pruned(state: Path, which: ListErrors) -> int:
     async with writing(state) as write:
-        return await prune_matching(write, which)
+        deleted = await prune_matching(write, which)
+        await give_back(write)
+        return deleted
 
 
 async def _statistics(state: Path, which: ListErrors, now: float) -> Statistics:

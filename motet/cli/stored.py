@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -126,12 +127,17 @@ async def stored_error(readers: Readers, error_id: str) -> StoredError:
 
 @attrs.frozen
 class Overview:
-    """A database in figures; ``runs`` counts them by status, ``quarantined`` are sessions."""
+    """A database in figures: bytes of the file and of its write-ahead log, free bytes of the disk.
+
+    ``runs`` counts them by status, ``quarantined`` are sessions.
+    """
 
     size: int
     version: int
     runs: dict[str, int]
     quarantined: tuple[Quarantined, ...] = ()
+    log: int = 0
+    room: int = 0
 
 
 async def overview(readers: Readers, file: Path) -> Overview:
@@ -140,7 +146,22 @@ async def overview(readers: Readers, file: Path) -> Overview:
     runs = await readers.read(RUNS_BY_STATUS) if version else ()
     counts = {str(status): int(count or 0) for status, count in runs}
     aside = await readers.read(QUARANTINED) if version == VERSION else ()
-    return Overview(file.stat().st_size, int(version or 0), counts, tuple(map(quarantined, aside)))
+    size, found = file.stat().st_size, tuple(map(quarantined, aside))
+    log = file.with_name(f"{file.name}-wal")
+    logged = log.stat().st_size if log.exists() else 0
+    room = shutil.disk_usage(file.parent).free
+    return Overview(size, int(version or 0), counts, found, logged, room)
+
+
+def deleted_files(owner: int | None) -> tuple[str, ...]:
+    """Names of database files that the host holds open though they were deleted. Linux only."""
+    found: set[str] = set()
+    for link in Path(f"/proc/{owner}/fd").glob("*") if owner else ():
+        with suppress(OSError):
+            name, mark, _ = os.readlink(link).partition(" (deleted)")
+            if mark and Path(name).name.startswith(DATABASE_FILE):
+                found.add(name)
+    return tuple(sorted(found))
 
 
 def lock_owner(state: Path) -> int | None:
