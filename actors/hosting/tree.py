@@ -181,9 +181,9 @@ async def open_tree(
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
+                stores = await start_stores(system, location, readers, config, memory, errors)
                 parts = await start_actors(
-                    *(system, location, readers, generations, table, folder, memory, stand_ins),
-                    errors,
+                    system, location, stores, readers, generations, table, folder, stand_ins
                 )
                 try:
                     yield parts
@@ -221,17 +221,15 @@ def _workspace(location: Location, chosen: str | Path | None) -> Path:
 async def start_actors(
     system: System,
     location: Location,
+    stores: Stores,
     readers: Readers,
     generations: Generations,
     table: RunTable,
     workspace: Path,
-    memory: Memory | None,
     stand_ins: StandIns,
-    errors: Errors | None,
 ) -> Parts:
-    """Start every actor, stores first, and resume what the last host left unfinished."""
+    """Start every other actor, and resume what the last host left unfinished."""
     config = generations.config
-    stores = await start_stores(system, location, readers, config, memory, errors)
     channel = ErrorChannel(stores.spool, partial(_warn, stores.publisher, table), stores.tracer)
     hooks = await _start_hooks(system, stores.publisher, channel, workspace, config)
     workers = await start_workers(

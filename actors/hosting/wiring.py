@@ -5,6 +5,7 @@ Stores start first and stop last, so that everything above them can still write 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -137,7 +138,8 @@ async def start_stores(
     await system.start(
         lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"
     )
-    spool = error_spool(location, errors or SqliteErrors(writer.submit, readers), config.errors)
+    places = location, errors, writer.submit, readers
+    spool = error_spool(*places, config.errors)
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, errors=errors, spool=spool), name="errors"
     )
@@ -187,9 +189,11 @@ async def start_stores(
     )
 
 
-def error_spool(location: Location, store: Errors, config: ErrorsConfig) -> ErrorSpool:
+def error_spool(
+    location: Location, given: Errors | None, commit: Commit, readers: Readers, config: ErrorsConfig
+) -> ErrorSpool:
     """The spool in front of the error store; only a directory has a spill file."""
-    spill = None
+    spill, store = None, given or SqliteErrors(commit, readers)
     if location.path is not None:
         spill = SpillFile(location.path / SPILL_FILE, ErrorRecord, int(config.spill_mb * MEGABYTE))
     return ErrorSpool(
@@ -198,6 +202,7 @@ def error_spool(location: Location, store: Errors, config: ErrorsConfig) -> Erro
         keep_raw=config.keep_raw,
         threads=location.path is not None,
         limit=int(config.spool_mb * MEGABYTE),
+        deadline=math.inf if given is None else GIVEN_DEADLINE,
     )
 
 

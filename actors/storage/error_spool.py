@@ -20,14 +20,15 @@ from motet.actors.errors.capture import (
     describe,
     whole_error,
 )
-from motet.actors.errors.describe import new_id
+from motet.actors.errors.describe import new_id, summarize
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import bounded_arguments
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.fingerprints import fingerprint
+from motet.protocols.storage import StorageError
 from motet.protocols.texts import well_formed
-from motet.runtime.outside import fresh_hex, wall_time
+from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
 from motet.runtime.spool import FULL, Entry, Spool
 
@@ -143,7 +144,13 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return len(record.raw_error) + len(record.arguments) + 1_000
 
     async def store(self, records: Sequence[ErrorRecord]) -> Collection[str]:
-        return await self._store(records)
+        try:
+            with foreign_code:
+                return await self._store(records)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise StorageError(f"the error store failed: {summarize(error)}") from error
 
     def loss(self, count: int) -> tuple[Report, int]:
         captured = capture({"message": f"{count} errors were lost: {FULL}", "lost": count})

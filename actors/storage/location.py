@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
-from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -119,9 +118,9 @@ class Location:
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
 
-    def files(self) -> tuple[tuple[int, int] | None, ...]:
-        """Device and inode of each file of the database; None: there is none. Blocking."""
-        return () if self.path is None else tuple(map(_identity, FILES, repeat(self._filename)))
+    def files(self) -> tuple[str, ...]:
+        """The files of a database in a directory, while it is open."""
+        return () if self.path is None else tuple(self._filename + end for end in FILES)
 
     async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
         """Run blocking work on this database; for a directory in a thread (see ``in_thread``)."""
@@ -146,14 +145,6 @@ class Location:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _identity(suffix: str, name: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(name + suffix)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _nothing() -> None:

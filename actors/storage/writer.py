@@ -12,6 +12,7 @@ transaction that ended with a cancellation or an error left no trace.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -234,6 +235,15 @@ def _wake(entry: _Entry[T, R]) -> None:
         trio.lowlevel.reschedule(entry.task)
 
 
+def identity(file: str) -> tuple[int, int] | None:
+    """Device and inode of a file; None: there is none. Blocking."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 VACUUMED_AT_ONCE = 268_435_456
 """Bytes of an old database that are written anew at a start, in a few seconds; of a larger one,
 only if a quarter of it is free."""
@@ -343,7 +353,7 @@ class Writer:
         self._location = location
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
-        self._files: tuple[tuple[int, int] | None, ...] = ()
+        self._files: dict[str, tuple[int, int] | None] = {}
         self._group = GroupCommit[Transaction, Rows](self._commit)
 
     async def open(self) -> None:
@@ -389,7 +399,7 @@ class Writer:
             migrate(connection)
             if self._location.path is not None:
                 make_shrinkable(connection)
-            self._files = self._location.files()
+            self._files = {file: identity(file) for file in self._location.files()}
         except apsw.Error as error:
             connection.close()
             raise storage_error(error, self._location.name) from error
@@ -410,7 +420,7 @@ class Writer:
 
     def _gone(self) -> DatabaseGone | None:
         """SQLite goes on with deleted files as if nothing were, and all that it writes is lost."""
-        if self._location.files() == self._files:
+        if all(identity(file) == known for file, known in self._files.items()):
             return None
         return DatabaseGone(
             f"the files of {self._location.name} were deleted, moved or replaced: nothing is stored"
