@@ -27,6 +27,7 @@ from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
 from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool
 from motet.actors.storage.error_store import (
+    GIVEN_DEADLINE,
     MEGABYTE,
     ErrorRetention,
     ErrorStore,

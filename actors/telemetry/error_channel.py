@@ -78,8 +78,8 @@ class ErrorChannel:
 
         While nothing can be written, the model gets the error itself, and no id; the error is kept
         and stored later. ``error``: an exception, a text, an error object; anything else as JSON
-        has it. ``detail`` and the ``arguments`` of the call are stored beside it. Raises nothing. Cancellation passes; the error is
-        stored nevertheless.
+        has it. ``detail`` is stored beside it, and so are the ``arguments`` of the call. Raises
+        nothing. Cancellation passes; the error is stored nevertheless.
         """
         if self.spool is None or tool in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
