@@ -223,9 +223,10 @@ def error_page(data: JsonObject, part: str, query: str = "", offset: int = 0) ->
     head: JsonObject = {**data, "raw_error": shown}
     if _says_nothing_new(data, shown):
         del head["short_summary"]
-    if part == "head" and not query and not offset and _size(head) <= PAGE_BYTES:
-        return {"success": True, "data": head}
     text = "\n".join(f"{key}: {_text(value)}" for key, value in shown.items())
+    is_whole = part == "head" and not query and not offset and len(text) <= PAGE_BYTES
+    if is_whole and _size(head) <= PAGE_BYTES:
+        return {"success": True, "data": {**head, "end": True}}
     del head["raw_error"]
     match part:
         case "head" | "tail" if query:

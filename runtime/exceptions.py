@@ -152,14 +152,19 @@ def serialize_error(error: object, code: str = "", detail: JsonObject | None = N
     if isinstance(error, BaseException):
         made = exception_object(error, well_formed, traceback_text)
         if detail is not None:
-            added = cast("JsonObject", to_json_types(detail))
-            made = {**made, **added, "message": made["message"]}
+            made = with_detail(made, to_json_types(detail))
     elif isinstance(error, str):
         made = text_object(error)
     else:
         value = to_json_types(error)
         made = cast("JsonObject", value) if isinstance(value, dict) else {"message": value}
     return with_code(made, code)
+
+
+def with_detail(made: JsonObject, detail: object) -> JsonObject:
+    """The error with the fields of a detail in JSON types, or with the detail as one field."""
+    added = cast("JsonObject", detail) if isinstance(detail, dict) else {"detail": detail}
+    return {**made, **added, "message": made["message"]}
 
 
 def with_code(made: JsonObject, code: str) -> JsonObject:

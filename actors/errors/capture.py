@@ -42,6 +42,7 @@ from motet.runtime.exceptions import (
     trace_of,
     type_name,
     with_code,
+    with_detail,
 )
 from motet.runtime.outside import foreign_code
 
@@ -94,8 +95,7 @@ def _captured(error: object, code: str, detail: JsonObject | None, texts: Texts)
         found = tuple(clues(error, code))
         made = exception_object(error, texts, trace_of)
         if detail is not None:
-            added = cast("JsonObject", to_json_types(detail, texts, NODES))
-            made = {**made, **added, "message": made["message"]}
+            made = with_detail(made, to_json_types(detail, texts, NODES))
         return Captured(code, made, made["message"], found, FRAMES_SIZE + texts.size)
     if isinstance(error, str):
         text = texts(error)

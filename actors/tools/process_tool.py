@@ -259,7 +259,7 @@ def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Calla
 
 def _failed(error: Exception) -> Reply:
     if isinstance(error, ToolFailure):
-        detail = serialize_error(error.detail or error)
+        detail = serialize_error(error, detail=error.detail)
         failure, code = failure_class(error), well_formed(error.code)
         return Reply("failed", None, message_of(error), code, error.kind, detail, failure)
     raw, failure = serialize_error(error), failure_class(error)

@@ -107,7 +107,8 @@ def test_a_wrong_argument_is_told(part: str, query: str, offset: int, says: str)
 
 def test_a_short_error_is_whole_and_says_nothing_twice() -> None:
     answer = data(error_page(data_of("boom\nat once", code="E1"), "head"))
-    assert answer == {"error_id": "err_1", "raw_error": {"code": "E1", "message": "boom\nat once"}}
+    raw = {"code": "E1", "message": "boom\nat once"}
+    assert answer == {"error_id": "err_1", "raw_error": raw, "end": True}
     other: JsonObject = {**data_of("boom"), "short_summary": "it broke"}
     assert data(error_page(other, "head"))["short_summary"] == "it broke"
 

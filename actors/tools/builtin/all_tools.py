@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
+import trio
 
 from motet.actors.tools.builtin.files import file_tools
 from motet.actors.tools.builtin.shell import shell_tool
@@ -18,6 +19,7 @@ from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.config import HttpConfig, ShellConfig
 from motet.protocols.error_pages import Part, error_page
 from motet.protocols.memory import Memory, Remembered
+from motet.protocols.redaction.redact import is_large
 from motet.protocols.tools import ToolRetry
 
 if TYPE_CHECKING:
@@ -90,7 +92,11 @@ def error_detail_tools(lookup: Lookup) -> list[Tool]:
     ) -> JsonObject:
         answer = await lookup(ctx, error_id)
         if answer.get("success") is True:
-            answer = error_page(json_object(answer["data"]), part, query, offset)
+            data = json_object(answer["data"])
+            if is_large(data):  # megabytes take longer than others should wait
+                answer = await trio.to_thread.run_sync(error_page, data, part, query, offset)
+            else:
+                answer = error_page(data, part, query, offset)
         if answer.get("success") is False:
             raise ToolRetry(msgspec.json.encode(answer).decode())
         return answer

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 import motet
+from motet import testing as mt
 from motet.actors.errors.tracker import with_error_blocks
 from motet.actors.models.dialects import lawful
 from motet.actors.tools.tool import Tool, tool
@@ -125,6 +126,57 @@ async def test_a_failure_with_structure_keeps_its_cause_and_traceback() -> None:
     assert raw["causes"] == [{"message": "[Errno 28] no space left", "type": "OSError"}]
     assert "in inner" in str(raw["traceback"])
     assert "direct cause" in str(raw["traceback"])
+
+
+@pytest.mark.parametrize("detail", [[1, 2], "text", {"type": "mine", "x": object()}, {}])
+async def test_whatever_the_detail_is_the_error_keeps_its_message_and_traceback(
+    detail: object,
+) -> None:
+    def fail() -> str:
+        raise motet.ToolFailure("not saved", detail=detail)  # type: ignore[arg-type]  # as users do
+
+    model = Scripted(call(("fail", {})), say("so"))
+    async with motet.open_host() as host:
+        await host.run(motet.Agent("a", model=model, tools=[fail]), "go")
+        (error,) = await host.errors()
+    assert error.raw_error["message"] == "not saved"
+    assert "in fail" in str(error.raw_error["traceback"])
+
+
+def refused() -> motet.Agent:
+    def fetch() -> str:
+        raise motet.ToolFailure("all quiet", kind="rate_limit")
+
+    model = mt.ScriptedModel([mt.call("fetch"), mt.slow(mt.say("so"), seconds=5)])
+    return motet.Agent("a", model=model, tools=[fetch])
+
+
+def fails_once(host: mt.SimulatedHost) -> None:
+    host.start(refused(), "go", user="ann")
+    host.settle()
+
+
+async def failed_rows(host: motet.Host) -> list[ToolMessage]:
+    try:
+        found = await host.history("main", principal=motet.Principal("ann"))
+    except motet.NotFound:  # killed before the input was on disk
+        return []
+    rows = [one.row for one in found if isinstance(one.row, ToolMessage)]
+    return [row for row in rows if row.outcome == "failed"]
+
+
+def keeps_its_kind(host: mt.SimulatedHost, seen: list[str]) -> None:
+    for row in host.call(failed_rows):
+        seen.append(row.kind)
+        assert "\ntype: rate_limit\n" in row.text
+        assert "\ntype: rate_limit\n" in block_of(row)
+
+
+@pytest.mark.parametrize("fault", ["crash", "power"])
+def test_a_kind_stays_what_it_was_wherever_the_host_is_killed(fault: mt.HostFault) -> None:
+    seen: list[str] = []
+    mt.sweep(fails_once, fault, every=29, check=partial(keeps_its_kind, seen=seen)).check()
+    assert set(seen) == {"rate_limit"}
 
 
 # What was sent stays as it was
