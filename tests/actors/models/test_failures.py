@@ -1,20 +1,28 @@
 """From an SDK's exceptions to kinds of failure."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
-from anthropic import APIStatusError as AnthropicStatusError
-from google.genai.errors import ClientError as GoogleError
 from hypothesis import given
 from hypothesis import strategies as st
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
-from pydantic_ai.exceptions import ModelHTTPError
 
 from motet.actors.models.failures import failure_of, retry_after
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import ModelFailure
+from tests.late import Late
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+    from google.genai import errors as google
+    from pydantic_ai import exceptions as pydantic_ai
+else:
+    anthropic, openai = Late("anthropic"), Late("openai")
+    google, pydantic_ai = Late("google.genai.errors"), Late("pydantic_ai.exceptions")
 
 REQUEST = httpx2.Request("POST", "http://localhost/v1")
 NOW = datetime(2026, 11, 21, 7, 0, 0, tzinfo=UTC)
@@ -41,7 +49,9 @@ def refused(status: int, body: object = None, **headers: str) -> ModelFailure:
     """What a status with this body means, through the SDK's own exception."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     response = httpx2.Response(status, headers=names, request=REQUEST)
-    failure = failure_of(APIStatusError("the SDK's words", response=response, body=body), now=now)
+    failure = failure_of(
+        openai.APIStatusError("the SDK's words", response=response, body=body), now=now
+    )
     assert failure is not None
     return failure
 
@@ -124,7 +134,7 @@ def test_the_providers_error_code_wins_over_the_status(
 def test_an_error_inside_a_stream_is_classified_by_its_code() -> None:
     response = httpx2.Response(200, request=REQUEST)
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    failure = failure_of(AnthropicStatusError("no", response=response, body=body), started=True)
+    failure = failure_of(anthropic.APIStatusError("no", response=response, body=body), started=True)
     assert failure is not None
     assert (failure.kind, failure.status, str(failure)) == ("overloaded", None, "Overloaded")
 
@@ -153,47 +163,49 @@ GOOGLE_LIMIT = {
 def test_an_error_of_google_is_read_by_its_status_and_details(
     status: int, body: JsonObject, kind: str, wait: float | None
 ) -> None:
-    failure = failure_of(GoogleError(status, body))
+    failure = failure_of(google.ClientError(status, body))
     assert failure is not None
     assert (failure.kind, failure.status, failure.retry_after) == (kind, status, wait)
 
 
 def test_an_error_of_pydantic_ai_is_classified_by_its_cause_or_itself() -> None:
-    error = ModelHTTPError(429, "m", said("Slow down."), retry_after=3.0)
+    error = pydantic_ai.ModelHTTPError(429, "m", said("Slow down."), retry_after=3.0)
     own = failure_of(error)
     assert own is not None
     assert (own.kind, own.retry_after, str(own)) == ("rate_limit", 3.0, "HTTP 429: Slow down.")
-    error.__cause__ = APITimeoutError(REQUEST)
+    error.__cause__ = openai.APITimeoutError(REQUEST)
     caused = failure_of(error)
     assert caused is not None
     assert caused.kind == "timeout"
 
 
 def test_an_error_chunk_without_a_code_is_the_servers() -> None:
-    failure = failure_of(APIError("it broke", REQUEST, body={"message": "it broke"}))
+    failure = failure_of(openai.APIError("it broke", REQUEST, body={"message": "it broke"}))
     assert failure is not None
     assert (failure.kind, failure.status) == ("server", None)
 
 
 @pytest.mark.parametrize(
-    ("error", "started", "kind"),
+    ("failed", "started", "kind"),
     [
-        (APITimeoutError(REQUEST), False, "timeout"),
-        (httpx2.ReadTimeout("slow"), True, "timeout"),
-        (APIConnectionError(request=REQUEST), False, "connection"),
-        (APIConnectionError(request=REQUEST), True, "cut"),
-        (httpx2.RemoteProtocolError("gone"), True, "cut"),
-        (json.JSONDecodeError("bad", "x", 0), True, "server"),
+        (lambda: openai.APITimeoutError(REQUEST), False, "timeout"),
+        (lambda: httpx2.ReadTimeout("slow"), True, "timeout"),
+        (lambda: openai.APIConnectionError(request=REQUEST), False, "connection"),
+        (lambda: openai.APIConnectionError(request=REQUEST), True, "cut"),
+        (lambda: httpx2.RemoteProtocolError("gone"), True, "cut"),
+        (lambda: json.JSONDecodeError("bad", "x", 0), True, "server"),
     ],
 )
-def test_errors_of_the_connection_have_kinds(error: Exception, started: bool, kind: str) -> None:
-    failure = failure_of(error, started=started)
+def test_errors_of_the_connection_have_kinds(
+    failed: Callable[[], Exception], started: bool, kind: str
+) -> None:
+    failure = failure_of(failed(), started=started)
     assert failure is not None
     assert failure.kind == kind
 
 
 def test_the_cause_of_a_failed_connection_is_named() -> None:
-    error = APIConnectionError(request=REQUEST)
+    error = openai.APIConnectionError(request=REQUEST)
     error.__cause__ = OSError("name not known")
     assert str(failure_of(error)) == "no connection: name not known"
 
@@ -256,7 +268,7 @@ json_values = st.recursive(
 def test_every_answer_of_a_server_has_a_kind(status: int, body: object, wait: str) -> None:
     """Law: every status, body and header gives a known kind and a wait of no less than 0."""
     response = httpx2.Response(status, headers=[(b"retry-after", wait.encode())], request=REQUEST)
-    failure = failure_of(APIStatusError("no", response=response, body=body), now=now)
+    failure = failure_of(openai.APIStatusError("no", response=response, body=body), now=now)
     assert failure is not None
     assert failure.kind in KINDS
     assert failure.retry_after is None or failure.retry_after >= 0

@@ -1,21 +1,9 @@
 """Rows as messages of pydantic-ai, and its events as ours."""
 
+from typing import TYPE_CHECKING
+
 import attrs
 import pytest
-from pydantic_ai.messages import (
-    ModelRequest,
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    SystemPromptPart,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ToolCallPart,
-    ToolCallPartDelta,
-    ToolReturnPart,
-    UserPromptPart,
-)
 
 from motet.actors.models.provider import assemble
 from motet.actors.models.pydantic_ai import (
@@ -31,6 +19,12 @@ from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import ModelFailure, Usage
 from tests.actors.models.builders import WEATHER, events_of, request
+from tests.late import Late
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as sdk
+else:
+    sdk = Late("pydantic_ai.messages")
 
 
 def test_rows_become_requests_and_responses_in_turn() -> None:
@@ -42,22 +36,25 @@ def test_rows_become_requests_and_responses_in_turn() -> None:
     )
     asked = models.ModelRequest("m", rows.messages, system="Be brief.")
     first, answer, second = wire_messages(asked)
-    assert isinstance(first, ModelRequest)
-    assert [type(part) for part in first.parts] == [SystemPromptPart, UserPromptPart]
-    assert isinstance(answer, ModelResponse)
-    assert answer.parts == [TextPart("I look."), ToolCallPart("get_weather", {"city": "Rome"}, "1")]
-    assert isinstance(second, ModelRequest)
+    assert isinstance(first, sdk.ModelRequest)
+    assert [type(part) for part in first.parts] == [sdk.SystemPromptPart, sdk.UserPromptPart]
+    assert isinstance(answer, sdk.ModelResponse)
+    assert answer.parts == [
+        sdk.TextPart("I look."),
+        sdk.ToolCallPart("get_weather", {"city": "Rome"}, "1"),
+    ]
+    assert isinstance(second, sdk.ModelRequest)
     result, text = second.parts
-    assert isinstance(result, ToolReturnPart)
+    assert isinstance(result, sdk.ToolReturnPart)
     assert (result.content, result.outcome) == ("no such city", "failed")
-    assert isinstance(text, UserPromptPart)
+    assert isinstance(text, sdk.UserPromptPart)
 
 
 def test_a_system_prompt_comes_first_also_before_an_answer() -> None:
     asked = models.ModelRequest("m", (AssistantMessage("hi"),), system="Be brief.")
     first, _ = wire_messages(asked)
     assert first.parts == [first.parts[0]]
-    assert isinstance(first.parts[0], SystemPromptPart)
+    assert isinstance(first.parts[0], sdk.SystemPromptPart)
 
 
 def test_the_sdks_make_no_retries_of_their_own() -> None:
@@ -69,13 +66,13 @@ def test_the_sdks_make_no_retries_of_their_own() -> None:
 def test_events_of_a_stream_become_one_answer() -> None:
     reader = PydanticAIReader()
     chunks = [
-        PartStartEvent(index=0, part=ThinkingPart("Hm.")),
-        PartStartEvent(index=1, part=TextPart("I ")),
-        PartDeltaEvent(index=1, delta=TextPartDelta("look.")),
-        PartStartEvent(index=2, part=ToolCallPart("a", None, "1")),
-        PartDeltaEvent(index=2, delta=ToolCallPartDelta(args_delta='{"x":')),
-        PartDeltaEvent(index=2, delta=ToolCallPartDelta(args_delta="1}")),
-        PartStartEvent(index=3, part=ToolCallPart("b", {"y": 2}, "2")),
+        sdk.PartStartEvent(index=0, part=sdk.ThinkingPart("Hm.")),
+        sdk.PartStartEvent(index=1, part=sdk.TextPart("I ")),
+        sdk.PartDeltaEvent(index=1, delta=sdk.TextPartDelta("look.")),
+        sdk.PartStartEvent(index=2, part=sdk.ToolCallPart("a", None, "1")),
+        sdk.PartDeltaEvent(index=2, delta=sdk.ToolCallPartDelta(args_delta='{"x":')),
+        sdk.PartDeltaEvent(index=2, delta=sdk.ToolCallPartDelta(args_delta="1}")),
+        sdk.PartStartEvent(index=3, part=sdk.ToolCallPart("b", {"y": 2}, "2")),
         End("tool_call", Usage(7, 2)),
     ]
     events = [event for chunk in chunks for event in reader.feed(chunk)]

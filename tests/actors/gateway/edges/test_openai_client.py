@@ -6,19 +6,25 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import attrs
-import openai
 import pytest
 import trio
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
 import motet
 from motet.actors.storage.tokens import new_token
 from motet.protocols.config import TokenConfig
 from motet.protocols.models import Finished, TextPart
 from motet.protocols.sessions import Principal
+from tests.late import Late
 from tests.scripted import Scripted, Step, call, cut, say
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
+else:
+    openai = Late("openai")
 
 ALICE, BOB, VERA = new_token(), new_token(), new_token()
 TOKENS = (

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from motet.actors.tools.mcp import web as connection
 from motet.protocols.mcp import ListMcpTools, McpFailed, McpServer
 from tests.actors.tools.mcp.stage import acting, open_files
 from tests.actors.tools.mcp.web import serving
@@ -101,7 +100,7 @@ async def test_a_url_without_a_listener_is_unavailable() -> None:
 async def test_a_url_that_never_answers_the_end_does_not_delay_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "CLOSE_BUDGET", 0.1)
+    monkeypatch.setattr("motet.actors.tools.mcp.web.CLOSE_BUDGET", 0.1)
     before = open_files()
     async with serving() as web:
         web.stuck = True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
 from trio.testing import MockClock, lockstep_stream_one_way_pair, wait_all_tasks_blocked
 
 from motet.actors.tools.mcp.stdio import (
@@ -21,10 +20,19 @@ from motet.actors.tools.mcp.stdio import (
     Outgoing,
     StderrLog,
 )
+from tests.late import Late
+
+if TYPE_CHECKING:
+    import mcp_types
+    from mcp.shared import message as mcp
+else:
+    mcp, mcp_types = Late("mcp.shared.message"), Late("mcp_types")
 
 
-def notice(method: str, text: str = "") -> SessionMessage:
-    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params={"text": text}))
+def notice(method: str, text: str = "") -> mcp.SessionMessage:
+    return mcp.SessionMessage(
+        mcp_types.JSONRPCNotification(jsonrpc="2.0", method=method, params={"text": text})
+    )
 
 
 def line(method: str) -> bytes:
@@ -62,7 +70,8 @@ def test_messages_are_read_in_any_chunks(lines: list[str], cuts: list[int]) -> N
         return [
             item.message.method
             async for item in incoming
-            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCNotification)
+            if isinstance(item, mcp.SessionMessage)
+            and isinstance(item.message, mcp_types.JSONRPCNotification)
         ]
 
     assert trio.run(read) == methods
