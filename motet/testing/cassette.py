@@ -123,7 +123,7 @@ class Normalizer:
         self._ids: dict[str, str] = {}
 
     def text(self, text: str) -> str:
-        text = redact_text(text)
+        text = redact_text(text, tagged=False)
         for pattern, mark in self._rules:
             text = pattern.sub(mark, text)
         return text
@@ -174,7 +174,7 @@ def _joined(one: ModelEvent, other: ModelEvent) -> ModelEvent | None:
 
 def _redacted(event: ModelEvent) -> ModelEvent:
     if isinstance(event, TextPart | ThinkingPart | CallArguments):
-        return replace(event, text=redact_text(event.text))
+        return replace(event, text=redact_text(event.text, tagged=False))
     return event
 
 
@@ -183,7 +183,7 @@ def entry_of(
 ) -> Entry:
     failed = None
     if failure is not None:
-        message = redact_text(str(failure))
+        message = redact_text(str(failure), tagged=False)
         failed = Failed(message, failure.kind, failure.status, failure.retry_after)
     return Entry(asked.fingerprint, asked, tuple(merged(events)), failed)
 

@@ -39,7 +39,7 @@ def encode_record(journal: RunJournal) -> bytes:
     fields = attrs.asdict(journal, recurse=False)
     record = RunRecord(VERSION, __version__, **fields)
     plain: object = msgspec.json.decode(msgspec.json.encode(record))
-    return msgspec.json.format(msgspec.json.encode(redact(plain)), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(redact(plain, tagged=False)), indent=1) + b"\n"
 
 
 def read_record(file: str | Path) -> RunJournal:

@@ -1,4 +1,4 @@
 """Redaction of secrets and personal data, before a text is stored, sent or logged. Pure.
 
-Door: ``redact``.
+Doors: ``redact`` (texts, values and streams), ``own`` (rules of a configuration).
 """

@@ -1,103 +1,76 @@
-"""Redaction of secrets and personal data in texts and JSON values, before they are stored. Pure.
+"""Redaction of secrets and personal data in texts, streams and JSON values. Pure.
 
-Rules match whole tokens of an unambiguous shape: a Unix time, a row id, a hash or an error id is
-never one. Laws: redacting twice changes nothing more where words stand apart, the time is linear
-in the text, and a value keeps its structure. Source: errors specification section 2.
+A secret becomes ``[secret:KIND:TAG]``. Equal secrets have equal tags, so that a reader can tell
+them apart. A tag is four digits of a keyed hash: a hash without a key would let a reader who has
+the mask try a list of passwords. The key belongs to the installation (:func:`registered_secrets`),
+so that tags are the same after a restart; without a host it is one of the process.
 
-Every repetition in a pattern is bounded, or can start only where the one before it cannot have
-started (a look-behind for its own alphabet): so hostile text takes linear time, too. Long texts are
-searched in windows. Secrets in the configuration of a host are redacted wherever they occur
-(:func:`registered_secrets`). Terminal colour codes inside or around a secret do not hide it.
+Laws: redacting twice changes nothing more; the time is linear in the text; a value keeps its
+structure; a stream that comes in any pieces is redacted as its whole (:class:`Redactor`). Secrets
+in the configuration of a host are redacted wherever they occur. Source: errors specification
+section 2.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import TypeAlias, cast
 
+from motet.protocols.redaction import finders, named, personal
+from motet.protocols.redaction.own import OwnRules
+from motet.protocols.redaction.rules import rules
 from motet.protocols.texts import well_formed
 
-# Search in windows. Python's ``re`` holds the GIL for a whole search: in ten megabytes that is a
-# tenth of a second in which no other thread runs. Law: equal to ``re.sub``, for patterns that match
-# at most :data:`OVERLAP` characters or, if cut, also match the rest.
+Tag: TypeAlias = Callable[[str], str]
 
-Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
-
-NO_WORD_BEFORE = (
-    r"(?:(?<![0-9A-Za-z_])|(?<=\\[abfnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
-)
-"""The beginning of a word, also behind an escape, as in the ``repr`` of a text with lines."""
-
-WINDOW = 131_072
-OVERLAP = 65_536
-
-
-def substitute(pattern: re.Pattern[str], replacement: Replacement, text: str) -> str:
-    """The text with every match replaced; a text as replacement may refer to groups."""
-    if len(text) <= WINDOW + OVERLAP:
-        return pattern.sub(replacement, text)
-    parts: list[str] = []
-    done = 0
-    for found in _matches(pattern, text):
-        new = found.expand(replacement) if isinstance(replacement, str) else replacement(found)
-        parts += text[done : found.start()], new
-        done = found.end()
-    return "".join([*parts, text[done:]])
-
-
-def contains(pattern: re.Pattern[str], text: str) -> bool:
-    if len(text) <= WINDOW + OVERLAP:
-        return pattern.search(text) is not None
-    return next(_matches(pattern, text), None) is not None
-
-
-def lowered_windows(text: str) -> list[str]:
-    """The text in lower case, in overlapping windows."""
-    if len(text) <= WINDOW + OVERLAP:
-        return [text.lower()]
-    return [text[at : at + WINDOW + OVERLAP].lower() for at in range(0, len(text), WINDOW)]
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    at, size = 0, WINDOW + OVERLAP
-    while at < len(text):
-        end = min(at + size, len(text))
-        found = pattern.search(text, at, end)
-        if found is None:
-            at, size = (end - OVERLAP if end < len(text) else end), WINDOW + OVERLAP
-        elif found.end() == end < len(text):
-            # The match may go on behind the window: search again from its start, twice as far.
-            at, size = found.start(), 2 * size
-        else:
-            yield found
-            at, size = found.end(), WINDOW + OVERLAP
-
-
-# Registered secrets: the exact values in the configurations of the process's hosts. They belong to
-# the process, as its logs do: a secret of one host must not show in another's either. Invariant: a
-# value is redacted as long as one host that has registered it is open.
+# Registered secrets: the exact values in the configurations of the process's hosts, with their own
+# rules and keys. They belong to the process, as its logs do: a secret of one host must not show in
+# another's either. Invariant: a value is redacted as long as one host that has registered it is
+# open.
 
 SHORTEST = 8
 """Shorter values are words: redacting them would only make errors unreadable."""
 _ANYWHERE = 16
+_NO_WORD_BEFORE = (
+    r"(?:(?<![0-9A-Za-z_])|(?<=\\[abfnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
+)
+"""The beginning of a word, also behind an escape, as in the ``repr`` of a text with lines."""
 
 _values: Counter[str] = Counter()
 _pattern: re.Pattern[str] | None = None
+_own: list[OwnRules] = []
+_keys: list[bytes] = [secrets.token_bytes(16)]
 
 
 @contextmanager
-def registered_secrets(values: Iterable[str | None]) -> Generator[None]:
-    """Redact these values wherever they occur, until the end of the block."""
-    kept = [value for value in values if value and len(value) >= SHORTEST]
+def registered_secrets(
+    values: Iterable[str | None], *, own: OwnRules | None = None, key: bytes | None = None
+) -> Generator[None]:
+    """Redact these values wherever they occur, until the end of the block.
+
+    ``own``: rules that hold beside those of motet. ``key``: of the tags; the last one given counts.
+    """
+    lines = [line for value in values if value for line in value.splitlines()]
+    kept = [line for line in lines if len(line) >= SHORTEST]
     _change(kept, 1)
+    if own is not None:
+        _own.append(own)
+    if key is not None:
+        _keys.append(key)
     try:
         yield
     finally:
         _change(kept, -1)
+        if own is not None:
+            _own.remove(own)
+        if key is not None:
+            _keys.remove(key)
 
 
 def registered_secrets_pattern() -> re.Pattern[str] | None:
@@ -119,170 +92,305 @@ def _shape(value: str) -> str:
     shape = re.escape(value)
     if len(value) >= _ANYWHERE and any(letter.isdigit() for letter in value):
         return shape
-    return rf"{NO_WORD_BEFORE}{shape}(?![0-9A-Za-z_])"
+    return rf"{_NO_WORD_BEFORE}{shape}(?![0-9A-Za-z_])"
 
 
-REDACTED = "[REDACTED]"
-EMAIL = "[EMAIL_REDACTED]"
-PHONE = "[PHONE_REDACTED]"
-SSN = "[SSN_REDACTED]"
-CARD = "[CARD_REDACTED]"
+# Masks
 
-# A token neither begins nor ends in the middle of a word, nor beside the mark that replaced
-# another one: there it was in the middle of a word when that one was found.
-_OPEN, _SHUT = NO_WORD_BEFORE + r"(?<!\])", r"(?![0-9A-Za-z_\[])"
-# The same for digits, which also must not be part of a decimal, a date or a version. It stands
-# after the first character: a pattern that begins with a character class is searched faster.
-_FIRST, _LAST = r"(?<![\w.\]-].)", r"(?![\w\[-])(?!\.\d)"
-
-_KEYS = re.compile(
-    _OPEN + r"(?:"
-    r"sk-[0-9A-Za-z]{20,}"
-    r"|sk-(?:proj|ant|svcacct|admin|or|lf)-[0-9A-Za-z_-]{20,}"
-    r"|[rs]k_(?:live|test)_[0-9A-Za-z]{16,}"
-    r"|AIza[0-9A-Za-z_-]{35,}"
-    r"|gh[oprsu]_[0-9A-Za-z]{36,}|github_pat_[0-9A-Za-z_]{22,}|glpat-[0-9A-Za-z_-]{20,}"
-    r"|xox[abeoprs]-[0-9A-Za-z-]{10,}|xapp-[0-9A-Za-z-]{10,}"
-    r"|A(?:KI|SI)A[0-9A-Z]{16}"
-    r"|hf_[0-9A-Za-z]{30,}|npm_[0-9A-Za-z]{36}"
-    r"|mtt_[0-9a-f]{32}"
-    r"|eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]*"
-    r")" + _SHUT
-)
-_PEM = re.compile(
-    r"-----BEGIN [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r".*?(?:-----END [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-    re.DOTALL,
-)
-_DATABASES = re.compile(
-    r"(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|oracle|clickhouse)"
-    r"(?:\+[0-9a-z]+)?\Z",
-    re.IGNORECASE,
-)
-_USERINFO = re.compile(r"://[^\s\"'`<>@/?#]{0,400}@")
-_URL = re.compile(
-    r"\b(?P<scheme>[A-Za-z][0-9A-Za-z+.-]{1,30})://(?P<user>[^\s\"'`<>@/?#]{0,400})@"
-    r"(?P<rest>[^\s\"'`<>]{0,500})"
-)
-_AUTHORIZATION = re.compile(
-    r"\b(authorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:basic|bearer|token|apikey|digest)\s{1,3})"
-    r"[^\s\"'\\,;]{4,}",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"\b(bearer\s{1,3})((?=[a-z._~+/=-]*[0-9])[0-9a-z._~+/=-]{8,})", re.IGNORECASE)
-LONG_HEX = re.compile(_OPEN + r"(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
-
-# The first letter stands for itself: see _FIRST.
-_PASSWORD = r"(?<=p)(?P<password>ass(?:word|wd|phrase)|wd(?!=/))"
-_TOKEN = (
-    r"(?<=a)(?:pi|ccess|ccount)[_-]?key|(?<=p)rivate[_-]?key|(?<=s)(?:ecret|igning)[_-]?key"
-    r"|(?<=e)ncryption[_-]?key|(?<=m)aster[_-]?key|(?<=s)ecret|(?<=t)oken|(?<=c)redentials?"
-)
-_NAME = rf"[AaCcEeMmPpSsTt](?i:{_PASSWORD}|{_TOKEN})"
-_NAMED = re.compile(
-    _NAME + r"(?P<sign>\\?[\"']?\s{0,3}(?:=>|:=|[:=])\s{0,3})"
-    r"(?:(?P<quote>\\?[\"'])(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,400})(?:(?P=quote)|\Z)"
-    r"|(?P<bare>[^\s\"'`,;&<>(){}\[\]\\]{1,400})(?P<call>[(\[]?))"
-)
-_NAME_ENDS = re.compile(_NAME + r"\Z")
-_SECRET_LENGTH = 8
-
-_ANSI = re.compile(
-    r"(?:\x1b|\\x1b|\\u001b|\\033|\\e)\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x9b[0-?]{0,64}[ -/]{0,8}[@-~]"
-    r"|\x1b\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|\x1b[ -/]{0,8}[0-Z\\^-~]"
-)
-_ANSI_HINTS = ("\x1b", "\x9b", "x1b[", "u001b[", "033[", "\\e[")
-
-_EMAIL = re.compile(
-    r"(?<![\w.%+\]-])(?!git@)[\w.%+-]+@(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
-    r"(?!(?:png|jpe?g|gif|svg|webp|js|py)\b)[A-Za-z]{2,24}(?![\w\[-])"
-)
-_CARD = re.compile(
-    r"[2-6]" + _FIRST + r"(?:\d{3}(?P<a>[ -]?)\d{4}(?P=a)\d{4}(?P=a)\d{4}"
-    r"|(?<=3)\d{3}(?P<b>[ -]?)\d{6}(?P=b)\d{4,5})" + _LAST
-)
-_CARD_BRAND = re.compile(
-    r"(?:4\d{15}|5[1-5]\d{14}|2(?:2[2-9]|[3-6]\d|7[01])\d{13}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
-    r"|6(?:011|4[4-9]\d|5\d\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14})\Z"
-)
-_SSN = re.compile(r"\d" + _FIRST + r"(?<!9)\d\d(?<!000)(?<!666)-(?!00)\d{2}-(?!0000)\d{4}" + _LAST)
-_PHONE = re.compile(
-    r"[+(1-9](?<![\w.+\]-].)(?:"
-    r"(?:(?:(?<=\+)1|(?<=1))[ .-]\(?[2-9]|(?<=\()[2-9]|(?<=[2-9]))\d{2}"
-    r"(?:\) ?|(?P<s>[.-]))\d{3}(?(s)(?P=s)|[ .-])\d{4}"
-    r"|(?<=\+)[1-9](?:[ .()-]{0,2}\d){9,14}"
-    r")" + _LAST
-)
+_PERSONAL = {
+    personal.EMAIL: "[EMAIL_REDACTED]",
+    personal.PHONE: "[PHONE_REDACTED]",
+    personal.SSN: "[SSN_REDACTED]",
+    personal.CARD: "[CARD_REDACTED]",
+}
+_LETTERS = re.compile("[^0-9A-Za-z+/]+")
+_KEY_KIND = "private-key"
 
 
-def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
+class _Tagger:
+    """The hash of one secret that comes in pieces. ``tagged``: whether masks have tags at all."""
+
+    def __init__(self, kind: str, *, tagged: bool) -> None:
+        self.kind = kind
+        self.tagged = tagged
+        self.ends_line = False
+        self._hash = hashlib.blake2b(key=_keys[-1], digest_size=2)
+
+    def add(self, text: str) -> None:
+        # A private key is the same in lines, in JSON and indented.
+        plain = _LETTERS.sub("", text) if self.kind == _KEY_KIND else text
+        self._hash.update(plain.encode("utf-8", "surrogatepass"))
+        if text:
+            self.ends_line = text.endswith("\n")
+
+    def mask(self) -> str:
+        tag = f":{self._hash.hexdigest()}" if self.tagged else ""
+        return f"[secret:{self.kind}{tag}]" + ("\n" if self.ends_line else "")
+
+
+def _mask(kind: str, text: str, *, tagged: bool) -> str:
+    if (personal := _PERSONAL.get(kind)) is not None:
+        return personal
+    tagger = _Tagger(kind, tagged=tagged)
+    tagger.add(text)
+    return tagger.mask()
+
+
+def _found(text: str) -> list[named.Found]:
+    """All that is to be masked in a text."""
+    table = rules()
+    found = finders.find(table, text)
+    if not _own and _pattern is None:
+        return found
+    extra = [
+        (one.start(), one.end(), one.start(), "configured")
+        for one in (_pattern.finditer(text) if _pattern is not None else ())
+    ]
+    denied = [one for own in _own for one in own.denied(text)]
+    if any(own.allow for own in _own):
+        found = [one for one in found if not any(own.allows(text[one[0] : one[1]]) for own in _own)]
+    return finders.merged([*extra, *denied, *found], text)
+
+
+# Streams
+
+LIMIT = 65_536
+"""Code points that are searched at once."""
+AHEAD = 8_192
+"""Code points that are read behind them in a line that is longer, so that it's cut at no secret."""
+_GOES_ON = re.compile(r"[^\s\"'`,;<>&\\]*")
+
+
+class Redactor:
+    """Redacts a text that comes in pieces. Law: the outputs together are the redacted whole.
+
+    A piece of text comes out as soon as its line has ended, unless a secret may go on in the next
+    line. Memory is bounded by :data:`LIMIT` and :data:`AHEAD`, whatever the lengths of lines and
+    secrets are. ``tagged=False``: masks without tags, for files that others may read.
+    """
+
+    def __init__(self, *, tagged: bool = True) -> None:
+        self._tagged = tagged
+        self._waiting: list[str] = []
+        self._size = 0
+        self._seen = 0
+        self._inside: _Tagger | None = None
+
+    @property
+    def kept(self) -> int:
+        """Code points that wait for the rest of their line."""
+        return self._size
+
+    def feed(self, piece: str) -> str:
+        """Take a piece; the redacted text that is certain now."""
+        self._waiting.append(piece)
+        self._size += len(piece)
+        if "\n" not in piece and self._size < LIMIT + AHEAD and self._inside is None:
+            return ""
+        return self._advance(final=False)
+
+    def close(self) -> str:
+        """The rest, at the end of the stream."""
+        return self._advance(final=True)
+
+    def _advance(self, *, final: bool) -> str:
+        text = self._waiting[0] if len(self._waiting) == 1 else "".join(self._waiting)
+        parts: list[str] = []
+        at = 0
+        while at < len(text):
+            if self._inside is not None:
+                at, is_over = self._go_on(self._inside, text, at, final=final)
+                if not is_over:
+                    break
+                parts.append(self._inside.mask())
+                self._inside = None
+                continue
+            end = self._line_end(text, at)
+            if end:
+                self._whole(text[at:end], parts)
+                at = end
+            elif len(text) - at >= LIMIT + AHEAD:
+                at += self._cut(text[at : at + LIMIT + AHEAD], parts)
+            elif final:
+                self._whole(text[at:], parts)
+                at = len(text)
+            else:
+                break
+            self._seen = 0
+        if final and self._inside is not None:
+            parts.append(self._inside.mask())
+            self._inside = None
+        rest = text[at:]
+        self._waiting, self._size = ([rest] if rest else []), len(rest)
+        self._seen = len(rest) if self._inside is None else 0
+        return "".join(parts)
+
+    def _line_end(self, text: str, at: int) -> int:
+        """The end of the last line that is sure to hold its secrets whole; 0 without one."""
+        table = rules()
+        end = min(at + LIMIT, len(text))
+        first = at + max(0, self._seen - 1) if at == 0 else at
+        while (end := text.rfind("\n", first, end)) >= 0:
+            if not finders.is_open(table, text, end + 1, at):
+                return end + 1
+        return 0
+
+    def _whole(self, text: str, parts: list[str]) -> None:
+        """Redact a piece that ends where no secret goes on, but for the body of a private key."""
+        at = 0
+        found = _found(text)
+        for start, end, _, kind in found:
+            parts.append(text[at:start])
+            at = end
+            if kind == _KEY_KIND and end == len(text) and text[-1] == "\n":
+                self._inside = _Tagger(kind, tagged=self._tagged)
+                self._inside.add(text[start:end])
+                return
+            parts.append(_mask(kind, text[start:end], tagged=self._tagged))
+        parts.append(text[at:])
+
+    def _cut(self, text: str, parts: list[str]) -> int:
+        """Redact the beginning of a line that is too long, and return its length."""
+        found = _found(text)
+        end = max(text.rfind(space, LIMIT - 1_024, LIMIT) for space in " ,;\t") + 1 or LIMIT
+        while (
+            across := next((f for f in found if min(f[0], f[2]) < end < f[1]), None)
+        ) is not None:
+            start = min(across[0], across[2])
+            if start > 0:
+                end = start
+                continue
+            end = across[1]
+            break
+        at = 0
+        for start, stop, _, kind in found:
+            if start >= end:
+                break
+            parts.append(text[at:start])
+            at = stop
+            if stop == len(text):
+                self._inside = _Tagger(kind, tagged=self._tagged)
+                self._inside.add(text[start:stop])
+                return stop
+            parts.append(_mask(kind, text[start:stop], tagged=self._tagged))
+        parts.append(text[at:end])
+        return end
+
+    def _go_on(self, inside: _Tagger, text: str, at: int, *, final: bool) -> tuple[int, bool]:
+        """Read on inside of a secret: how far it goes, and whether it has ended."""
+        if inside.kind != _KEY_KIND:
+            found = _GOES_ON.match(text, at)
+            end = found.end() if found else at
+            inside.add(text[at:end])
+            return end, end < len(text)
+        stop = len(text) if final else text.rfind("\n") + 1
+        if not final and len(text) - max(at, stop) > LIMIT:
+            stop = len(text)
+        end, goes_on = finders.body_end(text[:stop], at)
+        inside.add(text[at:end])
+        return end, not goes_on
+
+
+# Texts and values
+
+_SUSPECT = re.compile(
+    r"[:=@+~%|<>?&\x1b\x9b\\]|--| [-/][A-Za-z]|\d{3}|[0-9A-Za-z_-]{16}"
+    r"|eyJ|_pw |[Aa]uth |AUTH |[Pp]ass|PASS|[Bb]earer|BEARER|[Ii]dentified|IDENTIFIED|[Ss]et |SET "
+)
+"""A short text with a secret holds one of these; most texts have none, and are not searched."""
+_NEEDED = re.compile(
+    r"[@+~%|<>?&\x1b\x9b\\]|://|:543|:6432|-|\d{3}|[0-9a-z_]{16}|eyj|_pat|value|variable"
+    r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa"
+)
+"""The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
+_SHORT = 512
+
+
+def _is_calm(text: str) -> bool:
+    return _SUSPECT.search(text) is None or _NEEDED.search(text.lower()) is None
+
+
+def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bool = True) -> str:
     """The text without secrets. ``known``: exact values and their replacements."""
-    text = _without_values(text, known)
-    if len(text) < _LONG_WORD and _SUSPECT.search(text) is None:
-        return text
-    text = _by_rules(text)
-    if not _any_in(_ANSI_HINTS, [text]):
-        return text
-    # First with a mark for each colour code, so that words end there; then without the codes.
-    marked = substitute(_ANSI, "\x1b", text)
-    clean = _redacted(marked, known)
-    bare = clean.replace("\x1b", "")
-    final = _redacted(bare, known)
-    return text if clean == marked and final == bare else final
-
-
-def _redacted(text: str, known: Mapping[str, str] | None) -> str:
-    return _by_rules(_without_values(text, known))
-
-
-def _without_values(text: str, known: Mapping[str, str] | None) -> str:
     if known:
         text = _redact_known(text, known)
-    if hidden := registered_secrets_pattern():
-        text = substitute(hidden, REDACTED, text)
-    return text
+    if len(text) < _SHORT and _pattern is None and not _own and _is_calm(text):
+        return text
+    if len(text) > LIMIT:
+        redactor = Redactor(tagged=tagged)
+        return redactor.feed(text) + redactor.close()
+    found = _found(text)
+    if not found:
+        return text
+    parts: list[str] = []
+    at = 0
+    for start, end, _, kind in found:
+        parts += text[at:start], _mask(kind, text[start:end], tagged=tagged)
+        at = end
+    parts.append(text[at:])
+    return "".join(parts)
 
 
-def _by_rules(text: str) -> str:
-    if "://" in text and contains(_USERINFO, text):
-        text = substitute(_URL, _url, text)
-    lowered = lowered_windows(text)
-    if _any_in(_ALL_HINTS, lowered):
-        for hints, pattern, replacement in _RULES:
-            if _any_in(hints, lowered):
-                text = substitute(pattern, replacement, text)
-    if len(text) >= _LONG_WORD and _has_long_word(text) and contains(_HEX_RUN, text):
-        text = substitute(LONG_HEX, REDACTED, text)
-    if "+" in text or contains(_NUMBER, text):
-        for pattern, replacement in _NUMBERS:
-            text = substitute(pattern, replacement, text)
-    return text
+def _redact_known(text: str, known: Mapping[str, str]) -> str:
+    values = sorted(filter(None, known), key=len, reverse=True)
+    if not values:
+        return text
+    shape = "|".join(re.escape(value) for value in values)
+    shape = rf"{_NO_WORD_BEFORE}(?<!\])(?:{shape})(?![0-9A-Za-z_\[])"
+    return re.sub(shape, lambda found: known[found.group()], text)
 
 
-def _any_in(words: tuple[str, ...], texts: list[str]) -> bool:
-    for text in texts:
-        for word in words:  # loops take half the time of any(), and most errors are short
-            if word in text:
-                return True
-    return False
-
-
-def redact(value: object, known: Mapping[str, str] | None = None) -> object:
+def redact(value: object, known: Mapping[str, str] | None = None, *, tagged: bool = True) -> object:
     """A JSON value without secrets: in every text, and under every key that names a secret."""
     match value:
         case str():
-            return redact_text(value, known)
+            return redact_text(value, known, tagged=tagged)
         case list():
-            return [redact(item, known) for item in cast("list[object]", value)]
+            return [redact(item, known, tagged=tagged) for item in cast("list[object]", value)]
         case dict():
-            items = cast("dict[str, object]", value).items()
-            return {redact_text(k, known): _redact_under(k, v, known) for k, v in items}
+            table = cast("dict[str, object]", value)
+            told = _named_value(table)
+            return {
+                redact_text(key, known, tagged=tagged): _redact_under(
+                    told if told and key in _VALUE_KEYS else key, item, known, tagged
+                )
+                for key, item in table.items()
+            }
         case _:
             return value
 
 
-_LONG_WORD = 64
-_HEX_RUN = re.compile("[0-9A-Fa-f]{64}")  # searched five times as fast as the rule itself
+_NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value")
+
+
+def _named_value(table: Mapping[str, object]) -> str:
+    """The name in an object of a name and its value, as in lists of variables; or nothing."""
+    if not any(key in table for key in _VALUE_KEYS):
+        return ""
+    return next((n for key in _NAME_KEYS if isinstance(n := table.get(key), str)), "")
+
+
+def _redact_under(key: str, value: object, known: Mapping[str, str] | None, tagged: bool) -> object:
+    """Under the name of a secret a text is one, and so are those in a list: counts are not."""
+    if isinstance(value, list) and value and not isinstance(value[0], dict | list):
+        return [_redact_under(key, item, known, tagged) for item in cast("list[object]", value)]
+    if not isinstance(value, str) or not value:
+        return redact(value, known, tagged=tagged)
+    table = rules()
+    kind = named.name_kind(table, key[-80:].lower(), key[-80:])
+    if kind in ("password", "secret", "weak"):
+        if named.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
+            return _mask("password" if kind == "password" else "secret", value, tagged=tagged)
+    elif kind in ("header", "cookie") and "\n" not in value:
+        line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)
+        return line.partition(": ")[2]
+    return redact_text(value, known, tagged=tagged)
+
+
+def _allowed(value: str) -> bool:
+    return any(own.allows(value) for own in _own)
+
+
 LARGE = 32_768
 """Code points that take a millisecond or two; a value counts as eight."""
 
@@ -304,109 +412,6 @@ def is_large(value: object) -> bool:
             case _:
                 pass
     return room <= 0
-
-
-def luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of a card number."""
-    doubled = (sum(divmod(2 * int(d), 10)) for d in digits[-2::-2])
-    return (sum(int(d) for d in digits[::-2]) + sum(doubled)) % 10 == 0
-
-
-def _redact_under(key: str, value: object, known: Mapping[str, str] | None) -> object:
-    """Under the name of a secret only a text is a secret: counts and flags are not."""
-    name = _NAME_ENDS.search(key[-64:]) if isinstance(value, str) else None
-    if name and (name["password"] or _looks_secret(str(value))) and value:
-        return REDACTED
-    return redact(value, known)
-
-
-def _redact_known(text: str, known: Mapping[str, str]) -> str:
-    values = sorted(filter(None, known), key=len, reverse=True)
-    if not values:
-        return text
-    shape = "|".join(re.escape(value) for value in values)
-    return re.sub(rf"{_OPEN}(?:{shape}){_SHUT}", lambda found: known[found.group()], text)
-
-
-def _url(found: re.Match[str]) -> str:
-    """The whole URL of a database is a secret; of other URLs user and password are."""
-    if _DATABASES.match(found["scheme"]):
-        return REDACTED + found.group()[len(found.group().rstrip(",;.)]}")) :]
-    if ":" not in found["user"]:
-        return found.group()
-    return f"{found['scheme']}://{REDACTED}@{found['rest']}"
-
-
-def _named(found: re.Match[str]) -> str:
-    kind = "bare" if found["quoted"] is None else "quoted"
-    if not _is_value(found, found[kind], kind == "quoted"):
-        return found.group()
-    start, end = (found.start(kind) - found.start(), found.end(kind) - found.start())
-    return found.group()[:start] + REDACTED + found.group()[end:]
-
-
-def _is_value(found: re.Match[str], value: str, quoted: bool) -> bool:
-    """Not prose or code after a secret's name: a call, a type, ``password: must be long``."""
-    if not quoted and found["call"]:
-        return False
-    if found["password"] and (quoted or "=" in found["sign"]):
-        return True
-    return _looks_secret(value) or bool(found["password"] and _has_digit(value))
-
-
-def _looks_secret(value: str) -> bool:
-    return (
-        len(value) >= _SECRET_LENGTH
-        and " " not in value
-        and _has_digit(value)
-        and not value.isdigit()
-    )
-
-
-def _has_digit(value: str) -> bool:
-    return _DIGIT.search(value) is not None
-
-
-def _card(found: re.Match[str]) -> str:
-    digits = re.sub("[ -]", "", found.group())
-    return CARD if _CARD_BRAND.match(digits) and luhn(digits) else found.group()
-
-
-def _has_long_word(text: str) -> bool:
-    """Whether a word of 64 letters is possible: it would fill one of the blocks of 32."""
-    return any(text[at : at + 32].isalnum() for at in range(0, len(text), 32))
-
-
-_DIGIT = re.compile(r"\d")
-# A short text with a secret has one of these signs, three digits in a row, or the beginning of a
-# key without signs: eyJ, AIza, AKIA, ASIA, bearer. Most texts have none, and are not searched.
-_SUSPECT = re.compile(
-    r"[:=@_+\[\x1b\x9b\dIJKSRr-]"
-    r"(?:(?<![\dIJKSRr])|(?<=\d\d\d)|(?<=eyJ)|(?<=A[IKS])|(?<=(?i:bearer)))"
-)
-# Every card, social security number and phone without a plus sign holds this.
-_NUMBER = re.compile(r"\d{3}(?:[ .)-]{1,2}\d{2}|\d{11})")
-
-# Words in lower case: a text to which a rule applies contains one of its words.
-_KEY_HINTS = (
-    "sk-", "k_live_", "k_test_", "aiza", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_",
-    "glpat-", "xox", "xapp-", "akia", "asia", "hf_", "npm_", "mtt_", "eyj",
-)  # fmt: skip
-_NAME_HINTS = ("passw", "passphrase", "pwd", "key", "secret", "token", "credential")
-_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replacement], ...] = (
-    (("private key",), _PEM, REDACTED),
-    (_KEY_HINTS, _KEYS, REDACTED),
-    (("authorization",), _AUTHORIZATION, rf"\1{REDACTED}"),
-    (("bearer",), _BEARER, rf"\1{REDACTED}"),
-    (_NAME_HINTS, _NAMED, _named),
-    (("@",), _EMAIL, EMAIL),
-)
-_ALL_HINTS = tuple(hint for hints, _, _ in _RULES for hint in hints)
-_NUMBERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
-    (_CARD, _card),
-    (_SSN, SSN),
-    (_PHONE, PHONE),
-)
 
 
 # Truncation. Half a secret would not be recognised, so that a text is cut at a space if possible.

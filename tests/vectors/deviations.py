@@ -29,6 +29,11 @@ def decision(case: Case, facts: Facts) -> str | None:
 
 RULES = (
     Rule(
+        "credential_scrub",
+        'guide-errors.md, "Secrets": masks tell secrets apart, as in [secret:aws:1f3a]',
+        predicates.names_the_secret,
+    ),
+    Rule(
         "error store store/get/list filters",
         'errors.md 2: "raw_error is valid JSON: an object as it is, anything else wrapped once"',
         predicates.wraps_other_json,

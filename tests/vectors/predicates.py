@@ -18,6 +18,12 @@ from tests.vectors.cases import MAIN, Case, Facts, Given
 # Errors, results, loops and events
 
 
+def names_the_secret(case: Case, facts: Facts) -> bool:
+    """The expected text, but for masks that say more than ``[REDACTED]``."""
+    said = re.sub(r"\[secret:[a-z0-9-]+:[0-9a-f]{4}\]", "[REDACTED]", str(facts.get(MAIN)))
+    return said != facts.get(MAIN) and said == case.expect
+
+
 def wraps_other_json(case: Case, facts: Facts) -> bool:
     try:
         value: object = json.loads(str(case.given.get("raw_error_text")), parse_constant=refused)

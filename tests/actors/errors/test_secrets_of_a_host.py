@@ -22,6 +22,7 @@ from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
 from motet.protocols.redaction.redact import redact_text, registered_secrets
 from motet.protocols.tools import ToolFailure
+from tests.protocols.redaction.builders import alike
 from tests.protocols.redaction.test_redact import SECRETS
 from tests.scripted import Scripted, call, say
 
@@ -140,8 +141,8 @@ def _whole_database(file: Path) -> str:
 def test_a_value_is_hidden_as_long_as_one_host_has_it() -> None:
     with registered_secrets([CONFIGURED, None, "", "short"]):
         with registered_secrets([CONFIGURED]):
-            assert redact_text(f"key {CONFIGURED}!") == "key [REDACTED]!"
-        assert redact_text(f"key {CONFIGURED}!") == "key [REDACTED]!"
+            assert alike(redact_text(f"key {CONFIGURED}!")) == "key [REDACTED]!"
+        assert alike(redact_text(f"key {CONFIGURED}!")) == "key [REDACTED]!"
         assert redact_text("a short text, tulips-and-windmillsome") == (
             "a short text, tulips-and-windmillsome"
         )
@@ -150,4 +151,4 @@ def test_a_value_is_hidden_as_long_as_one_host_has_it() -> None:
 
 def test_a_long_value_with_digits_is_found_inside_of_words() -> None:
     with registered_secrets([BY_PROVIDER]):
-        assert redact_text(f"x{BY_PROVIDER}y") == "x[REDACTED]y"
+        assert alike(redact_text(f"x{BY_PROVIDER}y")) == "x[REDACTED]y"

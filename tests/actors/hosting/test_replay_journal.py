@@ -51,7 +51,7 @@ async def test_secrets_are_taken_out_and_the_run_is_the_same_with_itself(tmp_pat
 
     assert done.rows.now == done.rows.then
     assert done.same
-    assert any('call lookup {"key":"[REDACTED]"}' in line for line in done.rows.now)
+    assert any('call lookup {"key":"[secret:openai]"}' in line for line in done.rows.now)
 
 
 async def test_another_file_is_refused_with_advice(tmp_path: Path) -> None:

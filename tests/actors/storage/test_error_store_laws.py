@@ -34,6 +34,7 @@ from motet.runtime import open_system
 from motet.runtime.exceptions import serialize_error
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.storage.test_error_store import model
+from tests.protocols.redaction.builders import alike
 
 NOW = 1_732_230_214.0
 
@@ -169,7 +170,8 @@ def test_no_secret_is_cut_in_half_by_the_end_of_a_head() -> None:
         head, left_out = redacted_head(text)
         assert left_out > 0
         assert "a1a1" not in head
-    assert redacted_head(f"a {key}") == ("a [REDACTED]", 0)
+    head, left_out = redacted_head(f"a {key}")
+    assert (alike(head), left_out) == ("a [REDACTED]", 0)
 
 
 class Choosy:

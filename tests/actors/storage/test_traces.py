@@ -32,6 +32,7 @@ from tests.actors.telemetry.stage import (
     result,
     tracer,
 )
+from tests.protocols.redaction.builders import alike
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ async def test_stored_traces_hold_no_secret(memory: Location) -> None:
         await opened.flush()
         everything = repr(await opened.execute("SELECT * FROM spans"))
         assert key[:14] not in everything
-        assert everything.count("[REDACTED]") >= 7
+        assert str(alike(everything)).count("[REDACTED]") >= 7
 
 
 async def test_whole_inputs_are_cut(memory: Location) -> None:

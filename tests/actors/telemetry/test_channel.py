@@ -20,6 +20,7 @@ from motet.protocols.events import ErrorStoreFailed
 from motet.protocols.storage import DiskFull, Rows, Transaction
 from motet.runtime import open_system
 from tests.actors.errors.builders import FakeWriter, Warnings, open_store
+from tests.protocols.redaction.builders import alike
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ async def test_neither_text_nor_fallback_shows_a_secret(location: Location) -> N
     error = "cannot open postgres://u:p@h:5432/db"
     async with open_store(location) as opened:
         assert "u:p" not in (await report(opened.spool, error, Warnings())).text
-    assert (await report(None, error, Warnings())).text == "Error: cannot open [REDACTED]"
+    text = (await report(None, error, Warnings())).text
+    assert alike(text) == "Error: cannot open [REDACTED]"
 
 
 async def test_a_secret_is_not_saved_by_being_cut_in_half(location: Location) -> None:

@@ -1,0 +1,466 @@
+"""The places of the secrets in one text: tokens of vendors, keys, URLs, commands, personal data.
+
+:func:`find` gives them all, in order and without overlaps. It is linear in the text: cheap looks
+for signs come first (a run of sixteen letters, ``://``, ``private``), and an expression is tried
+only where there is one. All look-arounds are local, and a match crosses the end of a line only
+where :func:`is_open` says so of that line: so a text may be cut at the end of any other line.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from motet.protocols.redaction import commands, named, personal
+from motet.protocols.redaction.named import MASK, Found
+from motet.protocols.redaction.personal import CARD, EMAIL, PHONE, SSN
+from motet.protocols.redaction.rules import Rules, Shape
+
+_RUN = 16
+"""A token of a vendor has so many letters, digits, ``_`` and ``-`` in a row."""
+_LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
+_RUNS = bytes(97 if code in _LETTERS else 32 for code in range(256))
+_CODES = r"(?:\x1b|\\x1b|\\u001b|\\033|\\e)\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+ANSI = re.compile(
+    _CODES + r"|\x9b[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|\x1b\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|\x1b[ -/]{0,8}[0-Z\\^-~]"
+)
+
+
+def find(rules: Rules, text: str) -> list[Found]:
+    """The secrets of a text. Terminal codes inside or beside a secret do not hide it."""
+    has_codes = "\x1b" in text or "\x9b" in text
+    if not has_codes and not ("\\" in text and _CODE_HINTS.search(text)):
+        return merged(_plain(rules, text), text)
+    if (code := ANSI.search(text)) is None:
+        return merged(_plain(rules, text), text)
+    # As it is, for it may be no code; with marks, so that words end at codes; without the codes.
+    found = _plain(rules, text)
+    found += _plain(rules, ANSI.sub(lambda code: "\x1b" * len(code.group()), text))
+    bare: list[str] = []
+    places: list[int] = []
+    at = 0
+    while code is not None:
+        bare.append(text[at : code.start()])
+        places.extend(range(at, code.start()))
+        at = code.end()
+        code = ANSI.search(text, at)
+    bare.append(text[at:])
+    places.extend(range(at, len(text)))
+    places.append(len(text))
+    for start, end, context, kind in _plain(rules, "".join(bare)):
+        found.append((places[start], places[end - 1] + 1, places[context], kind))
+    return merged(found, text)
+
+
+_CODE_HINTS = re.compile(r"\\(?:x1b|u001b|033|e)\[")
+
+
+def merged(found: list[Found], text: str) -> list[Found]:
+    """Without overlaps, in order. The larger of two names the kind; of equal ones the first."""
+    if not found:
+        return found
+    kept: list[Found] = []
+    masks = [m.span() for m in MASK.finditer(text)] if "[" in text else []
+    for start, end, context, kind in sorted(found, key=lambda one: (one[0], -one[1])):
+        if masks and any(start < mask[1] and mask[0] < end for mask in masks):
+            continue
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end, context, kind))
+            continue
+        first, last, least, name = kept[-1]
+        if end == last and start == first:
+            name = max(name, kind, key=_rank)
+        kept[-1] = (first, max(end, last), min(least, context), name)
+    return kept
+
+
+def _rank(kind: str) -> int:
+    return 2 if kind == "private-key" else 0 if kind in _NAMED else 1
+
+
+_NAMED = frozenset(
+    [
+        "password",
+        "secret",
+        "token",
+        "key",
+        "authorization",
+        "cookie",
+        "url",
+        "jwt",
+        EMAIL,
+        PHONE,
+        CARD,
+        SSN,
+    ]
+)
+
+
+_HINTS = ("@", "|", ":543", ":6432", "identified", "wpa_pass")
+
+
+def _plain(rules: Rules, text: str) -> list[Found]:
+    raw = text.encode("ascii", "replace")
+    low = raw.lower().decode("ascii")
+    found: list[Found] = []
+    if "private" in low:
+        found += _keys(text)
+    found += _tokens(rules, text, raw.translate(_RUNS))
+    if "eyJ" in text:
+        found += _jwts(text)
+    if starts := _places(low):
+        found += named.named(rules, text, low, starts)
+    if "value" in low or ("<" in low and "<string" in low) or "variable" in low:
+        found += named.pairs(rules, text, low)
+    if "://" in low:
+        found += _urls(rules, text, low)
+    if "?" in low or "&" in low or ("%" in low and "%26" in low):
+        found += _query(rules, text, low)
+    if " -" in low or '"-' in low or "'-" in low:
+        found += commands.flags(rules, text, low)
+    if starts or any(hint in low for hint in _HINTS) or ('"' in low and '"kty"' in low):
+        found += commands.others(rules, text, low)
+    if "@" in text:
+        found += personal.emails(rules, text, low)
+    if "+" in text or personal.NUMBERISH.search(raw.translate(personal.DIGITS)):
+        found += personal.numbers(text, raw.translate(personal.DIGITS))
+    return found
+
+
+# Names
+
+
+def _places(low: str) -> list[int]:
+    """Where a name of a secret may end, in order."""
+    found: list[int] = []
+    for needle in named.NEEDLES:
+        at = low.find(needle)
+        while at >= 0:
+            found.append(at)
+            at = low.find(needle, at + 1)
+    found.sort()
+    return found
+
+
+# Tokens of vendors
+
+_ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2})")
+_STARTS = re.compile(r"(?<![0-9A-Za-z])[0-9A-Za-z]")
+_JOINERS = ".~:/+!$"
+_SPECIAL = frozenset([*_JOINERS, "\\", "%"])
+_BACK = re.compile(r"[0-9A-Za-z_.~:/+!$-]{1,64}\Z")
+_CONTINUED = re.compile(
+    r"[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n[ \t]{0,64}(?:[|>*#]+[ \t]+)?[\"']?"
+    r"(?P<more>[0-9A-Za-z_.~+/=-]{4,})(?=[\"'\\),; \t]{0,8}[+\\]?[ \t]{0,8}(?:\r?\n|\Z))"
+)
+
+
+def _tokens(rules: Rules, text: str, runs: bytes) -> Iterator[Found]:
+    """The tokens that begin as a published format does, at the beginning of a word."""
+    needle, at = b"a" * _RUN, 0
+    by_head, by_length, by_anchor = rules.by_head, rules.by_length, rules.by_anchor
+    firsts = rules.firsts
+    while (start := runs.find(needle, at)) >= 0:
+        end = runs.find(b" ", start + _RUN)
+        end = len(text) if end < 0 else end
+        at = end
+        before = text[start - 1] if start else ""
+        if (
+            text[start : start + 2] not in firsts
+            and before not in _SPECIAL
+            and end - start not in by_length
+        ):
+            continue
+        starts = [start]
+        if before == "\\" or before == "%":
+            starts += _behind_escape(text, start)
+        elif (
+            before
+            and before in _JOINERS
+            and (back := _BACK.search(text, max(0, start - 64), start))
+        ):
+            starts += [m.start() for m in _STARTS.finditer(text, back.start(), start)]
+        shapes: tuple[Shape, ...] = by_anchor.get(before, ()) if before in by_anchor else ()
+        for place in starts:
+            head = text[place : place + 4]
+            tried = (
+                by_head.get(head, ())
+                + by_head.get(head[:3], ())
+                + by_head.get(head[:2], ())
+                + by_head.get(head[:1], ())
+                + (by_length.get(end - start, ()) if place == start else ())
+                + shapes
+            )
+            made = _matched(tried, text, place)
+            if made is not None:
+                yield place, made[0], place, made[1]
+                at = max(at, made[0])
+                break
+
+
+def _behind_escape(text: str, start: int) -> list[int]:
+    """Where a word may begin behind an escaped character, such as the ``n`` of ``\\n``."""
+    found = _ESCAPES.match(text, start - 1)
+    return [found.end()] if found else []
+
+
+def _matched(shapes: tuple[Shape, ...], text: str, at: int) -> tuple[int, str] | None:
+    """The longest token of these shapes; one may go on in the next lines."""
+    best: tuple[int, str] | None = None
+    for shape in shapes:
+        found = shape.pattern.match(text, at)
+        end = 0
+        if found is not None:
+            end = found.end()
+            if not _is_random(shape, found.group()):
+                continue
+        if text[end or at : (end or at) + 1] in ("", "\n", "\r", '"', "'", "\\", " ") or not end:
+            end = max(end, _over_lines(shape, text, at))
+        if end and (best is None or end > best[0]):
+            best = end, shape.kind
+    return best
+
+
+_PIECE = re.compile(r"[0-9A-Za-z_.~+/=:-]*")
+_KNOWN_HEAD = re.compile(
+    r"(?:sk-|gh[a-z]_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ|AIza|[a-z]{2,12}_[a-z]{0,6}_?)[0-9A-Za-z]"
+)
+LINES = 20
+
+
+def _over_lines(shape: Shape, text: str, at: int) -> int:
+    """The end of a token that was wrapped: the next lines hold nothing but its rest. 0: none."""
+    first = _PIECE.match(text, at)
+    assert first is not None
+    joined, borders = first.group(), [(len(first.group()), first.end())]
+    end = first.end()
+    for _ in range(LINES):
+        more = _CONTINUED.match(text, end)
+        if more is None or (shape.head and more["more"].startswith(shape.head)):
+            break
+        if _KNOWN_HEAD.match(more["more"]) or (
+            more["more"].isalpha() and more["more"].islower() and len(more["more"]) < 16
+        ):
+            break
+        joined += more["more"]
+        end = more.end("more")
+        borders.append((len(joined), end))
+    if len(borders) == 1:
+        return 0
+    found = shape.pattern.match(joined)
+    if found is None or not _is_random(shape, found.group()):
+        return 0
+    return next((place for size, place in borders[1:] if size == found.end()), 0)
+
+
+def _is_random(shape: Shape, token: str) -> bool:
+    body = token[len(shape.head) :]
+    if len(set(body[:64].lower())) == 1 and body[:1] in "xX0.*-_":
+        return False
+    if shape.check != "mixed":
+        return True
+    return (
+        any(letter.isdigit() for letter in body) and body.lower() != body and body.upper() != body
+    )
+
+
+_JWT = re.compile(
+    r"(?<![0-9A-Za-z_.-])eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*){0,3}"
+    r"|(?:(?<=\\[abfnrtv0])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*){0,3}"
+)
+
+
+def _jwts(text: str) -> Iterator[Found]:
+    for found in _JWT.finditer(text):
+        end = found.end()
+        while text[end - 1] == ".":
+            end -= 1
+        for _ in range(LINES):
+            more = _CONTINUED.match(text, end)
+            if more is None or not any(c.isdigit() or c.isupper() for c in more["more"]):
+                break
+            end = more.end("more")
+        yield found.start(), end, found.start(), "jwt"
+
+
+# Private keys
+
+BEGIN = re.compile(
+    r"-{4,5} ?BEGIN [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: *\d+"
+)
+END = re.compile(r"-{4,5} ?END [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_INLINE = re.compile(
+    r"(?:[0-9A-Za-z+/=]|\\{1,8}[nr/]|\\{1,8}u000[aAdD]|%[0-9A-Fa-f]{2}|&#1[03];"
+    r"|[ \t]+(?=[0-9A-Za-z+/=]{20})"
+    r"|\\{0,8}[nr](?:Proc-Type|DEK-Info|Version|Comment): ?[^\\\n]{0,80}|-(?!-))*"
+)
+_REST = re.compile(r"[\s\"'\\+,;)\]}]*")
+_HEADERS = re.compile(
+    r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID|Private-MAC): ?.*"
+)
+_BODY = re.compile(r"[0-9A-Za-z+/=]+")
+
+
+def body_end(text: str, at: int) -> tuple[int, bool]:
+    """The end of the body of a private key from ``at``, and whether it could go on behind the text.
+
+    The body is decided line by line: base64, headers and blank lines belong to it, whatever is in
+    front of them on their lines (indentation, a quote, the name of a program). It ends behind an
+    END line, or before the first line that is of another kind.
+    """
+    while at < len(text):
+        line_end = text.find("\n", at)
+        stop = len(text) if line_end < 0 else line_end + 1
+        over = END.search(text, at, stop)
+        if over is not None:
+            return over.end(), False
+        if not _is_body(text[at:stop]):
+            return at, False
+        at = stop
+    return at, True
+
+
+def _is_body(line: str) -> bool:
+    line = line.strip(" \t\r\n>|\"'+,*#\\")
+    if not line or _HEADERS.match(line):
+        return True
+    word = line.rpartition(" ")[2]
+    word = word.rpartition("\\n")[0].rpartition("\\n")[2] or word if "\\n" in word else word
+    if word.startswith("=") and len(word) == 5:
+        return True  # the checksum of a PGP block
+    if not _BODY.fullmatch(word):
+        return False
+    if word != line:
+        return len(word) >= 24
+    return len(word) >= 16 or not (word.isalpha() and (word.islower() or word.istitle()))
+
+
+def _keys(text: str) -> Iterator[Found]:
+    at = 0
+    while (begin := BEGIN.search(text, at)) is not None:
+        line_end = text.find("\n", begin.end())
+        line_end = len(text) if line_end < 0 else line_end
+        over = END.search(text, begin.end(), line_end)
+        if over is not None:
+            end = over.end()
+        else:
+            inline = _INLINE.match(text, begin.end(), line_end)
+            end = inline.end() if inline else begin.end()
+            rest = _REST.match(text, end, line_end)
+            if rest is not None and rest.end() == line_end:
+                end, _ = body_end(text, min(line_end + 1, len(text)))
+                while end > begin.end() and end == line_end + 1 == len(text):
+                    break
+        if end > begin.end():
+            yield begin.start(), end, begin.start(), "private-key"
+        at = max(end, begin.end())
+
+
+# URLs
+
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{1,30})://(?P<user>[^\s\"'`<>@/?#:\\]{0,200})"
+    r"(?::(?P<password>[^\s\"'`<>/\\]{1,400}?(?:/[^\s\"'`<>/@]{1,100})?))?@(?=[^\s\"'`<>@/]|\Z)(?P<rest>[^\s\"'`<>\\]{0,500})"
+)
+_WEBHOOK = re.compile(r"hooks|webhook|logic\.azure|chat\.googleapis")
+
+
+def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
+    for found in _URL.finditer(low):
+        scheme = found["scheme"].partition("+")[0].rpartition(":")[2]
+        start = found.start()
+        password = found["password"]
+        if password is not None:
+            first, last = found.span("password")
+            if password.partition("/")[0].isdigit() and "/" in password:
+                continue  # a port, and a path with a sign in it
+            if named.is_placeholder(rules, text[first:last]):
+                continue
+            if scheme in rules.databases:
+                end = found.end()
+                while text[end - 1] in ",;.)]}":
+                    end -= 1
+                yield start, end, start, "database-url"
+            else:
+                user = found.start("user")
+                yield (user, last, start, "url")
+        elif len(found["user"]) >= 16 and named.looks_random(
+            text[found.start("user") : found.end("user")]
+        ):
+            yield found.start("user"), found.end("user"), start, "url"
+    if _WEBHOOK.search(low):
+        for found in rules.webhooks.finditer(text):
+            name = found.lastgroup
+            if name is not None:
+                rule = rules.file.webhooks[int(name[1:])]
+                yield (
+                    found.start() + len(rule.head),
+                    found.end(),
+                    found.start(),
+                    f"{rule.kind}-webhook",
+                )
+    if "api.telegram.org/bot" in low:
+        for found in re.finditer(r"/bot(\d{6,12}:[0-9A-Za-z_-]{20,64})", text):
+            yield found.start(1), found.end(1), found.start(), "telegram"
+
+
+_SHORT_QUERY = frozenset(
+    ["key", "code", "auth", "session", "sid", "pw", "pass", "signature", "st", "ticket", "hmac"]
+)
+
+
+def _query(rules: Rules, text: str, low: str) -> Iterator[Found]:
+    for found in rules.query.finditer(low):
+        start, end = found.span("value")
+        while text[end - 1] in _PUNCTUATION:
+            end -= 1
+        value = text[start:end]
+        if named.is_placeholder(rules, value) or not named.looks_random(value.replace("%", "a1")):
+            continue
+        if found["name"] in _SHORT_QUERY and named.name_like(value):
+            continue
+        yield start, end, found.start(), "signature" if "sig" in found["name"] else "token"
+
+
+_PUNCTUATION = ".,:;!?"
+
+
+# Lines that go on
+
+_OPEN_NAME = re.compile(
+    rf"(?:{named.CORES}){named.ENDINGS}{named.CLOSE}"
+    r"(?:[ \t]{0,8}(?:(?:=>|->|::?|>)[ \t]{0,32}(?:[|>][+-]?\d?)?|(?:==?|:=)[ \t]{0,32}\\)|[ \t])"
+    r"[ \t]{0,32}\\{0,2}\r?\n\Z"
+)
+_OPEN_PAIR = re.compile(
+    r"(?:name|key)[\"']?[ \t]{0,4}[:=>][ \t]{0,8}[\"']?[a-z0-9_.-]{2,80}[\"']?(?:</key>)?"
+    r"[ \t]{0,8}[,;]?[ \t]{0,8}\r?\n\Z"
+)
+_OPEN_LOGIN = re.compile(r"\blogin(?:[ \t]+\S{1,200}){0,4}[ \t]*\r?\n\Z")
+_OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,}[\"']?[ \t]*[\\+]?[ \t]*\r?\n\Z")
+REACH = 512
+"""Characters of a line that :func:`is_open` reads."""
+
+
+def is_open(rules: Rules, text: str, end: int, least: int = 0) -> bool:
+    """Whether a secret may go on behind the end of a line, which is at ``end``.
+
+    ``least``: where the text begins that is searched together.
+    """
+    start = max(text.rfind("\n", least, end - 1) + 1, end - REACH, least)
+    line = text[start:end]
+    low = line.lower()
+    if _OPEN_NAME.search(low) or _OPEN_PAIR.search(low) or _OPEN_LOGIN.search(low):
+        return True
+    tail = _OPEN_TOKEN.search(line)
+    if tail is None:
+        return False
+    for found in _STARTS.finditer(tail.group()):
+        if found.start() > 64 and found.start() > 0:
+            break
+        head = tail.group()[found.start() : found.start() + 4]
+        if head.startswith("eyJ") or any(head[:size] in rules.by_head for size in (4, 3, 2)):
+            return True
+    return False
