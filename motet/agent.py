@@ -22,7 +22,7 @@ from motet.runtime.loops import refuse_in_asyncio, refuse_in_loop
 
 Out = TypeVar("Out")
 
-ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
+ALONE = HostConfig(workspace=".", approvals=ApprovalsConfig(ask=False))
 """For a host that lives for one run: there is no person to ask."""
 _IN_ASYNCIO = (
     "use a motet.HostThread and its `host.asyncio.{0}(agent, ...)`, or "

@@ -383,7 +383,8 @@ class HostConfig:
     Attributes:
         state: directory of the database; None: in memory.
         workspace: directory that the file and shell tools see; None: ``workspace`` in ``state``,
-            or the current directory for a host in memory. The state may not be inside it.
+            or a temporary directory for a host in memory, which is removed when the host closes.
+            The state may not be inside it.
         limits: of the agents of a file that do not set their own.
         guard: what happens to an input that looks like an attempt to take the agent over.
         skills: folders of skills for all agents; absent from a file: ``skills`` beside it, if

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,7 +18,7 @@ import trio
 
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.errors.log import LogTail, redact_logs
+from motet.actors.errors.log import LogTail, logger, redact_logs
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
@@ -170,12 +171,12 @@ async def open_tree(
 ) -> AsyncGenerator[Parts]:
     """The actors of one host for the length of the block."""
     place = state if isinstance(state, Location) else _place(state)
-    with ExitStack() as secrets, place as location:
-        secrets.enter_context(registered_secrets(secrets_of(config)))
+    with ExitStack() as block, place as location:
+        block.enter_context(registered_secrets(secrets_of(config)))
         redact_logs()
-        folder = _workspace(location, workspace)
+        folder = _workspace(location, workspace, block)
         readers = Readers(location)
-        generations = Generations(source or ConfigSource(), config, secrets)
+        generations = Generations(source or ConfigSource(), config, block)
         table = RunTable(config.queue)
         try:
             async with open_system(
@@ -202,13 +203,22 @@ def _place(state: str | Path | None) -> Location:
     return Location.directory(state) if state is not None else Location.memory()
 
 
-def _workspace(location: Location, chosen: str | Path | None) -> Path:
+def _workspace(location: Location, chosen: str | Path | None, block: ExitStack) -> Path:
     """The directory of the tools, created if it is missing. Blocks for some disk access.
 
-    Raises ``ConfigError`` if the tools could reach the database.
+    A host in memory keeps nothing: without a chosen one, its files end with the ``block``. Raises
+    ``ConfigError`` if the tools could reach the database.
     """
     state = location.path
-    folder = Path(chosen or (state / "workspace" if state else ".")).resolve()
+    if chosen is None and state is None:
+        made = TemporaryDirectory(prefix="motet-", ignore_cleanup_errors=True)
+        chosen = block.enter_context(made)
+        logger("motet.workspaces").info(
+            "the workspace is a temporary directory, removed when the host closes: give one to "
+            "keep files",
+            folder=chosen,
+        )
+    folder = Path(chosen or state or "", "" if chosen else "workspace").resolve()
     if state is not None and state.resolve().is_relative_to(folder):
         raise ConfigError(
             f"the state directory {str(state)!r} is inside the workspace {str(folder)!r}, where "

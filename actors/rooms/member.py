@@ -260,6 +260,8 @@ class MemberRunner:
         """
         self._budget.started += seconds
         self._budget.spend(used)
+        for run in self.live():
+            run.follow_budget()
 
     def exhausted(self) -> str:
         """The limit of the round that allows no further turn, if there is one."""
@@ -376,9 +378,7 @@ class MemberRunner:
         Needs no actor and no disk.
         """
         runs = self.runs_to_stop()
-        asked = tuple(run.id for run in runs if run.cancel(why, by_user=True))
-        self.detached.services.table.cancel_children(runs)
-        return asked
+        return tuple(run.id for run in runs if run.cancel(why, by_user=True))
 
 
 _log = logger("motet.rooms")

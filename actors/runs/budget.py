@@ -61,6 +61,8 @@ class Budget(msgspec.Struct, eq=False):
     _unpriced: bool = False
     _warned: bool = False
     _closed: bool = False
+    _pauses: int = 0
+    _paused_at: float = 0.0
 
     def __post_init__(self) -> None:
         own = self.limits.tokens is not None or self.limits.usd is not None
@@ -80,8 +82,24 @@ class Budget(msgspec.Struct, eq=False):
     @property
     def deadline(self) -> float:
         """When the wall time of this run, or of one above it, is over; ``inf`` without a limit."""
-        own = inf if self.limits.wall is None else self.started + self.limits.wall
-        return own if self.parent is None else min(own, self.parent.deadline)
+        return min(level.own_deadline for level in self.lineage)
+
+    @property
+    def own_deadline(self) -> float:
+        """When its own wall time is over; ``inf`` while that stands still."""
+        wall = self.limits.wall
+        return inf if wall is None or self._pauses else self.started + wall
+
+    def pause(self, now: float) -> None:
+        """Let its wall time stand still, until as many calls of :meth:`resume`."""
+        if not self._pauses:
+            self._paused_at = now
+        self._pauses += 1
+
+    def resume(self, now: float) -> None:
+        self._pauses -= 1
+        if not self._pauses:
+            self.started += now - self._paused_at
 
     # Model requests
 

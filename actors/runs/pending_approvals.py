@@ -22,7 +22,6 @@ from motet.protocols.chat import Call
 from motet.protocols.events import AnyEvent
 
 if TYPE_CHECKING:
-    from motet.actors.runs.budget import Budget
     from motet.actors.runs.run import Run
 
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
@@ -192,29 +191,31 @@ class PendingApprovals:
         Blocks overlap when several calls wait: a clock stands still until the last one has ended.
         """
         callers = [run.lineage.caller for run in runs]
-        waiting = [self.call_scopes[one] for one in callers if one in self.call_scopes]
-        clocks = [
-            *((run.scope, run.lineage.budget) for run in runs),
-            *((one, None) for one in waiting),
-        ]
-        for scope, _ in clocks:
-            count, since, deadline = self._paused.get(
-                scope, (0, trio.current_time(), scope.deadline)
-            )
+        calls = [self.call_scopes[one] for one in callers if one in self.call_scopes]
+        budgets = [one.lineage.budget for one in runs if one.lineage.budget is not None]
+        now = trio.current_time()
+        for scope in calls:
+            count, since, deadline = self._paused.get(scope, (0, now, scope.deadline))
             scope.deadline = inf
             self._paused[scope] = count + 1, since, deadline
+        for budget in budgets:
+            budget.pause(now)
+        for run in runs:
+            run.follow_budget()
         try:
             yield
         finally:
-            for scope, budget in clocks:
-                self._unpause(scope, budget)
+            now = trio.current_time()
+            for scope in calls:
+                self._unpause(scope, now)
+            for budget in budgets:
+                budget.resume(now)
+            for run in runs:
+                run.follow_budget()
 
-    def _unpause(self, scope: trio.CancelScope, budget: Budget | None) -> None:
+    def _unpause(self, scope: trio.CancelScope, now: float) -> None:
         count, since, deadline = self._paused.pop(scope)
         if count > 1:
             self._paused[scope] = count - 1, since, deadline
-            return
-        waited = trio.current_time() - since
-        scope.deadline = deadline + waited
-        if budget is not None:
-            budget.started += waited
+        else:
+            scope.deadline = deadline + now - since

@@ -248,6 +248,7 @@ class Lineage:
         in_background: its caller goes on while it works, and is told of its end.
         child_limit: how many children of its caller work at once; it waits for a place.
         children: that work beside it; None until there is one.
+        below: the live runs that work for it, beside it or for a call.
         ancestors: on whose behalf it works, outermost first: it may call no tool that policy
             denies one of them. A child has its parent's ``subjects``.
         budget: what it may spend; None until it starts, if it is nobody's child.
@@ -258,6 +259,7 @@ class Lineage:
     in_background: bool = False
     child_limit: trio.CapacityLimiter | None = None
     children: ChildSet | None = None
+    below: list[Run] = attrs.field(factory=list["Run"])
     ancestors: tuple[Subject, ...] = ()
     budget: Budget | None = None
     start_soon: StartSoon | None = None
@@ -425,9 +427,10 @@ class Run:
         self.state = next_state(self.state, event, self.id)
 
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
-        """Ask the run to end now; whether nobody had before.
+        """Ask the run to end now, and all that work for it; whether nobody had before.
 
-        It has ended when ``ended`` is set, not before.
+        It has ended when ``ended`` is set, not before. Its children are asked in this step, since
+        the clean-up of its tools may take long: they would begin tools meanwhile.
         """
         if is_over(self.state):
             return False
@@ -436,7 +439,16 @@ class Run:
             self.stop_reason, self.by_user = reason, by_user
         self.move("stop")
         self.scope.cancel()
+        for child in tuple(self.lineage.below):
+            child.cancel(CALLER_ENDED)
         return first
+
+    def follow_budget(self) -> None:
+        """Have its wall time, and that of the runs below it, end as the budgets say now."""
+        if self.lineage.budget is not None:
+            self.scope.deadline = self.lineage.budget.deadline
+        for child in self.lineage.below:
+            child.follow_budget()
 
     def drop(self, reason: str, *, by_user: bool = False) -> None:
         """It was taken out of its queue and will not be answered."""

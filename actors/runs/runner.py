@@ -25,7 +25,7 @@ from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import SessionQueue
 from motet.actors.runs.recall import read_memory
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import CALLER_ENDED, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.suspend import Suspension, counted, resume_turn
 from motet.actors.runs.tool_step import ToolStep
@@ -206,6 +206,9 @@ class Runner:
             self.services.events.log.warning(
                 "a part of a stopped run has failed", run=run.id, exc_info=error
             )
+        is_child, now = run.lineage.caller is not None, trio.current_time()
+        if not run.stop_reason and is_child and now < self.turn.budget.own_deadline:
+            run.cancel(CALLER_ENDED)  # the wall time of its caller is over
         if not run.stop_reason:  # only the wall time can have cancelled the scope
             return self.turn.finish or self.turn.limit(
                 "wall", self.publisher.partial, self._known()
@@ -232,8 +235,7 @@ class Runner:
         return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
-        if (wall := self.run.limits.wall) is not None:
-            self.run.scope.deadline = self.turn.budget.started + wall
+        self.run.follow_budget()
         decision = self._resumed or await self._begin()
         if self._resumed is not None:
             await self._load()

@@ -196,10 +196,14 @@ class RunTable:
         queue.arriving += 1
         self._touch(queue)
         self.runs[run.id] = run
+        if (caller := self._caller(run)) is not None:
+            caller.lineage.below.append(run)
         if run.pending is not None:
             self.pending_inputs.remove(run.pending)
             if run.pending.stopped:
                 run.cancel(run.pending.stopped, by_user=True)
+        if caller is not None and caller.stop_reason:
+            run.cancel(CALLER_ENDED)
 
     @contextmanager
     def summarising(
@@ -234,7 +238,7 @@ class RunTable:
         if run.state in ("arriving", "overtaken"):
             self.queue(run.session).arriving -= 1
             run.end(run.ends_as("dropped", "the input was not stored"))
-            self.runs.pop(run.id, None)
+            self._forget(run)
 
     def enqueue(self, run: Run) -> Way:
         """Queue a run whose input is on disk, or let it enter a run, as its mode says.
@@ -367,6 +371,16 @@ class RunTable:
             queue.ended += 1
         self._touch(queue)
         run.end(result)
+        self._forget(run)
+
+    def _caller(self, run: Run) -> Run | None:
+        """The live run that it works for, if it is a child."""
+        return None if run.lineage.caller is None else self.runs.get(run.lineage.caller[0])
+
+    def _forget(self, run: Run) -> None:
+        caller = self._caller(run)
+        if caller is not None and run in caller.lineage.below:
+            caller.lineage.below.remove(run)
         self.runs.pop(run.id, None)
 
     def cancel(
@@ -409,21 +423,12 @@ class RunTable:
             dropped += queued
         for run in dropped:
             run.drop(reason, by_user=by_user)
-        first = [run for run in active if run.cancel(reason, by_user=by_user)]
-        self.cancel_children(active)
+        first = [run for run in active if not run.stop_reason]
+        for run in reversed(
+            active
+        ):  # a child before its caller, which would give it another reason
+            run.cancel(reason, by_user=by_user)
         return Stop(first, [run for run in active if run not in first], dropped)
-
-    def cancel_children(self, runs: Iterable[Run]) -> None:
-        """Cancel the runs that work for these, at any depth.
-
-        Their callers end them too, but only when the clean-up of their own tools is over; until
-        then a child would begin tools after the stop.
-        """
-        callers = {run.id for run in runs}
-        for run in self.runs.values():  # a child comes after its caller
-            if run.lineage.caller is not None and run.lineage.caller[0] in callers:
-                callers.add(run.id)
-                run.cancel(CALLER_ENDED)
 
     def may(self, principal: Principal, run: Run | SuspendedRun) -> bool:
         user = run.user if isinstance(run, SuspendedRun) else run.input.principal.user

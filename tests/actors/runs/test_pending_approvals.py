@@ -7,6 +7,7 @@ from math import inf
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from motet.actors.runs.budget import Budget
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.run import Input, Run
 from motet.protocols.events import AnyEvent
@@ -73,7 +74,9 @@ async def test_overlapping_waits_stop_a_clock_until_the_last_one_ends(
 ) -> None:
     pending, run = PendingApprovals(unpublished), run_of("r")
     now = trio.current_time()
-    run.scope.deadline = now + 10.0
+    run.lineage.budget = Budget(Limits(wall=10.0), started=now)
+    run.follow_budget()
+    assert run.scope.deadline == now + 10.0
 
     async def wait(seconds: float) -> None:
         with pending.paused([run]):
