@@ -82,7 +82,7 @@ class Lawful:
     Attributes:
         names: the tools' own names, by the names in the request, where these differ.
         properties: the own names of properties in the same way, by the name of a tool in the
-            request.
+            request; ``answer``: those of the form of the answer.
         withdrawn: no tool may be called; those in the request only explain the transcript.
     """
 
@@ -90,6 +90,7 @@ class Lawful:
     names: Mapping[str, str]
     withdrawn: bool = False
     properties: Mapping[str, Names] = MappingProxyType({})
+    answer: Names = NO_NAMES
 
 
 def lawful(request: ModelRequest, rules: Rules) -> Lawful:
@@ -113,9 +114,10 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
     if withdrawn:
         unique = dict.fromkeys(called)
         tools = tuple(ToolSpec(names[name], WITHDRAWN, {"type": "object"}) for name in unique)
-    output = request.output
+    output, in_answer = request.output, NO_NAMES
     if output is not None:
-        output = replace(output, name=next(fits(output.name, "answer", rules.name)))
+        form, in_answer = fitted(output.schema, rules.property)
+        output = replace(output, name=next(fits(output.name, "answer", rules.name)), schema=form)
     made = replace(
         request,
         messages=tuple(_renamed(rows, names, fitting, rules.id)),
@@ -125,11 +127,13 @@ def lawful(request: ModelRequest, rules: Rules) -> Lawful:
     )
     own = {wire: name for name, wire in names.items() if wire != name}
     properties = {
-        names[tool]: {wire: name for name, wire in others.items()}
-        for tool, (_, others) in fitting.items()
-        if others
+        names[tool]: _own_names(others) for tool, (_, others) in fitting.items() if others
     }
-    return Lawful(made, own, withdrawn, properties)
+    return Lawful(made, own, withdrawn, properties, _own_names(in_answer))
+
+
+def _own_names(others: Names) -> Names:
+    return {wire: name for name, wire in others.items()}
 
 
 def _described(tool: ToolSpec, most: int | None, more: list[str]) -> str:

@@ -34,7 +34,14 @@ from motet.actors.models.dialects import Lawful, Reader, Rules, lawful
 from motet.actors.models.failures import failure_of
 from motet.actors.models.switch import require
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import CallArguments, CallStart, ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    TextPart,
+)
 from motet.protocols.tool_schemas import Names, with_keys
 
 CLOSE_BUDGET = 5.0
@@ -128,6 +135,7 @@ class EventStream:
         self._asked = asked
         self._held: dict[int, list[str]] = {}
         self._others: dict[int, Names] = {}
+        self._text: list[str] = []
         self._chunks = chunks
         self._reader = reader
         self._deadlines = deadlines
@@ -171,19 +179,23 @@ class EventStream:
     def _end(self) -> None:
         self._ended = True
         last = self._reader.close()
+        if self._asked is not None and self._text:
+            self._ready.append(TextPart(with_keys("".join(self._text), self._asked.answer)))
         for index, texts in self._held.items():
             whole = with_keys("".join(texts), self._others[index])
             self._ready.append(CallArguments(index, whole))
         self._ready.extend(self._own(last))
 
     def _own(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-        """The events with the own names of tools."""
+        """The events with the own names of tools; what has other keys is held until the end."""
         for event in events:
             match event:
                 case CallStart(index, _, name) if self._asked is not None:
                     if name in self._asked.properties:
                         self._held[index], self._others[index] = [], self._asked.properties[name]
                     yield replace(event, name=self._asked.names.get(name, name))
+                case TextPart(text) if self._asked is not None and self._asked.answer:
+                    self._text.append(text)
                 case CallArguments(index, text) if index in self._held:
                     self._held[index].append(text)
                 case _:

@@ -13,6 +13,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from motet.actors.models import anthropic, google, openai, pydantic_ai
 from motet.actors.models.dialects import (
@@ -462,3 +463,40 @@ async def test_arguments_come_back_under_the_own_names_of_properties(dialect: Di
         json.loads(own.replace("90071992547409931234", "7"))
     )
     assert json.loads(weather.arguments) == {"city": "Rome"}
+
+
+@pytest.mark.usefixtures("sdk_garbage")
+@pytest.mark.parametrize(
+    "dialect",
+    [pytest.param(one, marks=SDK_GENERATORS) for one in DIALECTS if one.name != "pydantic_ai"],
+    ids=str,
+)
+async def test_an_answer_comes_back_under_the_own_names_of_its_form(dialect: Dialect) -> None:
+    """The same for a form that the provider holds the answer to, at every depth, in parts."""
+    inner: strict.Json = {"type": "object", "properties": {"ü b": {"type": "integer"}}}
+    schema: strict.Json = {
+        "type": "object",
+        "properties": {"filter[id]": {"type": "array", "items": inner}, "plain": {}},
+        "required": ["filter[id]"],
+    }
+    own = '{"filter[id]": [{"ü b": 90071992547409931234}], "plain": "filter[id]: x"}'
+    asked = replace(request("x"), output=OutputSchema("form of it", schema))
+    seen: list[bytes] = []
+
+    async def handler(stream: trio.SocketStream) -> None:
+        seen.append(body := bodies.pop(0))
+        (outer,) = set(re.findall(rb"filter_id__[0-9a-f]{8}", body))
+        (below,) = set(re.findall(rb"_?__b_[0-9a-f]{8}", body))
+        wire = own.replace('"filter[id]":', f'"{outer.decode()}":')
+        wire = wire.replace("ü b", below.decode())
+        parts = [dialect.word(part) for part in (wire[:20], wire[20:])]
+        await stream.send_all(b"".join((STREAM_HEAD, *parts, dialect.end, STREAM_END)))
+
+    bodies: list[bytes] = []
+    async with raw_server(handler, bodies) as url:
+        model = dialect.make(url)
+        with trio.fail_after(60):
+            answer = assemble(await events_of(model, asked))
+        await model.aclose()
+    assert json.loads(answer.text) == json.loads(own)
+    assert b'"filter[id]":' not in seen[0]
