@@ -61,8 +61,8 @@ class Budget(msgspec.Struct, eq=False):
     _unpriced: bool = False
     _warned: bool = False
     _closed: bool = False
-    _pauses: int = 0
-    _paused_at: float = 0.0
+    _paused: tuple[int, float] = (0, 0.0)
+    """How often its wall time was asked to stand still, and since when it does."""
 
     def __post_init__(self) -> None:
         own = self.limits.tokens is not None or self.limits.usd is not None
@@ -88,18 +88,18 @@ class Budget(msgspec.Struct, eq=False):
     def own_deadline(self) -> float:
         """When its own wall time is over; ``inf`` while that stands still."""
         wall = self.limits.wall
-        return inf if wall is None or self._pauses else self.started + wall
+        return inf if wall is None or self._paused[0] else self.started + wall
 
     def pause(self, now: float) -> None:
         """Let its wall time stand still, until as many calls of :meth:`resume`."""
-        if not self._pauses:
-            self._paused_at = now
-        self._pauses += 1
+        count, since = self._paused
+        self._paused = count + 1, since if count else now
 
     def resume(self, now: float) -> None:
-        self._pauses -= 1
-        if not self._pauses:
-            self.started += now - self._paused_at
+        count, since = self._paused
+        self._paused = count - 1, since
+        if count == 1:
+            self.started += now - since
 
     # Model requests
 
