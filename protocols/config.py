@@ -418,15 +418,21 @@ class HostConfig:
     rooms: Mapping[str, RoomConfig] = attrs.field(factory=dict[str, RoomConfig])
 
 
-def parse_config(data: JsonObject, *, source: str = "the configuration") -> HostConfig:
+def parse_config(
+    data: JsonObject,
+    *,
+    source: str = "the configuration",
+    known: tuple[tuple[str, str], ...] = (),
+) -> HostConfig:
     """The host configuration that plain data describes.
 
     Raises ``ConfigError`` with all problems at once: unknown keys with the nearest known one,
-    values of a wrong type or out of range with what was expected. ``source`` says whose they are.
+    values of a wrong type or out of range with what was expected. ``source`` says whose they are,
+    ``known`` has those that were found before.
     """
     from motet.protocols.structuring import structured
 
-    structured(data, HostConfig, source=source)
+    structured(data, HostConfig, source=source, known=known)
     return structured(_with_inherited_limits(data), HostConfig, source=source)
 
 

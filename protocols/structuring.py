@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from math import isfinite
 from types import NoneType
-from typing import Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
@@ -29,12 +29,29 @@ _KINDS: dict[type, str] = {
 }
 
 
-def structured(data: object, cls: type[T], *, source: str) -> T:
-    """An instance of ``cls`` made of plain data. Raises ``ConfigError`` naming all problems."""
+Problems: TypeAlias = tuple[tuple[str, str], ...]
+"""Each is a path and what is wrong there."""
+
+
+def structured(data: object, cls: type[T], *, source: str, known: Problems = ()) -> T:
+    """An instance of ``cls`` made of plain data. Raises ``ConfigError`` naming all problems.
+
+    ``known``: problems of the data that were found before. A value that is missing because of one
+    is no problem of its own.
+    """
     try:
-        return _converter().structure(data, cls)
+        made = _converter().structure(data, cls)
     except Invalid as invalid:
-        raise ConfigError(_message(invalid.problems, source)) from None
+        known += tuple(one for one in invalid.problems if not _holds(one[0], known))
+    else:
+        if not known:
+            return made
+    raise ConfigError(_message(known, source))
+
+
+def _holds(path: str, problems: Problems) -> bool:
+    """Whether a problem is at the path or below it."""
+    return any(f"{at}.".startswith((f"{path}.", f"{path}[")) for at, _ in problems)
 
 
 class Invalid(Exception):
@@ -53,7 +70,7 @@ def _joined(key: str, path: str) -> str:
     return key + path if path.startswith("[") or not path else f"{key}.{path}"
 
 
-def _message(problems: tuple[tuple[str, str], ...], source: str) -> str:
+def _message(problems: Problems, source: str) -> str:
     lines = [f"{path}: {text}" if path else text for path, text in problems]
     if len(lines) == 1:
         return f"{source}: {lines[0]}"

@@ -57,9 +57,8 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     file = Path(path).absolute()
     references = _References(file.parent, os.environ if env is None else env)
     data = references.resolved(read_data(file), "")
-    if references.problems:
-        raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
-    config = parse_config(cast("JsonObject", data), source=file.name)
+    known = tuple(references.problems)
+    config = parse_config(cast("JsonObject", data), source=file.name, known=known)
     servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     beside = file.parent / "skills"
@@ -166,7 +165,7 @@ class _References:
 
     root: Path
     env: Mapping[str, str]
-    problems: list[str] = attrs.field(factory=list[str])
+    problems: list[tuple[str, str]] = attrs.field(factory=list[tuple[str, str]])
 
     def resolved(self, value: object, path: str) -> object:
         match value:
@@ -186,7 +185,7 @@ class _References:
             text = REFERENCE.sub(self._variable, text)
             return _file_text(self.root, text[5:]) if text.startswith("file:") else text
         except ConfigError as error:
-            self.problems.append(f"{path}: {error}")
+            self.problems.append((path, str(error)))
             return text
 
     def _variable(self, found: re.Match[str]) -> str:

@@ -65,6 +65,22 @@ def test_every_reference_that_leads_nowhere_is_named(root: Path) -> None:
     assert "gone.txt cannot be read: No such file" in message
 
 
+def test_references_and_other_problems_are_named_together(root: Path) -> None:
+    message = refused(
+        root,
+        'stat = "s"\n[[gateway.tokens]]\ntoken = "${NO}"\nuser = 5\n'
+        '[agents.a]\nmodel = "file:no"\n',
+    )
+
+    assert message.splitlines() == [
+        "motet.toml has 4 problems:",
+        "  gateway.tokens[0].token: the environment variable 'NO' is not set",
+        f"  agents.a.model: {root / 'no'} cannot be read: No such file or directory",
+        "  stat: unknown key; did you mean 'state'?",
+        "  gateway.tokens[0].user: expected text, not 5",
+    ]
+
+
 def test_a_syntax_error_names_its_line(root: Path) -> None:
     message = refused(root, "a = 1\nb = = 2\n")
 
