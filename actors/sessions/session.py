@@ -120,23 +120,27 @@ class Session(Actor[SessionMessage]):
             while self._has_unsaved:
                 await self.services.health.retry()
                 async with queue.storing():
-                    await self._save_now()
+                    failed = await self._save_now()
+                if failed:
+                    await trio.sleep(SAVE_AGAIN)
         finally:
             queue.saving = False
 
-    async def _save_now(self) -> None:
+    async def _save_now(self) -> bool:
+        """Store what the storage takes now; true: it works, and has not taken all."""
         queue, services = self.queue, self.services
         try:
             while self._has_unsaved:
                 await store_late(queue, services)
         except StorageUnavailable:
-            return
+            pass
         except NotFound:  # the session was deleted
             del queue.unsaved[0]
         except Exception as error:
             end = queue.unsaved[0].run_id
             services.events.log.error("an end cannot be stored", run=end, exc_info=error)
-            await trio.sleep(SAVE_AGAIN)
+            return True
+        return False
 
     def _drop_steering(self, ended: Run) -> None:
         """Drop what a stopped run's author sent to enter it; inputs of others become runs."""

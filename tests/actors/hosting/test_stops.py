@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -218,3 +219,23 @@ def test_the_text_of_a_stop_names_runs_that_were_stopping_already() -> None:
         "1 stopped; 2 already stopping; 1 dropped from the queue; 1 still cleaning up: r3"
     )
     assert stop_text(StopReport()) == "Nothing was running."
+
+
+def test_ctrl_c_inside_a_tool_ends_the_host_without_a_wait() -> None:
+    """Its stores may be gone first: the end of a run that nothing can store is not waited for."""
+    agent = motet.Agent("a", model=Scripted(call(("interrupted", {}))))
+
+    @agent.tool
+    async def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        async with motet.open_host(agents=[agent]) as host:
+            await host.run(agent, "go", session="s", check=False)
+
+    clock = MockClock(autojump_threshold=0)
+    began = clock.current_time()
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main, clock=clock)
+    assert clock.current_time() - began < 1
