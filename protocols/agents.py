@@ -19,7 +19,7 @@ WorkspaceMode: TypeAlias = Literal["auto", "shared", "per_user"]
 AgentStatus: TypeAlias = Literal["active", "inactive"]
 
 WINDOW = 200_000
-"""The default context window in tokens."""
+"""The default context window in tokens (seed 002)."""
 
 
 D_contra = TypeVar("D_contra", contravariant=True)

@@ -3,6 +3,7 @@
 Durable events get a number in their stream when they are journalled; it is contiguous, never
 reused and survives a restart. Ephemeral ones, whose class says so, have none: they may be merged
 or dropped, because a durable event that follows carries the whole.
+Source: seed 002 (payloads), gateway protocol section 4 (names).
 """
 
 from __future__ import annotations
@@ -315,7 +316,7 @@ class RoomIdle(Event, frozen=True, tag="room.idle"):
 
 
 class Warned(Event, frozen=True, tag="warning"):
-    """Something degraded and the run went on. ``source`` says what."""
+    """Something degraded and the run went on (seed 001). ``source`` says what."""
 
     source: str
     message: str

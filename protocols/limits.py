@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as its own.
 
     Attributes:
-        turns: model requests in one run, those of its children not counted.
+        turns: model requests in one run, those of its children not counted (seed 002: 20).
         tool_calls: tool calls.
         parallel: calls that run at once.
         tokens: input and output tokens together, as the provider counts them.
@@ -25,8 +25,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         depth: of sub-agents: 0 for none, 1 for children without children.
         children: live children at a time.
         parallel_children: working children at a time; the others wait.
-        tool_errors: errors of one tool in a row that escalate the run.
-        total_errors: errors of the whole run that escalate it.
+        tool_errors: errors of one tool in a row that escalate the run (seed 004: 3).
+        total_errors: errors of the whole run that escalate it (seed 004: 10).
         message_chars: code points of one input; a longer one is truncated with a notice.
     """
 

@@ -1,7 +1,7 @@
 """Policies on tools: rules as data, requests, and rulings.
 
 Invariants: ``deny`` is stronger than ``ask``, and ``ask`` than ``allow``, in any order of rules;
-every ruling names the rule that made it.
+every ruling names the rule that made it. Source: agent loop specification, section 9.
 """
 
 from __future__ import annotations

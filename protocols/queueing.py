@@ -1,4 +1,7 @@
-"""Queue modes for inputs that arrive while a session works, and their configuration."""
+"""Queue modes for inputs that arrive while a session works, and their configuration.
+
+Source: agent loop specification, section 11.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Rooms: their messages, the state of their round, and the requests to their store.
 
-A person's message opens a round of agents' turns; agents' messages never do.
+A person's message opens a round of agents' turns; agents' messages never do. Source: API
+specification, section 6.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 A state machine without a clock: times are seconds of any monotonic clock. Laws: it opens at the
 fifth failure in a row; each opening lasts twice as long as the one before it, up to the cap, until
 it closes; half-open admits one call at a time; only calls that this state has admitted change it.
+Source: contradiction 36, errors specification section 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The system prompt of an agent: 23 sections in a fixed order, each whole or absent.
+"""The system prompt of an agent: 23 sections in the order of seed 002, each whole or absent.
 
 Equal inputs give equal prompts, and the parts that change often stand late, so that the providers'
 prompt caches keep the beginning. Pure, but for the cache of the prompts that were written last.

@@ -211,7 +211,7 @@ class AgentRegistry:
 
 
 TTL = 600.0
-"""Seconds for which a stored agent is cached."""
+"""Seconds for which a stored agent is cached (seed 002)."""
 
 _log = logger("motet.agents")
 

@@ -2,7 +2,8 @@
 
 Invariants: an agent is in one team at most; a team's folder lies inside the workspace of the host,
 wherever links lead; the board is that of the caller's team and user, and no argument names another
-(G16). A team runs nothing by itself: users talk with its lead.
+(G16). A team runs nothing by itself: users talk with its lead. Source: agent loop specification,
+section 12.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Nothing here knows of tasks, time or disks.
 Invariants: only a person's message opens a round, with fresh counters; a turn is counted when the
 floor is given, so that neither silence nor a crash gives one back; a round takes at most
 ``max_turns`` turns, whatever is said in it; no member has the floor twice at once.
+Source: API specification, section 6, rules 1 to 6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Two halves. The pure one renders what a member is told when it gets the floor: what others say has
 their name in front and is a user's message, never a part of the system prompt. The other one
-publishes what is said in the room and what its speakers are doing.
+publishes what is said in the room and what its speakers are doing. Source: API specification,
+section 6, rules 3, 5 and 7.
 
 Invariants: an event of the room itself is never lost while there is an event bus; an event that is
 forwarded from a member's run is also in that run's own stream.

@@ -7,7 +7,7 @@ beyond expectation, one of them when they come one after another. Turns are each
 
 An unknown price can't be checked. It is warned of, once per tree, and what is known still counts:
 a price list is always behind the models, and a host that refused each new or local one would
-teach its users to drop the limit. Tokens are counted everywhere.
+teach its users to drop the limit. Tokens are counted everywhere. Source: api.md, section 4.
 """
 
 from __future__ import annotations

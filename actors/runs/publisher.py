@@ -4,7 +4,7 @@ Invariants: messages of a run are numbered from 0 without gaps; what is streamed
 number and its offset, so that a reader who misses a part notices; reasoning that a model puts into
 its text, and a reply that shall not be heard, are not streamed. Streamed parts are published by a
 plain call, since the task that reads a model must not wait. An event that cannot be published
-never fails a run.
+never fails a run (seed 001).
 """
 
 from __future__ import annotations

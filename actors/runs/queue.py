@@ -6,7 +6,8 @@ one, or waits. Waiting inputs start in order of arrival, some of them joined int
 
 Laws: the inputs of one sender start in their order, and one sender has one run at a time; there are
 never more runs than allowed; the queue is bounded; a run that leaves it is returned to the caller,
-or is in ``dropped``, so that its sender is told once. Nothing here awaits.
+or is in ``dropped``, so that its sender is told once. Nothing here awaits. Source: agent loop
+specification, section 11.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Memory is read before a turn and given the turn afterwards. It may help and can never harm: reading
 and writing raise nothing and take at most :data:`DEADLINE`, whatever the memory does; a failure is
-logged, is a ``warning`` event, and the turn goes on without memory.
+logged, is a ``warning`` event, and the turn goes on without memory (seed 001).
 """
 
 from __future__ import annotations

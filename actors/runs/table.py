@@ -501,7 +501,7 @@ class RunEvents:
         return self.publisher.subscribers.attach(f"session:{session}", sink)
 
     async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
-        """Log and publish that something degraded while the run goes on.
+        """Log and publish that something degraded while the run goes on (seed 001).
 
         ``grave``: something may be lost, so that it is logged as an error.
         """

@@ -3,6 +3,7 @@
 The shell feeds it observations (a model's answer, the results of calls) and carries out the
 decision it returns. The turn owns the rows the run adds to the transcript, and keeps them
 closable at every moment (G7): whatever happens, ``finish`` and ``stop`` leave valid rows.
+Source: seed 002, phases 3 to 6; agent loop specification, sections 1 and 10.
 
     ready --begin--> model --answered--> tools --observed--> model ... --> ended
                        |                   '--observed (too many failures)--> ended

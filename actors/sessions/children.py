@@ -2,7 +2,8 @@
 
 Invariants: a child that a call waits for lives in the block of that call, a background child ends
 before its caller, so that a stop of a parent ends all below it and waits (G1); a child spends its
-parents' budgets too; its gate is asked before anything of it is stored.
+parents' budgets too; its gate is asked before anything of it is stored. Source: agent loop
+specification, section 12.
 """
 
 from __future__ import annotations

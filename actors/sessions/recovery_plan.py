@@ -1,7 +1,8 @@
 """Decides which runs of the last host can resume, and from where. Pure.
 
 Laws: a run that resumes has a result for each call whose effects may not happen twice; its rows are
-those it had; of its published messages, as many stand as there are rows for (G14, G15).
+those it had; of its published messages, as many stand as there are rows for. Source: agent loop
+specification, section 11; guarantees G14, G15.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Three parts: :class:`LruIndex` decides what makes room, :func:`pack` and :func:`unpack` put a
 content into a text column and verify it, :class:`ResultStore` is the actor. Invariants: an answered
 :class:`StoreResult` is on disk; once it is answered, the stored bytes are within ``max_bytes``; a
-session reads only its own results (G16).
+session reads only its own results (G16). Source: seed 000; errors specification, section 3.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class LruIndex:
 
 
 # Packing. Law: unpacking a packed content gives it back, or raises; the checksum is of the content
-# itself, and always verified.
+# itself, and always verified. (Seed 000 lists the contradictions of its blob store.)
 
 COMPRESS_FROM = 65_536
 """Bytes from which compression is worth its time."""

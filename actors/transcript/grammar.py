@@ -193,7 +193,7 @@ def _with_note(partial: str, note: str) -> str:
 # Sub-agents that a run did not wait for
 #
 # Invariant: the end of a child is in the transcript of its caller once: in a row that the model was
-# shown, or, when the run ended before, in its last row.
+# shown, or, when the run ended before, in its last row (agent loop specification, section 12).
 
 SPAWN = "spawn"
 SUBAGENTS = "subagents"

@@ -11,7 +11,7 @@ tool, whatever its arguments, from the fourth and sixth; a series of reading cal
 24th, and never critical. A negative result is the same only as those since the last write of
 another tool that succeeded: running a failing test again after a change is work. Polling tools are
 ignored. No run is closed without a warning: the first
-critical loop is a warning.
+critical loop is a warning. Source: agent loop specification, sections 2 and 10.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The stored transcript never changes. Laws: a limit cuts between turns; :func:`sendable` rows have
 one result for each call and no two neighbours of one role, and are left as they are; the estimate
 of rows is the sum of the estimates of each row, so that it can be cached; more rows never count
-less.
+less. Source: agent loop specification, sections 4 and 5.
 """
 
 from __future__ import annotations

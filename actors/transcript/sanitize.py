@@ -7,7 +7,7 @@ masked text in which code and reasoning are marks, so that no step changes them.
 
 Laws: the chunks into which a text is cut make no difference; sanitizing twice changes nothing more;
 code outside of reasoning is unchanged; a text without artefacts is only trimmed; all of it takes
-linear time, since undecided text is bounded.
+linear time, since undecided text is bounded. Source: agent loop specification, section 3.
 """
 
 from __future__ import annotations

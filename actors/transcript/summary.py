@@ -3,6 +3,7 @@
 Laws: a request fits in its model's window; an extractive summary is bounded, says that no model
 wrote it, and keeps the user's requests, open tasks, paths and ids word for word; whatever a model
 writes as a summary, the latest open tasks (60), paths and ids (30) are in the summary that is used.
+Source: agent loop specification, sections 4 and 6.
 """
 
 from __future__ import annotations

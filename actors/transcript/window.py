@@ -9,7 +9,7 @@ it made no progress; the system prompt and the request of the running turn are n
 cut never separates a call from its results, leaves at least ``keep_rows`` rows behind it and takes
 more than one; equal rows are cut at the same place. Pruning adds, removes and lengthens no row, and
 changes only results outside of the protected zone: up to the first user's row, and the last
-assistant rows with their results.
+assistant rows with their results. Source: agent loop specification, sections 4 to 6.
 """
 
 from __future__ import annotations

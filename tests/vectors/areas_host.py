@@ -32,7 +32,7 @@ _SEED_EVENTS = {"run.failed": "turn failed", "run.completed": "turn completed"}
 
 
 def strategy(given: Given) -> Facts:
-    """The table of failures, as one run of a host shows it."""
+    """Seed 001's table, as one run of a host shows it."""
     point = given.text("point")
     if is_hook(given):
         return hook(given)

@@ -1,4 +1,4 @@
-"""The flow of a run as a table: for each point and each way it ends, exactly what the run comes to.
+"""Seed 001's flow as a table: for each point and each way it ends, exactly what the run comes to.
 
 Only the declared variants of ``AgentError`` ever leave a run; a tool, the event bus and the stores
 never end one.
