@@ -186,16 +186,6 @@ class Spool(ABC, Generic[T, R]):
         """Wait until the spool can take an item, for a fraction of a second at most."""
         await self._doors.enter(lambda: self._held < self._limit)
 
-    async def settled(self, entry: Entry[T, R]) -> None:
-        """Wait until an entry is durable or known not to be soon."""
-        steps = -1
-        while not entry.settled.is_set() and steps != self._counts.steps:
-            steps = -1 if entry.patient or entry.record is None else self._counts.steps
-            with trio.move_on_after(STUCK):
-                await entry.settled.wait()
-        if not entry.settled.is_set():
-            entry.problem = StorageError(f"no answer within {STUCK:g} s")
-
     def put(self, item: T, size: int, *, patient: bool = False) -> Entry[T, R]:
         """Take an item. Its entry has its id, and is settled once its fate is known."""
         entry: Entry[T, R] = Entry("", item, round(self._clock(), 6), size, patient=patient)
@@ -252,6 +242,7 @@ class Spool(ABC, Generic[T, R]):
                     nursery.start_soon(self._prepare_all, lane)
                 nursery.start_soon(self._store_all)
                 nursery.start_soon(self._watch)
+                nursery.start_soon(self._watch_all)
                 nursery.start_soon(self._doors.usher)
         finally:
             self._doors.close()
@@ -322,6 +313,20 @@ class Spool(ABC, Generic[T, R]):
                 waited = f"no answer within {PATIENCE * 1000:.0f} ms"
                 self._problem = self._problem or StorageError(waited)
                 await self._keep([e for e in self._ready.values() if not e.patient])
+
+    async def _watch_all(self) -> None:
+        """Let nobody wait while neither the store nor the spill file answers."""
+        while True:
+            if not self._ready:
+                await self._doors.prepared.park()
+                continue
+            steps = self._counts.steps
+            await trio.sleep(STUCK)
+            if steps == self._counts.steps:
+                for entry in self._ready.values():
+                    if not entry.patient and not entry.settled.is_set():
+                        why = StorageError(f"no answer within {STUCK:g} s")
+                        self._settle(entry, "held up", why)
 
     # Storing
 

@@ -121,7 +121,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             captured = capture(error, code, detail, given)
             report = Report(origin, captured)
             entry = self.put(report, captured.size, patient=given is not None)
-        await self.settled(entry)
+        await entry.settled.wait()
         return entry
 
     # The parts of a spool

@@ -1,0 +1,228 @@
+"""Errors that are reported while nothing can be stored, and thousands of them at once."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import weakref
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+import trio
+
+import motet
+from motet.actors.errors.capture import capture, describe, whole_error
+from motet.actors.storage.error_spool import SPILL_FILE
+from motet.actors.storage.location import Location
+from motet.protocols.errors import ErrorRecord
+from motet.protocols.long_texts import ERROR_LIMIT
+from motet.protocols.storage import Statement, Transact
+from motet.runtime.exceptions import serialize_error
+from motet.runtime.spill import spilled
+from tests.actors.errors.builders import Warnings, open_store
+
+LOCKER = """
+import sys, time, sqlite3
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own patience with a lock is real time: shorten it."""
+    monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.05)
+
+
+async def report_all(host: motet.Host, count: int, sessions: int) -> list[str | None]:
+    """The ids that are told when so many calls fail at once."""
+    channel, ids = host._parts.services.errors, list[str | None]()
+
+    async def fail(number: int) -> None:
+        try:
+            raise OSError(f"no route to host {number}\npassword=hunter2hunter2")
+        except OSError as error:
+            told = await channel.report(
+                session=f"s{number % sessions}", run_id="", tool="t", error=error
+            )
+        ids.append(told.error_id)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(fail, number)
+    return ids
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(5_000, marks=pytest.mark.sweep)])
+async def test_all_that_fail_at_once_are_stored_and_every_id_is_found(
+    tmp_path: Path, count: int
+) -> None:
+    async with motet.open_host(tmp_path) as host:
+        ids = await report_all(host, count, 600)
+        assert None not in ids
+        assert len(set(ids)) == count
+        for error_id in ids[:: max(1, count // 200)]:
+            found = await host.error(str(error_id))
+            assert "hunter2" not in str(found.raw_error)
+    async with motet.open_host(tmp_path) as host:
+        stored = {error.id for error in await host.errors(limit=1_000)}
+        assert stored <= set(ids)
+        assert len(stored) == min(count, 1_000)
+    assert not (tmp_path / SPILL_FILE).exists()
+
+
+async def test_errors_under_a_lock_are_told_found_and_stored_when_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with motet.open_host(tmp_path) as host:
+        program = [sys.executable, "-c", LOCKER, str(tmp_path / "motet.db")]
+        with Popen(program, stdin=PIPE, stdout=PIPE) as locker:
+            assert locker.stdout is not None
+            await trio.to_thread.run_sync(locker.stdout.readline)
+            ids = await report_all(host, 50, 5)
+            assert None not in ids
+            for error_id in ids:
+                assert (await host.error(str(error_id))).tool_name == "t"
+            assert spilled(tmp_path / SPILL_FILE, ErrorRecord).keys() == set(ids)
+            locker.communicate(b"\n")
+        await all_stored(tmp_path, host, len(ids))
+    async with motet.open_host(tmp_path) as host:
+        assert {error.id for error in await host.errors()} == set(ids)
+
+
+async def all_stored(folder: Path, host: motet.Host, count: int) -> None:
+    with trio.fail_after(30):
+        while len(await host.errors(limit=1_000)) < count or (folder / SPILL_FILE).exists():
+            await trio.sleep(0.01)
+
+
+async def test_errors_of_a_full_disk_are_stored_when_it_has_room(tmp_path: Path) -> None:
+    """Also where the disk has no room for a spill file: then no id is told until it has."""
+    (tmp_path / SPILL_FILE).mkdir(parents=True)
+    async with motet.open_host(tmp_path) as host:
+        database = host.system.find("/host/database")
+        assert database is not None
+        await database.ask(Transact((Statement("PRAGMA max_page_count = 1"),)))
+        channel = host._parts.services.errors
+        told = [
+            await channel.report(session="s", run_id="", tool="t", error="x" * 9_000 + str(n))
+            for n in range(3)
+        ]
+        assert [one.error_id for one in told] == [None] * 3
+        assert all(one.text.startswith("Error: xxx") for one in told)
+        await database.ask(Transact((Statement("PRAGMA max_page_count = 100000"),)))
+        with trio.fail_after(30):
+            while len(await host.errors(limit=1_000)) < len(told):
+                await trio.sleep(0.01)
+
+
+VICTIM = """
+import os, sys, trio, motet
+async def main():
+    async with motet.open_host(sys.argv[1]) as host:
+        if sys.argv[2] == "locked":
+            import apsw
+            other = apsw.Connection(sys.argv[1] + "/motet.db")
+            other.execute("BEGIN IMMEDIATE")
+        channel = host._parts.services.errors
+        async def fail(number):
+            told = await channel.report(session="s", run_id="", tool="t", error=f"boom {number}")
+            if told.error_id:
+                os.write(1, f"{told.error_id}\\n".encode())
+        async with trio.open_nursery() as nursery:
+            for number in range(2_000):
+                nursery.start_soon(fail, number)
+        os.write(1, b"end\\n")
+        await trio.sleep_forever()
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["works", "locked"])
+@pytest.mark.parametrize(
+    "after", [300, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 257, 900, 1_700))]
+)
+def test_an_id_that_was_shown_is_found_after_a_kill(
+    tmp_path: Path, storage: str, after: int
+) -> None:
+    """Law: kill -9 between a report and its store costs only ids that nobody was shown."""
+    program = [sys.executable, "-c", VICTIM, str(tmp_path), storage]
+    with Popen(program, stdout=PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        shown = [victim.stdout.readline().strip() for _ in range(after)]
+        victim.send_signal(signal.SIGKILL)
+        shown += [line.strip() for line in victim.stdout if line.endswith("\n")]
+
+    async def look() -> None:
+        async with motet.open_host(tmp_path) as host:
+            for one in shown:
+                assert one in ("end", "") or (await host.error(one)).raw_error["message"]
+
+    trio.run(look)
+
+
+def test_a_snapshot_keeps_no_frame_alive_and_tells_what_the_exception_tells() -> None:
+    class Socket:
+        """An object that a frame holds."""
+
+    alive: list[weakref.ref[Socket]] = []
+
+    def fail() -> None:
+        socket = Socket()
+        alive.append(weakref.ref(socket))
+        try:
+            {}["missing"]
+        except KeyError as error:
+            error.add_note("a note")
+            raise ValueError("boom") from error
+
+    try:
+        fail()
+    except ValueError as error:
+        captured, whole = capture(error), serialize_error(error)
+    gc.collect()
+    assert alive[0]() is None
+    assert whole_error(captured, "") == whole
+
+
+@pytest.mark.parametrize("text", ["no such thing\n", "é", "\U0001f600"])
+def test_an_error_of_a_hundred_megabytes_is_bounded_before_it_is_described(text: str) -> None:
+    error = ValueError((text * (100_000_000 // len(text.encode()))) + "the end")
+    captured = capture(error)
+    assert captured.size < 1.1 * ERROR_LIMIT
+    del error
+    found = describe(captured)
+    assert len(found.fallback) <= 500
+    message = str(whole_error(captured, "")["message"])
+    assert message.startswith(text * 10)
+    assert message.endswith("the end")
+    assert "characters left out ...]" in message
+    assert len(message.encode()) < 4.1 * ERROR_LIMIT
+
+
+@pytest.mark.parametrize("shift", range(0, 60, 23))
+def test_no_secret_is_cut_in_half_by_the_bound_of_an_error(shift: int) -> None:
+    """At the end of the beginning that is kept, and at the beginning of the end."""
+    key = "sk-" + "a1" * 20
+    head, tail = ERROR_LIMIT * 3 // 4, ERROR_LIMIT // 4
+    text = "w " * (head // 2 - 10) + "x" * shift + f" {key} " + "w " * 3_000_000
+    text += "w " * 10 + "x" * shift + f" {key} " + "w " * (tail // 2 - 10)
+    message = str(whole_error(capture(text), "")["message"])
+    assert "a1a1" not in message
+
+
+async def test_a_report_that_is_cancelled_is_stored(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as opened:
+            channel = Warnings().channel(opened.spool)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await channel.report(session="s", run_id="r", tool="X", error="boom")
+            await opened.store.stop()
+            rows = await opened.readers.read("SELECT short_summary FROM agent_errors")
+    assert rows == (("boom",),)

@@ -1,0 +1,220 @@
+"""The spool: nothing that was put is lost, whatever the store and the spill file do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from motet.protocols.storage import DiskFull
+from motet.runtime.spill import SpillFile, spilled
+from motet.runtime.spool import AT_ONCE, Entry, Spool
+
+LIMIT = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spill file is real, and so is time: try again soon."""
+    monkeypatch.setattr("motet.runtime.spool.RETRY", 0.001)
+    monkeypatch.setattr("motet.runtime.spool.RETRY_MOST", 0.01)
+
+
+class Note(msgspec.Struct, frozen=True):
+    id: str
+    text: str
+
+
+class Notes(Spool[str, Note]):
+    """A spool of texts in front of a store in memory, which ``fails`` as it is told."""
+
+    def __init__(
+        self, spill: SpillFile[Note] | None, fails: Callable[[], bool], limit: int = LIMIT
+    ) -> None:
+        super().__init__(spill, lambda: 7.0, threads=False, limit=limit, deadline=60.0)
+        self.fails = fails
+        self.kept: dict[str, str] = {}
+        self.numbers = Random(4)
+        self.lost: list[str] = []
+
+    def fresh_id(self, timestamp: float) -> str:
+        return f"n{self.numbers.randrange(200_000)}"
+
+    def prepared(self, entries: Sequence[Entry[str, Note]]) -> list[Note | None]:
+        return [Note(entry.id, entry.item) if entry.item else None for entry in entries]
+
+    def renamed(self, entry: Entry[str, Note]) -> Note:
+        assert entry.record is not None
+        return Note(entry.id, entry.record.text)
+
+    def restored(self, record: Note) -> Entry[str, Note]:
+        return Entry(record.id, record.text, 7.0, 0, record)
+
+    def weight(self, record: Note) -> int:
+        return len(record.text)
+
+    async def store(self, records: Sequence[Note]) -> Collection[str]:
+        await trio.lowlevel.checkpoint()
+        if self.fails():
+            raise DiskFull("no room")
+        clashes = {one.id for one in records if self.kept.get(one.id, one.text) != one.text}
+        self.kept |= {one.id: one.text for one in records if one.id not in clashes}
+        return clashes
+
+    def loss(self, count: int) -> tuple[str, int]:
+        return f"lost {count}", 10
+
+    def trouble(self, event: str, /, **facts: object) -> None:
+        if event == "errors_lost":
+            self.lost.append(str(facts))
+
+
+async def put_all(spool: Notes, texts: Sequence[str]) -> list[Entry[str, Note]]:
+    entries: list[Entry[str, Note]] = []
+
+    async def put(text: str) -> None:
+        await spool.enter()
+        entry = spool.put(text, len(text))
+        await entry.settled.wait()
+        entries.append(entry)
+
+    async with trio.open_nursery() as nursery:
+        for text in texts:
+            nursery.start_soon(put, text)
+    return entries
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=15)
+def test_what_was_put_is_stored_once_and_what_is_durable_is_on_disk(
+    seed: int, with_file: bool
+) -> None:
+    """Law: at every time a durable entry is in the store or the spill file; in the end all are
+    stored, under ids of their own, and the file is gone."""
+
+    async def main(folder: Path) -> None:
+        random = Random(seed)
+        path, chance = folder / "spill", [random.random()]
+        file = SpillFile(path, Note, random.choice([200, 100_000])) if with_file else None
+        spool = Notes(file, lambda: random.random() < chance[0])
+        taken = () if with_file else range(0, 200_000, 20)
+        spool.kept |= {f"n{number}": "of another process" for number in taken}
+        others = len(spool.kept)
+        texts = [f"text {number}" for number in range(60)]
+        async with trio.open_nursery() as nursery:
+            await spool.open()
+            nursery.start_soon(spool.run)
+            entries = await put_all(spool, texts)
+            for entry in entries:
+                if entry.durable:
+                    on_disk = spool.kept.get(entry.id) or spilled(path, Note)[entry.id].text
+                    assert on_disk == entry.item
+            chance[0] = 0.0
+            while spool.statistics().waiting or spool.statistics().spilled:
+                await trio.sleep(0.002)
+            nursery.cancel_scope.cancel()
+        assert sorted(v for v in spool.kept.values() if v.startswith("text")) == sorted(texts)
+        assert len(spool.kept) == others + len(texts)
+        assert not path.exists()
+        assert spool.lost == []
+
+    with TemporaryDirectory() as folder:
+        trio.run(main, Path(folder))
+
+
+async def test_an_item_that_is_lost_is_counted_by_an_item_of_its_own(
+    tmp_path: Path,
+) -> None:
+    works: list[bool] = []
+    spool = Notes(SpillFile(tmp_path / "spill", Note, 1_000), lambda: not works, limit=1_000)
+    async with trio.open_nursery() as nursery:
+        await spool.open()
+        nursery.start_soon(spool.run)
+        entries = await put_all(spool, [f"{number:3} {'x' * 96}" for number in range(50)])
+        states = [entry.state for entry in entries]
+        assert set(states) == {"spilled", "held up", "lost"}
+        assert spool.statistics().lost == states.count("lost") == len(spool.lost)
+        works.append(True)
+        while len(spool.kept) < 50 - states.count("lost") + 1:
+            await trio.sleep(0.002)
+        nursery.cancel_scope.cancel()
+    assert f"lost {states.count('lost')}" in spool.kept.values()
+    assert len(spool.kept) == 50 - states.count("lost") + 1
+
+
+async def test_a_stop_writes_what_waits_and_the_next_start_stores_it_first(tmp_path: Path) -> None:
+    file = tmp_path / "spill"
+    spool = Notes(SpillFile(file, Note, LIMIT), lambda: True)
+    await spool.open()
+    for number in range(10):
+        spool.put(f"text {number}", 10)
+    await spool.finish(1.0)
+    assert len(spilled(file, Note)) == 10
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    after = Notes(SpillFile(file, Note, LIMIT), lambda: False)
+    await after.open()
+    assert sorted(after.kept.values()) == [f"text {number}" for number in range(10)]
+    assert not file.exists()
+
+
+async def test_so_many_items_are_taken_in_one_pass_of_the_loop() -> None:
+    spool = Notes(None, lambda: False)
+    taken: list[int] = []
+    async with trio.open_nursery() as nursery:
+        await spool.open()
+        nursery.start_soon(spool.run)
+        await wait_all_tasks_blocked()
+
+        async def take(number: int) -> None:
+            await spool.enter()
+            taken.append(number)
+
+        async with trio.open_nursery() as takers:
+            for number in range(5 * AT_ONCE):
+                takers.start_soon(take, number)
+            before = 0
+            while len(taken) < 5 * AT_ONCE:
+                await trio.lowlevel.checkpoint()
+                assert len(taken) - before <= 2 * AT_ONCE
+                before = len(taken)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("end", ["cut", "flipped", "appended"])
+def test_a_damaged_spill_file_costs_only_what_is_damaged(tmp_path: Path, end: str) -> None:
+    """Law: whatever is torn, every other record is read, and nothing that was never written."""
+    random = Random(end)
+    notes = [Note(f"n{number}", "ö" * random.randrange(50)) for number in range(20)]
+    for _ in range(60):
+        path = tmp_path / "spill"
+        path.unlink(missing_ok=True)
+        file = SpillFile(path, Note, LIMIT)
+        file.append(notes)
+        file.close()
+        data, at = bytearray(path.read_bytes()), random.randrange(len(path.read_bytes()))
+        if end == "cut":
+            del data[at:]
+        elif end == "flipped":
+            data[at] ^= 1 << random.randrange(8)
+        else:
+            data += random.randbytes(random.randrange(40))
+        path.write_bytes(data)
+        whole = spilled(path, Note)
+        assert all(whole[one] == notes[int(one[1:])] for one in whole)
+        missing = [one for one in notes if one.id not in whole]
+        assert len(missing) <= {"cut": 20, "flipped": 1, "appended": 0}[end]
+        again = SpillFile(path, Note, LIMIT)
+        again.load()
+        again.append([Note("new", "more")])
+        assert again.read(["new"]) == [Note("new", "more")]
+        assert spilled(path, Note).keys() == whole.keys() | {"new"}
+        again.close()
