@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar, cast, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorGroup, ErrorType, StoredError
+from motet.protocols.errors import ErrorGroup, ErrorRecord, ErrorType, StoredError
 from motet.protocols.redaction.redact import redact, truncate_texts
 from motet.protocols.texts import well_formed
 
@@ -45,6 +46,11 @@ def stored_error(columns: Mapping[str, object], size: object = None) -> StoredEr
     if fields["raw_error"] is None and problems:
         fields["raw_error"] = {"message": f"the stored row cannot be read: {problems[0]}"}
     return readable(fields, StoredError, problems)
+
+
+def stored_record(record: ErrorRecord) -> StoredError:
+    """A record as it will be read from the store."""
+    return stored_error({**asdict(record), "arguments": record.arguments or None})
 
 
 def readable(fields: Mapping[str, object], kind: type[S], problems: Sequence[str] = ()) -> S:

@@ -286,7 +286,8 @@ class Spool(ABC, Generic[T, R]):
                 self._resize(entry, self.weight(record))
         self._counts.steps += 1
         self._doors.prepared.unpark_all()
-        await trio.lowlevel.checkpoint()
+        if lane:
+            await trio.lowlevel.checkpoint()
 
     async def _store_all(self) -> None:
         delay = RETRY

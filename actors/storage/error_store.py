@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import attrs
 import trio
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from motet.actors.errors.capture import Given
 from motet.actors.errors.describe import summarize
@@ -26,7 +26,7 @@ from motet.actors.storage.error_spool import ErrorSpool, Origin
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
-from motet.protocols.error_records import SMALL, stored_error
+from motet.protocols.error_records import SMALL, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, OLDEST, SIZE, delete_batch
 from motet.protocols.errors import (
     PAGE_LIMIT,
@@ -312,5 +312,5 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
 
 async def _read_back(record: ErrorRecord) -> StoredError:
     """A record as it will be read; that of megabytes is decoded in a thread."""
-    read = partial(stored_error, {**asdict(record), "arguments": record.arguments or None})
+    read = partial(stored_record, record)
     return await in_thread(read) if len(record.raw_error) > SMALL else read()

@@ -47,10 +47,14 @@ class _Reader:
 
 
 class Readers:
-    """Runs ``connections`` queries at once; more wait. Any task may use it."""
+    """Runs ``connections`` queries at once; more wait. Any task may use it.
+
+    ``folder``: of the database; None for one in memory.
+    """
 
     def __init__(self, location: Location, connections: int = 2) -> None:
         self._location = location
+        self.folder = location.path
         self._readers = [_Reader(location) for _ in range(connections)]
         self._idle = list(self._readers)
         self._slots = trio.Semaphore(connections)

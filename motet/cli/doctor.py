@@ -13,12 +13,21 @@ import attrs
 import trio
 
 from motet.actors.storage import recovery as rows
+from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.setup import Setup, load_setup
-from motet.cli.stored import Overview, database_file, deleted_files, lock_owner, overview, reading
+from motet.cli.stored import (
+    Overview,
+    database_file,
+    deleted_files,
+    lock_owner,
+    overview,
+    reading,
+    waiting_errors,
+)
 from motet.cli.tools import probe_all
 from motet.protocols.errors import ConfigError
 from motet.protocols.recovery import Quarantined
@@ -101,6 +110,9 @@ def _state(state: Path) -> Iterator[Finding]:
             found = trio.run(_overview, state)
             yield _database(found)
             yield from _room(found)
+            if waiting := waiting_errors(state):
+                text = f"{len(waiting)} errors wait in {SPILL_FILE} until the database takes them"
+                yield Finding("note", "errors", text)
             yield from examined(state, owner)
             yield from _runs(found, in_use=owner is not None)
         yield from orphans(owner)

@@ -17,13 +17,14 @@ from typing import cast, get_args
 import msgspec
 import trio
 
+from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
-from motet.cli.stored import reading, stored_error, stored_errors, writing
+from motet.cli.stored import reading, stored_error, stored_errors, waiting_errors, writing
 from motet.protocols.error_rows import count_query, errors_condition
 from motet.protocols.errors import ConfigError, ErrorType, ListErrors, StoredError, UnknownName
 
@@ -57,6 +58,8 @@ def chosen(
 def list_errors(setup: Setup, request: ListErrors, *, json: bool) -> int:
     """Print the errors that match, the newest first."""
     found = trio.run(_listed, setup.state, request)
+    if waiting := waiting_errors(setup.state):
+        print(f"{len(waiting)} more wait for the database in {SPILL_FILE}", file=sys.stderr)
     if json:
         print(msgspec.json.encode(found).decode())
     elif found:

@@ -17,13 +17,15 @@ import attrs
 import trio
 
 from motet.actors.storage.connection import storage_error
+from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.error_store import RunStatement
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
 from motet.actors.storage.schema import VERSION
+from motet.protocols.error_records import stored_record
 from motet.protocols.error_rows import SELECT_ERROR, error_of, list_query
-from motet.protocols.errors import ListErrors, NotFound, StoredError
+from motet.protocols.errors import ErrorRecord, ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import (
     ExpectationFailed,
@@ -33,6 +35,7 @@ from motet.protocols.storage import (
     StorageError,
     Transaction,
 )
+from motet.runtime.spill import spilled
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 
@@ -119,10 +122,19 @@ async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredEr
 
 async def stored_error(readers: Readers, error_id: str) -> StoredError:
     """One stored error. Raises ``NotFound``."""
-    rows = await readers.read(SELECT_ERROR, (error_id,))
-    if not rows:
-        raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
-    return error_of(rows[0])
+    if rows := await readers.read(SELECT_ERROR, (error_id,)):
+        return error_of(rows[0])
+    if (record := waiting_errors(readers.folder).get(error_id)) is not None:
+        return stored_record(record)
+    raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
+
+
+def waiting_errors(state: Path | None) -> dict[str, ErrorRecord]:
+    """Errors in the spill file, which the database does not have yet, by their ids."""
+    try:
+        return {} if state is None else spilled(state / SPILL_FILE, ErrorRecord)
+    except OSError as error:
+        raise StorageError(f"the spill file of {state} cannot be read: {error.strerror}") from None
 
 
 @attrs.frozen

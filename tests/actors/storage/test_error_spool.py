@@ -16,6 +16,7 @@ import motet
 from motet.actors.errors.capture import capture, describe, whole_error
 from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.location import Location
+from motet.cli.stored import reading, stored_error, waiting_errors
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.long_texts import ERROR_LIMIT
 from motet.protocols.storage import Statement, Transact
@@ -88,6 +89,9 @@ async def test_errors_under_a_lock_are_told_found_and_stored_when_it_is_gone(
             for error_id in ids:
                 assert (await host.error(str(error_id))).tool_name == "t"
             assert spilled(tmp_path / SPILL_FILE, ErrorRecord).keys() == set(ids)
+            async with reading(tmp_path) as readers:
+                assert (await stored_error(readers, str(ids[0]))).id == ids[0]
+            assert waiting_errors(tmp_path).keys() == set(ids)
             locker.communicate(b"\n")
         await all_stored(tmp_path, host, len(ids))
     async with motet.open_host(tmp_path) as host:
@@ -176,7 +180,7 @@ def test_a_snapshot_keeps_no_frame_alive_and_tells_what_the_exception_tells() ->
         socket = Socket()
         alive.append(weakref.ref(socket))
         try:
-            {}["missing"]
+            dict[str, int]()["missing"]
         except KeyError as error:
             error.add_note("a note")
             raise ValueError("boom") from error
