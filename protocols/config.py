@@ -29,6 +29,7 @@ from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.recovery import RecoveryConfig
+from motet.protocols.redaction.own import OwnRules
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
@@ -404,6 +405,7 @@ class HostConfig:
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
+    redaction: OwnRules = attrs.field(factory=OwnRules)
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)
     recovery: RecoveryConfig = attrs.field(factory=RecoveryConfig)

@@ -182,7 +182,7 @@ def _class_hook(cls: type) -> Hook:
         parts = _each((name, partial(_field, fields, name, table)) for name in names)
         try:
             return cls(**parts)
-        except ValueError as error:  # of fields that do not go together
+        except (ValueError, ConfigError) as error:  # of fields that do not go together
             raise Invalid(("", str(error))) from None
 
     return make

@@ -31,6 +31,7 @@ from motet.protocols.errors import ConfigError, nearest
 from motet.protocols.host_records import ConfigView
 from motet.protocols.mcp import McpServer
 from motet.protocols.policy import Policy
+from motet.protocols.redaction.own import with_lines
 from motet.protocols.redaction.redact import redact_text
 
 CONFIG_FILE = "motet.toml"
@@ -58,7 +59,10 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     references = _References(file.parent, os.environ if env is None else env)
     data = references.resolved(read_data(file), "")
     known = tuple(references.problems)
-    config = parse_config(cast("JsonObject", data), source=file.name, known=known)
+    try:
+        config = parse_config(cast("JsonObject", data), source=file.name, known=known)
+    except ConfigError as error:
+        raise ConfigError(with_lines(str(error), file.read_text("utf-8"))) from None
     servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     beside = file.parent / "skills"

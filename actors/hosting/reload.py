@@ -45,6 +45,7 @@ PLANS: Final[Mapping[str, How]] = {
     "watchdog": "restart",
     "errors": "restart",
     "tracing": "restart",
+    "redaction": "restart",
     "gateway.listen": "restart",
     "limits": "drain",
     "skills": "drain",

@@ -172,7 +172,8 @@ async def open_tree(
     """The actors of one host for the length of the block."""
     place = state if isinstance(state, Location) else _place(state)
     with ExitStack() as block, place as location:
-        block.enter_context(registered_secrets(secrets_of(config)))
+        own, key = config.redaction, location.redaction_key()
+        block.enter_context(registered_secrets(secrets_of(config), own=own, key=key))
         redact_logs()
         folder = _workspace(location, workspace, block)
         readers = Readers(location)

@@ -29,8 +29,10 @@ from motet.actors.storage.connection import (
     storage_error,
 )
 from motet.protocols.storage import StateInUse, StorageError
+from motet.runtime.outside import fresh_hex
 
 DATABASE_FILE = "motet.db"
+KEY_FILE, KEY_BYTES = "redaction.key", 16
 FILES = ("", "-wal", "-shm")
 """Ends of the names of a database's files while it is open."""
 LOCK_FILE = "motet.lock"
@@ -94,6 +96,25 @@ class Location:
         It has the journal and sync modes of a directory, so that a power cut loses the same.
         """
         return cls(None, "the database on a simulated disk", filename, 0, release, vfs)
+
+    def redaction_key(self) -> bytes | None:
+        """The key of the tags of masks, made at the first call. None: the process's own.
+
+        None without a directory, and on a disk that cannot be written.
+        """
+        if self.path is None:
+            return None
+        file = self.path / KEY_FILE
+        try:
+            if file.is_file() and len(key := file.read_bytes()) == KEY_BYTES:
+                return key
+            key = bytes.fromhex(fresh_hex(KEY_BYTES))
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(handle, "wb") as opened:
+                opened.write(key)
+        except OSError:
+            return None
+        return key
 
     def connect(self, *, read_only: bool = False) -> Connection:
         """A new connection. Blocking: call it through :meth:`run`. Raises ``StorageError``."""

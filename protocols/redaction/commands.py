@@ -32,6 +32,10 @@ _PROGRAM = re.compile(r"(?:\A|[\s/;|&(`$\"'\[,])([a-z0-9][a-z0-9_.-]{0,30})[\"']
 _INDIRECT = re.compile(r"(?:env|file|fd|stdin)\b")
 
 
+REACH = 160
+"""Characters in front of a flag in which its program is looked for."""
+
+
 def flags(rules: Rules, text: str, low: str) -> Iterator[Found]:
     """Flags with a user and a password, and short flags of programs that are known to have them."""
     if "--" in low:
@@ -48,7 +52,7 @@ def flags(rules: Rules, text: str, low: str) -> Iterator[Found]:
             place, at = at + 1, low.find(sign, at + 2)
             if low[place + 1 : place + 2] not in _FLAG_LETTERS:
                 continue
-            line = max(low.rfind("\n", max(0, place - 400), place) + 1, place - 400, 0)
+            line = max(low.rfind("\n", max(0, place - REACH), place) + 1, place - REACH, 0)
             words = _PROGRAM.findall(low, max(0, line - 1), place)
             if programs := [word for word in words if word in rules.by_program]:
                 yield from _flag_value(rules, text, place, text[place : place + 12], programs)

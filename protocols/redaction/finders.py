@@ -338,11 +338,13 @@ def _is_body(line: str) -> bool:
 
 
 def _keys(text: str) -> Iterator[Found]:
-    at = 0
+    at = searched = 0
     while (begin := BEGIN.search(text, at)) is not None:
         line_end = text.find("\n", begin.end())
         line_end = len(text) if line_end < 0 else line_end
-        over = END.search(text, begin.end(), line_end)
+        over = END.search(text, begin.end(), line_end) if line_end > searched else None
+        if over is None:
+            searched = line_end  # or a line of many beginnings would take quadratic time
         if over is not None:
             end = over.end()
         else:
@@ -351,8 +353,6 @@ def _keys(text: str) -> Iterator[Found]:
             rest = _REST.match(text, end, line_end)
             if rest is not None and rest.end() == line_end:
                 end, _ = body_end(text, min(line_end + 1, len(text)))
-                while end > begin.end() and end == line_end + 1 == len(text):
-                    break
         if end > begin.end():
             yield begin.start(), end, begin.start(), "private-key"
         at = max(end, begin.end())

@@ -241,23 +241,28 @@ _SETTING = re.compile(
     r"(?:configure set|config set|setx|\bset|config:set)[ \t]+(?:-g[ \t]+)?\S{0,100}\Z"
 )
 _CHANGED = re.compile(r"[\"'][ \t]{0,4}->[ \t]{0,4}[\"'](?P<value>[^\"'\n]{1,400})[\"']")
-_ALONE = re.compile(r"(?:\A|\n)[ \t]{0,16}[a-z0-9_.-]{0,60}\Z")
 _LOGIN = re.compile(r"\blogin[ \t\r\n]+\S{1,200}[ \t\r\n]+(?:account[ \t]+\S{1,200}[ \t\r\n]+)?\Z")
 
 
 def _is_setting(low: str, start: int, line: str, found: re.Match[str]) -> bool:
     """A name and a value with a space between: ``config set``, ``.netrc``, ``PASSWORD 'x'``."""
-    before = low[max(0, start - 240) : start]
-    if found["core"] == "password" and (_LOGIN.search(before) or found["quote"] == "'"):
+    core, bare = found["core"], found["bare"]
+    if core == "bearer" and not line:
         return True
-    if found["core"] == "bearer" and not line:
-        return True
-    start, end = found.span("bare")
-    if start >= 0 and found["core"].startswith("pass") and is_strong(found.string[start:end]):
-        return True
-    if start >= 0 and low[end : end + 1] in ("", "\n", "\r") and _ALONE.search(before):
-        return len(found["bare"]) >= 6 and any(letter.isdigit() for letter in found["bare"])
-    return _SETTING.search(before) is not None
+    if core.startswith("pass"):
+        begin, end = found.span("bare")
+        if found["quote"] == "'" or (bare and is_strong(found.string[begin:end])):
+            return True
+        if "login" in low[max(0, start - 240) : start] and _LOGIN.search(
+            low[max(0, start - 240) : start]
+        ):
+            return True
+    if bare and low[found.end("bare") : found.end("bare") + 1] in ("", "\n", "\r"):
+        head = low[max(low.rfind("\n", max(0, start - 80), start) + 1, start - 80, 0) : start]
+        if " " not in head.strip() and len(bare) >= 6 and any(c.isdigit() for c in bare):
+            return True
+    before = low[max(0, start - 120) : start]
+    return "set" in before and _SETTING.search(before) is not None
 
 
 def _value(

@@ -119,12 +119,16 @@ class DenyRule:
 
     pattern: str
     kind: str = "own"
-    literal: str = attrs.field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if KIND.fullmatch(self.kind) is None:
             raise ConfigError(f"{self.kind!r} is no kind: lower-case letters, digits and '-'")
-        object.__setattr__(self, "literal", checked(self.pattern))
+        checked(self.pattern)
+
+    @cached_property
+    def literal(self) -> str:
+        """The text by which the lines that could match are found."""
+        return checked(self.pattern)
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
@@ -176,3 +180,20 @@ class OwnRules:
     def denied(self, text: str) -> Iterator[tuple[int, int, int, str]]:
         for rule in self.deny:
             yield from rule.found(text)
+
+
+_REFUSED = re.compile(r"\bredaction\.(deny|allow)\[(\d+)\][.a-z]*:")
+
+
+def with_lines(message: str, text: str) -> str:
+    """The message about a file with the line of each pattern of ``[redaction]`` in it."""
+    lines = text.splitlines()
+    patterns = [n for n, line in enumerate(lines, 1) if re.match(r"\s*pattern\s*=", line)]
+    allowed = [n for n, line in enumerate(lines, 1) if re.match(r"\s*allow\s*=", line)]
+
+    def placed(found: re.Match[str]) -> str:
+        place = int(found[2])
+        at = patterns[place : place + 1] if found[1] == "deny" else allowed[:1]
+        return f"{found[0]} line {at[0]}:" if at else found[0]
+
+    return _REFUSED.sub(placed, message)

@@ -7,12 +7,13 @@ line is never longer than :data:`LONGEST`.
 Invariants: a message whose sending was cancelled is still sent whole, or the connection has ended,
 so that a server never reads half a line; however much a server writes, the log gets at most
 :data:`LINES` lines of :data:`WIDTH` characters in :data:`PERIOD` seconds, and memory no more than
-one line.
+a window of the redactor.
 """
 
 from __future__ import annotations
 
 import math
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,7 +25,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.protocols.mcp import McpServer, answered_id, mended
-from motet.protocols.redaction.redact import redact_text
+from motet.protocols.redaction.redact import Redactor
 from motet.runtime.processes import Child, open_child
 
 if TYPE_CHECKING:
@@ -52,10 +53,28 @@ class StderrLog:
     dropped: int = 0
     _last: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=LAST), init=False)
     _logged: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=LINES), init=False)
+    _open: dict[str, tuple[Redactor, str]] = attrs.field(
+        factory=dict[str, tuple[Redactor, str]], init=False
+    )
 
     def write(self, line: bytes, source: str) -> None:
         """Log a line from ``stderr``, or one on ``stdout`` that is no message."""
-        text = redact_text(line[: 4 * WIDTH].decode("utf-8", "replace").strip()[:WIDTH])
+        self._feed(line.decode("utf-8", "replace") + "\n", source)
+
+    def _feed(self, text: str, source: str) -> None:
+        """Redact, then cut: the middle of a key without its beginning is not recognised."""
+        redactor, rest = self._open.get(source) or (Redactor(), "")
+        *lines, rest = (rest + redactor.feed(text)).split("\n")
+        self._open[source] = redactor, rest[:WIDTH]
+        for line in lines:
+            self._log(line.strip()[:WIDTH], source)
+
+    def _end(self, source: str) -> None:
+        redactor, rest = self._open.pop(source, (Redactor(), ""))
+        for line in (rest + redactor.close()).split("\n"):
+            self._log(line.strip()[:WIDTH], source)
+
+    def _log(self, text: str, source: str) -> None:
         if not text:
             return
         self._last.append(text)
@@ -79,17 +98,14 @@ class StderrLog:
 
     async def follow(self, stream: trio.abc.ReceiveStream, source: str) -> None:
         """Read a stream to its end, or until it is closed."""
-        line = bytearray()
+        decoder = getincrementaldecoder("utf-8")("replace")
         try:
             async for chunk in stream:
-                *whole, rest = chunk.split(b"\n")
-                for part in whole:
-                    self.write(bytes(line + part[: 4 * WIDTH]), source)
-                    line.clear()
-                line += rest[: max(0, 4 * WIDTH - len(line))]
+                self._feed(decoder.decode(chunk), source)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        self.write(bytes(line), source)
+        self._feed(decoder.decode(b"", final=True), source)
+        self._end(source)
 
 
 LONGEST = 32 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import sys
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from motet.protocols.mcp import (
 from tests.actors.tools.mcp.server import ODD, TOOLS, UNLAWFUL
 from tests.actors.tools.mcp.stage import Stage, acting, children, faulty, open_files
 from tests.processes import alive, wait_alive
+from tests.protocols.redaction.builders import key
 
 EVENTS: tuple[Event, ...] = ("wanted", "listed", "idle", "ended")
 
@@ -331,6 +333,26 @@ async def test_endless_output_takes_no_memory_and_few_log_lines() -> None:
             await send.send_all(b"x" * 100_000)
         await send.aclose()
     assert len(log.last()) <= 500
+
+
+async def test_a_key_on_standard_error_is_masked_before_its_lines_are_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    log = StderrLog("it")
+    secret = key("RSA PRIVATE KEY", random.Random(3))
+    send, receive = trio.testing.memory_stream_pair()
+    text = f"starting\n{'x ' * 245}token=ghp_{'a1B2' * 9}\n{secret}\nready\n".encode()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.follow, receive, "stderr")
+        for at in range(0, len(text), 37):
+            await send.send_all(text[at : at + 37])
+        await send.aclose()
+    shown = caplog.text + repr([vars(record) for record in caplog.records])
+    assert log.last() == "ready"
+    assert not [line for line in secret.splitlines()[1:-1] if line in shown]
+    assert "ghp_a1" not in shown
+    assert "[secret:private-key:" in shown
 
 
 async def test_tools_that_cannot_be_called_plainly_are_not_offered_and_say_why() -> None:

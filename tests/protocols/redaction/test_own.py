@@ -1,0 +1,80 @@
+"""Rules of one's own: what they mask and spare, and the patterns that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motet.actors.hosting.config import load_config
+from motet.protocols.config import HostConfig, parse_config
+from motet.protocols.errors import ConfigError
+from motet.protocols.redaction.own import DenyRule, OwnRules
+from motet.protocols.redaction.redact import redact, redact_text, registered_secrets
+from tests.protocols.redaction.builders import alike
+from tests.protocols.redaction.test_redact import SECRETS
+
+
+def test_own_rules_hold_as_long_as_they_are_registered() -> None:
+    own = OwnRules(
+        deny=(DenyRule("acme_[0-9a-f]{8}", kind="acme"), DenyRule(r"badge no[.] ([0-9]{4,8})")),
+        allow=("AKIA[0-9A-Z]{9}EXAMPLE",),
+    )
+    text = f"acme_0123abcd and badge no. 12345 and {SECRETS['aws']}\n"
+    with registered_secrets([], own=own):
+        clean = redact_text(text)
+        assert alike(clean) == f"[REDACTED] and badge no. [REDACTED] and {SECRETS['aws']}\n"
+        assert clean.startswith("[secret:acme:")
+        assert redact_text(clean) == clean
+        assert redact({"api_key": SECRETS["aws"]}) == {"api_key": SECRETS["aws"]}
+    assert redact_text("acme_0123abcd") == "acme_0123abcd"
+    assert SECRETS["aws"] not in redact_text(text)
+
+
+def test_tags_tell_secrets_apart_and_belong_to_a_key() -> None:
+    one, other = "password=hunter2x", "password=hunter3x"
+    with registered_secrets([], key=b"first"):
+        first = redact_text(one)
+        assert redact_text(one) == first != redact_text(other)
+    with registered_secrets([], key=b"second"):
+        assert redact_text(one) != first
+    with registered_secrets([], key=b"first"):
+        assert redact_text(one) == first
+    assert redact_text(one, tagged=False) == "password=[secret:password]"
+
+
+REFUSED = {
+    "acme_(": "is no regular expression",
+    "(acme_a+)+": "slow",
+    "acme_.*": "without an end",
+    "acme_[a-z]{1,900}[a-z0-9]{1,900}": "side by side",
+    r"(acme)\1": "refers back",
+    "[0-9]{8}": "literal characters",
+    "(?i)acme_x": "flags",
+}
+
+
+@pytest.mark.parametrize(("pattern", "why"), REFUSED.items(), ids=REFUSED.values())
+def test_a_pattern_that_is_none_or_could_be_slow_is_refused(pattern: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        DenyRule(pattern)
+
+
+def test_a_refused_rule_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "motet.toml"
+    file.write_text(
+        '[redaction]\nallow = ["ok"]\n\n[[redaction.deny]]\npattern = "acme_[0-9]{4}"\n\n'
+        '[[redaction.deny]]\nkind = "x"\npattern = "acme_.*"\n'
+    )
+    with pytest.raises(ConfigError, match=r"motet\.toml: redaction\.deny\[1\].*line 9: .*slow"):
+        load_config(file)
+    file.write_text('[redaction]\nallow = ["a(b"]\n')
+    with pytest.raises(ConfigError, match=r"redaction.*no regular expression"):
+        load_config(file)
+
+
+def test_a_configuration_has_the_rules() -> None:
+    section = {"allow": ["x"], "deny": [{"pattern": "acme_[0-9]{4}"}]}
+    own = parse_config({"redaction": section}).redaction
+    assert own == OwnRules(deny=(DenyRule("acme_[0-9]{4}"),), allow=("x",))
+    assert HostConfig().redaction == OwnRules()
