@@ -212,17 +212,22 @@ def _id(number: int) -> str:
 
 
 def _build(folder: Path, rows: int) -> None:
-    """A database with the errors of a thousand sessions and twenty tools, one per second."""
-    rng = random.Random(7)
+    """A database with the errors of a thousand sessions and fifty users, one per second."""
     with Location.directory(folder) as location:
         connection = location.connect()
         migrate(connection)
         raw = msgspec.json.encode(REQUEST.raw_error).decode()
-
         connection.run("BEGIN")
-        for n in range(rows):
-            session, tool = f"s{rng.randrange(SESSIONS)}", f"t{rng.randrange(TOOLS)}"
-            connection.run(INSERT, (_id(n), START + n, session, tool, raw))
+        connection.run(
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1),"
+            " r (i, x) AS MATERIALIZED (SELECT i, abs(random()) FROM n)"
+            " INSERT INTO agent_errors (id, timestamp, session_id, tool_name, raw_error,"
+            " short_summary, kind, run_id, agent, user, fingerprint)"
+            " SELECT printf('err_20231114_221320_%06x', i), ?2 + i, 's' || x % ?3,"
+            " 't' || (x / 1000 % ?4), ?5, 'summary', iif(x % 7 = 0, 'auth', 'unknown'),"
+            " 'r' || (i / 10), 'a' || (x % 10), 'u' || (x % 50), 'f' || (x / 77 % 300) FROM r",
+            (rows, START, SESSIONS, TOOLS, raw),
+        )
         connection.run("COMMIT")
         connection.close()
 
@@ -232,10 +237,22 @@ def _requests(sizes: Sizes) -> list[ListErrors]:
     rng = random.Random(8)
 
     def one() -> ListErrors:
-        since = START + rng.randrange(sizes.rows) if rng.random() < 0.5 else None
-        session = f"s{rng.randrange(SESSIONS)}" if rng.random() < 0.6 else None
-        tool = f"t{rng.randrange(TOOLS)}" if rng.random() < 0.6 else None
-        return ListErrors(session, tool, since, None, PAGE)
+        def some(prefix: str, count: int) -> str | None:
+            return f"{prefix}{rng.randrange(count)}" if rng.random() < 0.3 else None
+
+        return ListErrors(
+            some("s", SESSIONS),
+            some("t", TOOLS),
+            START + rng.randrange(sizes.rows) if rng.random() < 0.5 else None,
+            None,
+            PAGE,
+            "auth" if rng.random() < 0.3 else None,
+            some("u", 50),
+            some("a", 10),
+            some("r", sizes.rows // 10),
+            None,
+            rng.choice((None, None, None, False, True)),
+        )
 
     return [one() for _ in range(sizes.queries)]
 

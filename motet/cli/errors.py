@@ -10,6 +10,7 @@ import json as jsonlib
 import re
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import cast, get_args
@@ -24,9 +25,18 @@ from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
-from motet.cli.stored import reading, stored_error, stored_errors, waiting_errors, writing
+from motet.cli.stored import errors_in, reading, stored_error, waiting_errors, writing
 from motet.protocols.error_rows import count_query, errors_condition
-from motet.protocols.errors import ConfigError, ErrorType, ListErrors, StoredError, UnknownName
+from motet.protocols.errors import (
+    ConfigError,
+    ErrorPage,
+    ErrorType,
+    GroupErrors,
+    GroupPage,
+    ListErrors,
+    StoredError,
+    UnknownName,
+)
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -40,6 +50,9 @@ def chosen(
     since: str | None = None,
     older_than: str | None = None,
     limit: int = 0,
+    agent: str | None = None,
+    run: str | None = None,
+    resolved: bool | None = None,
 ) -> ListErrors:
     """The filter that the options describe. Raises ``ConfigError``."""
     now = datetime.now().astimezone()
@@ -52,17 +65,26 @@ def chosen(
         None if older_than is None else moment(older_than, now, "--older-than"),
         limit,
         cast("ErrorType | None", kind),
+        agent=agent,
+        run_id=run,
+        resolved=resolved,
     )
 
 
-def list_errors(setup: Setup, request: ListErrors, *, json: bool) -> int:
-    """Print the errors that match, the newest first."""
-    found = trio.run(_listed, setup.state, request)
+def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) -> int:
+    """Print the groups of equal errors, or ``each`` error that matches, the newest first."""
     if waiting := waiting_errors(setup.state):
         print(f"{len(waiting)} more wait for the database in {SPILL_FILE}", file=sys.stderr)
+    several = request.session_id is None and request.run_id is None and request.end is None
+    if several and not each and not json:
+        groups = trio.run(_grouped, setup.state, request)
+        if groups.groups:
+            _print_groups(groups, request)
+            return OK
+    found = trio.run(_listed, setup.state, request)
     if json:
-        print(msgspec.json.encode(found).decode())
-    elif found:
+        print(msgspec.json.encode(found.errors).decode())
+    elif found.errors:
         _print_table(found)
     else:
         print(f"no errors in {setup.state}", file=sys.stderr)
@@ -77,16 +99,34 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
     if json:
         print(msgspec.json.encode(error).decode())
         return OK
-    print(f"id       {error.id}")
-    print(f"time     {clock_time(error.timestamp)}")
-    print(f"session  {one_line(error.session_id)}")
-    print(f"tool     {one_line(error.tool_name)}")
-    print(f"kind     {error.kind}")
-    print(f"summary  {one_line(error.short_summary)}")
-    traceback = error.raw_error.get("traceback")
+    first, last = error.first_seen, error.last_seen
+    seen = ""
+    if error.count > 1 and first is not None and last is not None:
+        seen = f"{error.count} times, from {clock_time(first)} to {clock_time(last)}"
+    facts = {
+        "id": error.id,
+        "time": clock_time(error.timestamp),
+        "session": error.session_id,
+        "tool": error.tool_name,
+        "kind": error.kind,
+        "agent": error.agent,
+        "user": error.user,
+        "call": error.call_id,
+        "seen": seen,
+        "group": error.fingerprint,
+        "resolved": "" if error.resolved is None else clock_time(error.resolved),
+        "damaged": error.malformed,
+        "run": f"{error.run_id}   motet traces show {error.run_id}" if error.run_id else "",
+        "summary": error.short_summary,
+    }
+    for name, value in facts.items():
+        if value:
+            print(f"{name:8} {one_line(value)}")
     raw = {key: value for key, value in error.raw_error.items() if key != "traceback"}
+    if error.arguments is not None:
+        print(visible(jsonlib.dumps({"arguments": error.arguments}, indent=2, ensure_ascii=False)))
     print(visible(jsonlib.dumps(raw, indent=2, ensure_ascii=False)))
-    if traceback is not None:
+    if (traceback := error.raw_error.get("traceback")) is not None:
         print(visible(str(traceback)))
     return OK
 
@@ -109,9 +149,22 @@ def clock_time(timestamp: float) -> str:
     return f"{datetime.fromtimestamp(timestamp).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-async def _listed(state: Path, request: ListErrors) -> tuple[StoredError, ...]:
+async def _listed(state: Path, request: ListErrors) -> ErrorPage:
     async with reading(state) as readers:
-        return await stored_errors(readers, request)
+        return await (await errors_in(readers)).page(request, None)
+
+
+async def _grouped(state: Path, which: ListErrors) -> GroupPage:
+    request = GroupErrors(
+        agent=which.agent,
+        tool_name=which.tool_name,
+        kind=which.kind,
+        resolved=which.resolved,
+        start=which.start,
+        limit=which.limit,
+    )
+    async with reading(state) as readers:
+        return await (await errors_in(readers)).groups(request)
 
 
 async def _one(state: Path, error_id: str) -> StoredError:
@@ -119,17 +172,52 @@ async def _one(state: Path, error_id: str) -> StoredError:
         return await stored_error(readers, error_id)
 
 
-def _print_table(errors: tuple[StoredError, ...]) -> None:
+def _print_groups(page: GroupPage, request: ListErrors) -> None:
+    users = len({group.owner for group in page.groups}) > 1
+    headings = ("last", "times", *(["user"] if users else []), "agent", "tool", "summary", "newest")
+    rows = [
+        (
+            clock_time(group.last_seen)[5:16],
+            f"{group.count}" + (" resolved" if group.open == 0 else ""),
+            *([group.owner] if users else []),
+            group.agent,
+            group.tool_name,
+            group.summary or group.malformed,
+            group.newest,
+        )
+        for group in page.groups
+    ]
+    _print_rows(headings, rows)
+    if page.cursor is not None:
+        print(f"older ones: motet errors -n {10 * request.limit}", file=sys.stderr)
+
+
+def _print_table(page: ErrorPage) -> None:
+    _print_rows(
+        ("time", "session", "tool", "summary", "id"),
+        [
+            (
+                clock_time(error.timestamp)[5:16],
+                error.session_id,
+                error.tool_name,
+                f"damaged: {error.malformed}" if error.malformed else error.short_summary,
+                error.id,
+            )
+            for error in page.errors
+        ],
+    )
+
+
+def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("time", "session", "tool", "summary", "id"):
-        table.add_column(heading, no_wrap=heading in ("time", "id"), overflow="fold")
-    for error in errors:
-        cells = (error.session_id, error.tool_name, error.short_summary)
-        shown = [Text(one_line(cell)) for cell in cells]
-        table.add_row(clock_time(error.timestamp)[5:16], *shown, error.id)
+    kept = ("time", "last", "times", "id", "newest")
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading in kept, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     console(sys.stdout).print(table)
 
 

@@ -34,6 +34,7 @@ class Look(StrEnum):
 @app.command(
     epilog=examples(
         "motet errors --tool shell --since 12h",
+        "motet errors --all --run run_9b1d...",
         "motet errors show err_2026...",
         "motet errors stats --since 7d",
         "motet errors prune --older-than 30d --dry-run",
@@ -81,11 +82,20 @@ def errors(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
     ] = 20,
+    each: Annotated[bool, typer.Option("--all", help="List each error, not groups.")] = False,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run.")] = None,
+    resolved: Annotated[
+        bool | None,
+        typer.Option("--resolved/--open", help="Only those whose tool has, or has not, succeeded."),
+    ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
 ) -> None:
-    """List and show stored errors of tools, and their escalations, also while a host runs."""
+    """Show groups of equal errors, or each, and escalations, also while a host runs."""
     from motet.cli.errors import chosen, list_errors, show_error
     from motet.cli.setup import load_setup
 
@@ -107,8 +117,16 @@ def errors(
         if look is Look.PRUNE:
             raise typer.Exit(prune_errors(setup, which, dry_run=dry_run, json=json))
         raise typer.Exit(show_statistics(setup, which, json=json))
-    which = chosen(session, tool, kind, since=since, older_than=older_than, limit=limit)
-    raise typer.Exit(list_errors(setup, which, json=json))
+    filters = chosen(
+        *(session, tool, kind),
+        since=since,
+        older_than=older_than,
+        limit=limit,
+        agent=agent,
+        run=run,
+        resolved=resolved,
+    )
+    raise typer.Exit(list_errors(setup, filters, each=each, json=json))
 
 
 class SessionLook(StrEnum):

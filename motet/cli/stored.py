@@ -23,9 +23,9 @@ from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
 from motet.actors.storage.schema import VERSION
+from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.protocols.error_records import stored_record
-from motet.protocols.error_rows import SELECT_ERROR, error_of, list_query
-from motet.protocols.errors import ErrorRecord, ListErrors, NotFound, StoredError
+from motet.protocols.errors import ErrorRecord, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import (
     ExpectationFailed,
@@ -114,16 +114,25 @@ async def writing_together(
         yield transact
 
 
-async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:
-    """Stored errors, newest first."""
-    sql, params = list_query(request)
-    return tuple(error_of(row) for row in await readers.read(sql, params))
+async def errors_in(readers: Readers) -> SqliteErrors:
+    """The stored errors, for reading. Raises ``StorageError`` for another version."""
+    ((version,),) = await readers.read("PRAGMA user_version")
+    if version != VERSION:
+        raise StorageError(
+            f"the database is of version {version}, this motet reads errors of {VERSION}: "
+            "start a host of the newer one on it first"
+        )
+    return SqliteErrors(_refused, readers)
+
+
+async def _refused(_transaction: Transaction) -> Rows:
+    raise StorageError("these errors are only read")
 
 
 async def stored_error(readers: Readers, error_id: str) -> StoredError:
     """One stored error. Raises ``NotFound``."""
-    if rows := await readers.read(SELECT_ERROR, (error_id,)):
-        return error_of(rows[0])
+    if (found := await (await errors_in(readers)).get(error_id)) is not None:
+        return found
     if (record := waiting_errors(readers.folder).get(error_id)) is not None:
         return stored_record(record)
     raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")

@@ -21,9 +21,9 @@ from motet.cli.exits import OK
 from motet.cli.render import one_line
 from motet.cli.screen import console
 from motet.cli.setup import Setup
-from motet.cli.stored import reading
+from motet.cli.stored import errors_in, reading
 from motet.cli.waterfall import drawn, money
-from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.errors import ConfigError, ListErrors, NotFound, StoredError, UnknownName
 from motet.protocols.sessions import RunStatus
 from motet.protocols.traces import ListTraces, Trace, TraceInfo
 
@@ -70,7 +70,16 @@ def show(setup: Setup, run_id: str, *, waterfall: bool, json: bool) -> int:
     out = console(sys.stdout)
     for line, style in drawn(trace, time.time(), bars=waterfall):
         out.print(line, style=style, markup=False, soft_wrap=True)
+    for error in trio.run(_errors, setup.state, trace.info.run_id):
+        text = f"{error.id}  {one_line(error.tool_name)}: {one_line(error.short_summary)}"
+        out.print(f"motet errors show {text}", style="red", markup=False, soft_wrap=True)
     return OK
+
+
+async def _errors(state: Path, run_id: str) -> tuple[StoredError, ...]:
+    async with reading(state) as readers:
+        page = await (await errors_in(readers)).page(ListErrors(run_id=run_id, limit=100), None)
+        return page.errors[::-1]
 
 
 def export(setup: Setup, request: ListTraces, run_id: str, otlp: str | None, *, json: bool) -> int:

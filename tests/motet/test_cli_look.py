@@ -33,7 +33,8 @@ def test_errors_are_listed_filtered_and_shown_while_a_host_runs(
     with started("serve", "--state", "st", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
         server.expect("token")
 
-        _, table, _ = printed(capsys, "errors", "--state", "st")
+        _, groups, _ = printed(capsys, "errors", "--state", "st")
+        _, table, _ = printed(capsys, "errors", "--all", "--state", "st")
         _, narrowed, _ = printed(capsys, "errors", "--json", "--session", "one", "--state", "st")
         _, nothing, note = printed(capsys, "errors", "--tool", "none", "--state", "st")
         (error,) = json.loads(narrowed)
@@ -41,12 +42,17 @@ def test_errors_are_listed_filtered_and_shown_while_a_host_runs(
         code_of_unknown, _, unknown = printed(capsys, "errors", "show", "err_0", "--state", "st")
         _, health, _ = printed(capsys, "doctor", "--state", "st")
 
+    headings, group = groups.splitlines()
+    assert headings.split() == ["last", "times", "agent", "tool", "summary", "newest"]
+    assert group.split()[2:4] == ["2", "helper"]
     lines = table.splitlines()
     assert lines[0].split() == ["time", "session", "tool", "summary", "id"]
     assert [line.split()[2] for line in lines[1:]] == ["two", "one"]
     assert lines[2].rstrip().endswith(error["id"])
     assert (nothing, note) == ("", "no errors in st\n")
     assert code == 0
+    assert f"motet traces show {error['run_id']}" in whole
+    assert error["arguments"]
     assert error["raw_error"]["message"] in whole
     assert "Traceback (most recent call last):\n" in whole
     assert (code_of_unknown, unknown) == (

@@ -1,0 +1,226 @@
+"""Rows of stored errors: plans of every list, damaged columns, and the figures of groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.schema import migrate
+from motet.actors.storage.sqlite_errors import SqliteErrors
+from motet.actors.storage.writer import Writer
+from motet.protocols.error_rows import Place, groups_query, insert_statement, list_query
+from motet.protocols.errors import GroupErrors, ListErrors
+from motet.protocols.fingerprints import fingerprint
+from motet.testing.errors import record
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    with Location.memory() as location:
+        opened = location.connect()
+        migrate(opened)
+        yield opened
+        opened.close()
+
+
+def plan(connection: Connection, sql: str, params: tuple[object, ...]) -> str:
+    rows = connection.run(f"EXPLAIN QUERY PLAN {sql}", params)  # type: ignore[arg-type] # pyright: ignore  (values of a query)
+    return "\n".join(str(row[-1]) for row in rows)
+
+
+T = TypeVar("T")
+
+
+def pages(filters: Iterable[T]) -> Iterator[tuple[Place | None, T]]:
+    for each in filters:
+        yield None, each
+        yield (7.0, 3), each
+
+
+def test_no_filter_scans_a_table_or_sorts(connection: Connection) -> None:
+    """Law: every combination of filters, on every page, walks indexes in order."""
+    given_ = itertools.product(*[(None, "x")] * 6, (None, "auth"), (None, True, False), (None, 5.0))
+    for after, (owner, session, tool, agent, run, group, kind, resolved, start) in pages(given_):
+        which = ListErrors(
+            *(session, tool, start, None, 20, kind, owner, agent, run, group, resolved)  # type: ignore[arg-type] # pyright: ignore  (a kind)
+        )
+        found = plan(connection, *list_query(which, after, grouped=True))
+        assert "TEMP B-TREE" not in found, which
+        assert "SCAN error_records" not in found, which
+        assert "SCAN r" not in found, which
+
+
+def test_no_list_of_groups_scans_or_sorts(connection: Connection) -> None:
+    given_ = itertools.product(*[(None, "x")] * 3, (None, "auth"), (None, True, False), (None, 5.0))
+    for after, (owner, agent, tool, kind, resolved, start) in pages(given_):
+        which = GroupErrors(owner, agent, tool, kind, resolved, start, 20)  # type: ignore[arg-type] # pyright: ignore  (a kind)
+        found = plan(connection, *groups_query(which, after))
+        assert "TEMP B-TREE" not in found, which
+        assert "SCAN g" not in found, which
+
+
+GARBAGE = st.sampled_from(
+    [
+        "x'ff00'",
+        "CAST(x'ff41' AS TEXT)",
+        "9e999",
+        "-1e300",
+        "'{'",
+        "'[1]'",
+        "''",
+        "x''",
+        "7",
+        "NULL",
+    ]
+)
+COLUMNS = st.sampled_from(
+    [
+        "timestamp",
+        "session_id",
+        "tool_name",
+        "raw_error",
+        "short_summary",
+        "kind",
+        "arguments",
+        "run_id",
+        "call_id",
+        "agent",
+        "user",
+        "fingerprint",
+    ]
+)
+DERIVED = st.sampled_from(
+    [
+        "timestamp",
+        "owner",
+        "session",
+        "tool",
+        "summary",
+        "kind",
+        "run_id",
+        "fingerprint",
+        "resolved",
+        "bytes",
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), COLUMNS, DERIVED, GARBAGE), min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_a_damaged_row_costs_no_other_one(
+    damage: list[tuple[bool, str, str, str]],
+) -> None:
+    """Law: whatever another program writes into a row, lists show the others, and it once."""
+
+    async def main() -> None:
+        with Location.memory() as location:
+            writer, readers = Writer(location), Readers(location)
+            await writer.open()
+            errors = SqliteErrors(writer.submit, readers)
+            await errors.store([record(1), record(2), record(3)])
+            other = location.connect()
+            for derived, column, narrow, value in damage:
+                table, name = ("error_records", narrow) if derived else ("agent_errors", column)
+                other.run(f"UPDATE OR IGNORE {table} SET {name} = {value} WHERE seq = 2")
+            other.close()
+            page = await errors.page(ListErrors(limit=9), None)
+            ids = [error.id for error in page.errors]
+            assert sorted(ids) == [record(n).id for n in (1, 2, 3)]
+            for error in page.errors:
+                assert error.id == record(2).id or not error.malformed
+            found = await errors.get(record(2).id)
+            assert found is not None
+            await errors.groups(GroupErrors(limit=9))
+            await readers.aclose()
+            await writer.aclose()
+
+    trio.run(main)
+
+
+KEYS = st.tuples(
+    st.sampled_from("ab"), st.sampled_from("xy"), st.sampled_from(["f", "g"]), st.integers(0, 5)
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), KEYS), max_size=25))
+@settings(max_examples=40)
+def test_groups_count_the_stored_errors(steps: list[tuple[int, tuple[str, str, str, int]]]) -> None:
+    """Law: after any stores, deletions and resolutions, a group is the sum of its rows."""
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection)
+        for number, (what, (user, session, group, at)) in enumerate(steps):
+            if what == 0:
+                connection.run("DELETE FROM agent_errors WHERE session_id = ?", (session,))
+            elif what == 1:
+                connection.run(
+                    "UPDATE error_records SET resolved = 9 WHERE session = ? AND resolved IS NULL",
+                    (session,),
+                )
+            else:
+                made = record(number, user=user, session=session, fingerprint=group, at=float(at))
+                statement = insert_statement([made])
+                connection.run(statement.sql, statement.params)
+        counted = connection.run(
+            "SELECT owner, agent, fingerprint, count, open, newest FROM error_groups"
+            " ORDER BY 1, 2, 3"
+        )
+        summed = connection.run(
+            "SELECT owner, agent, fingerprint, count(*), sum(resolved IS NULL), max(seq)"
+            " FROM error_records GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+        connection.close()
+    assert counted == summed
+
+
+def raw(message: str, **more: object) -> dict[str, object]:
+    return {"message": message, "type": "OSError", **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("item 17 failed", "item 18231 failed"),
+        ("no such file: '/tmp/a.txt'", "no such file: '/home/x/b.txt'"),
+        ("run run_9b1d2c3e4f5a ended", "run run_00ffee112233 ended"),
+        ("connect to 10.0.0.1:80 refused", "connect to 192.168.7.200:8080 refused"),
+        ("at 2026-11-21T10:20:10Z: late", "at 2024-01-02T03:04:05Z: late"),
+        ("object at 0x7f56a640b450", "object at 0x10"),
+        ("GET https://a.example/x?y=1 failed", "GET http://b.example failed"),
+        ("key [secret:openai:1f3a] is refused", "key [secret:openai:77aa] is refused"),
+        ("cannot open /var/lib/a/1", "cannot open /srv/b"),
+    ],
+)
+def test_errors_that_differ_in_their_data_are_equal(one: str, other: str) -> None:
+    assert fingerprint("t", "unknown", raw(one)) == fingerprint("t", "unknown", raw(other))
+
+
+def test_errors_that_differ_otherwise_are_not_equal() -> None:
+    frames = ("a", 1), ("a", 2), ("b", 3)
+    tracebacks = [f'  File "/x/{name}.py", line {line}, in f\n' for name, line in frames]
+    made = [
+        fingerprint("t", "unknown", raw("no route to host")),
+        fingerprint("u", "unknown", raw("no route to host")),
+        fingerprint("t", "timeout", raw("no route to host")),
+        fingerprint("t", "unknown", raw("connection reset")),
+        fingerprint("t", "unknown", raw("no route to host", type="ValueError")),
+        *(fingerprint("t", "unknown", raw("no route", traceback=one)) for one in tracebacks),
+    ]
+    assert len(set(made)) == len(made) - 1
+    assert made[-3] == made[-2], "two lines of one function"
+
+
+@given(st.text(), st.text(), st.dictionaries(st.text(), st.none() | st.text() | st.integers()))
+def test_a_fingerprint_raises_nothing_and_is_the_same_again(
+    tool: str, kind: str, error: dict[str, object]
+) -> None:
+    assert fingerprint(tool, kind, error) == fingerprint(tool, kind, dict(error))
