@@ -109,6 +109,7 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
         "session": error.session_id,
         "tool": error.tool_name,
         "kind": error.kind,
+        "summary": error.short_summary,
         "agent": error.agent,
         "user": error.user,
         "call": error.call_id,
@@ -117,7 +118,6 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
         "resolved": "" if error.resolved is None else clock_time(error.resolved),
         "damaged": error.malformed,
         "run": f"{error.run_id}   motet traces show {error.run_id}" if error.run_id else "",
-        "summary": error.short_summary,
     }
     for name, value in facts.items():
         if value:
