@@ -50,9 +50,6 @@ def chosen(
     since: str | None = None,
     older_than: str | None = None,
     limit: int = 0,
-    agent: str | None = None,
-    run: str | None = None,
-    resolved: bool | None = None,
 ) -> ListErrors:
     """The filter that the options describe. Raises ``ConfigError``."""
     now = datetime.now().astimezone()
@@ -65,9 +62,6 @@ def chosen(
         None if older_than is None else moment(older_than, now, "--older-than"),
         limit,
         cast("ErrorType | None", kind),
-        agent=agent,
-        run_id=run,
-        resolved=resolved,
     )
 
 

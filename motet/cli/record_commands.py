@@ -20,6 +20,9 @@ OlderThan = Annotated[
     typer.Option("--older-than", metavar="WHEN", help="With prune: minimum age, such as 30d."),
 ]
 
+OfAgent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")]
+OfRun = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run.")]
+
 
 class Look(StrEnum):
     """The parts of ``motet errors``."""
@@ -83,10 +86,8 @@ def errors(
         int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
     ] = 20,
     each: Annotated[bool, typer.Option("--all", help="List each error, not groups.")] = False,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")
-    ] = None,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run.")] = None,
+    agent: OfAgent = None,
+    run: OfRun = None,
     resolved: Annotated[
         bool | None,
         typer.Option("--resolved/--open", help="Only those whose tool has, or has not, succeeded."),
@@ -96,6 +97,8 @@ def errors(
     state: State = None,
 ) -> None:
     """Show groups of equal errors, or each, and escalations, also while a host runs."""
+    from msgspec.structs import replace
+
     from motet.cli.errors import chosen, list_errors, show_error
     from motet.cli.setup import load_setup
 
@@ -117,15 +120,8 @@ def errors(
         if look is Look.PRUNE:
             raise typer.Exit(prune_errors(setup, which, dry_run=dry_run, json=json))
         raise typer.Exit(show_statistics(setup, which, json=json))
-    filters = chosen(
-        *(session, tool, kind),
-        since=since,
-        older_than=older_than,
-        limit=limit,
-        agent=agent,
-        run=run,
-        resolved=resolved,
-    )
+    which = chosen(session, tool, kind, since=since, older_than=older_than, limit=limit)
+    filters = replace(which, agent=agent, run_id=run, resolved=resolved)
     raise typer.Exit(list_errors(setup, filters, each=each, json=json))
 
 
