@@ -17,7 +17,7 @@ ERROR_LIMIT = 12_000_000
 MARGIN = 16_384
 """Characters around a cut that are searched for secrets and then dropped: more than a key has."""
 _LONG = 65_536
-BASE_SIZE, FRAMES_SIZE = 1_000, 16_384
+BASE_SIZE, FRAMES_SIZE = 1_000, 4_000
 """Bytes of a snapshot, and of a traceback, generously."""
 _LEAST = 4_096
 """Characters that are left of the text with which the texts of an error are too long together."""

@@ -44,7 +44,7 @@ BATCH, BATCH_BYTES = 256, 4_000_000
 """Records in one transaction, and their bytes, at most."""
 LARGE = 262_144
 """Bytes of an item that is prepared apart, so that no other waits for it."""
-INLINE = 8_192
+INLINE = 4_500
 """Bytes that are prepared in the event loop: a thread would cost more."""
 PORTION, INLINE_PORTION = 1_000_000, 65_536
 """Bytes that are prepared together, in a thread and in the event loop."""
@@ -183,13 +183,13 @@ class Spool(ABC, Generic[T, R]):
     # Taking items
 
     async def enter(self) -> None:
-        """Wait until the spool can take an item, for a fraction of a second at most."""
-        await self._doors.enter(lambda: self._held < self._limit)
+        """Wait until the spool can take an item, or it is known that nothing makes room for it."""
+        await self._doors.enter(lambda: self._held < self._limit or bool(self._held_up))
 
     def put(self, item: T, size: int, *, patient: bool = False) -> Entry[T, R]:
         """Take an item. Its entry has its id, and is settled once its fate is known."""
         entry: Entry[T, R] = Entry("", item, round(self._clock(), 6), size, patient=patient)
-        if self._held and self._held + size > self._limit:
+        if self._held >= self._limit:
             self._lose(entry, StorageError(FULL))
         elif self._name(entry):
             self._held += size
@@ -414,6 +414,7 @@ class Spool(ABC, Generic[T, R]):
             elif self._ready.pop(entry.id, None) is not None:
                 self._held_up[entry.id] = entry
                 self._settle(entry, "held up", self._problem or self._latest)
+                self._doors.room.unpark_all()
 
     # Changes of one entry
 
@@ -491,10 +492,11 @@ class _Doors:
         self._entered += 1
         if self._entered == AT_ONCE:
             self._crowded.unpark()
-        if self.open and not has_room():
-            with trio.move_on_after(PATIENCE):
-                while self.open and not has_room():
-                    await self.room.park()
+        while self.open and not has_room():
+            with trio.move_on_after(STUCK) as waiting:
+                await self.room.park()
+            if waiting.cancelled_caught:
+                break
 
     async def usher(self) -> None:
         """Admit so many in each pass."""
