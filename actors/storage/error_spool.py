@@ -110,10 +110,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         detail: JsonObject | None = None,
         given: Given | None = None,
     ) -> ErrorEntry:
-        """Take an error, and wait until it is durable or known not to be soon. Raises nothing.
+        """Take an error; its entry is settled when it is durable, or known not to be soon.
 
-        Cancellation passes; the error is stored nevertheless. With a description (``given``), a
-        store that is slow, and does not fail, is waited for.
+        Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
+        (``given``), a store that is slow, and does not fail, is waited for.
         """
         try:
             await self.enter()
@@ -121,7 +121,6 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             captured = capture(error, code, detail, given)
             report = Report(origin, captured)
             entry = self.put(report, captured.size, patient=given is not None)
-        await entry.settled.wait()
         return entry
 
     # The parts of a spool

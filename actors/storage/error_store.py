@@ -252,6 +252,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         )
         given = Given(request.kind, request.short_summary)
         entry = await self._spool.report(origin, request.raw_error, given=given)
+        await entry.settled.wait()
         if not entry.durable or entry.record is None:
             raise entry.problem or StorageError("the error store has stopped")
         return await _read_back(entry.record)

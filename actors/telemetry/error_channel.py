@@ -85,8 +85,9 @@ class ErrorChannel:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
         origin = Origin(session, tool, run_id, call_id, arguments=arguments)
+        entry = await self.spool.report(origin, error, code, detail)
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
-            entry = await self.spool.report(origin, error, code, detail)
+            await entry.settled.wait()
             if entry.durable:
                 self.stored += 1
                 span.error_id = entry.id
