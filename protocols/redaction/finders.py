@@ -157,6 +157,9 @@ _CONTINUED = re.compile(
 )
 
 
+_NO_SHAPES: tuple[Shape, ...] = ()
+
+
 def _tokens(rules: Rules, text: str, runs: bytes) -> Iterator[Found]:
     """The tokens that begin as a published format does, at the beginning of a word."""
     needle, at = b"a" * _RUN, 0
@@ -182,7 +185,7 @@ def _tokens(rules: Rules, text: str, runs: bytes) -> Iterator[Found]:
             and (back := _BACK.search(text, max(0, start - 64), start))
         ):
             starts += [m.start() for m in _STARTS.finditer(text, back.start(), start)]
-        shapes: tuple[Shape, ...] = by_anchor.get(before, ()) if before in by_anchor else ()
+        shapes = by_anchor.get(before, _NO_SHAPES)
         for place in starts:
             head = text[place : place + 4]
             tried = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import attrs
@@ -46,9 +47,8 @@ def checked(pattern: str) -> str:
 
 
 def _parser() -> Any:
-    from re import _parser  # type: ignore[attr-defined]  # the only parser of this syntax
-
-    return _parser
+    """The only parser of this syntax, which has no types."""
+    return import_module("re._parser")
 
 
 def _check_repeats(pattern: str, parsed: Parsed, *, inside: bool) -> None:

@@ -58,6 +58,8 @@ def registered_secrets(
     """
     lines = [line for value in values if value for line in value.splitlines()]
     kept = [line for line in lines if len(line) >= SHORTEST]
+    if own is not None and not (own.deny or own.allow):
+        own = None
     _change(kept, 1)
     if own is not None:
         _own.append(own)
@@ -307,6 +309,8 @@ _SHORT = 512
 
 
 def _is_calm(text: str) -> bool:
+    if _pattern is not None and _pattern.search(text) is not None:
+        return False
     return _SUSPECT.search(text) is None or _NEEDED.search(text.lower()) is None
 
 
@@ -314,7 +318,7 @@ def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bo
     """The text without secrets. ``known``: exact values and their replacements."""
     if known:
         text = _redact_known(text, known)
-    if len(text) < _SHORT and _pattern is None and not _own and _is_calm(text):
+    if len(text) < _SHORT and not _own and _is_calm(text):
         return text
     if len(text) > LIMIT:
         redactor = Redactor(tagged=tagged)
@@ -372,8 +376,11 @@ def _named_value(table: Mapping[str, object]) -> str:
 
 def _redact_under(key: str, value: object, known: Mapping[str, str] | None, tagged: bool) -> object:
     """Under the name of a secret a text is one, and so are those in a list: counts are not."""
-    if isinstance(value, list) and value and not isinstance(value[0], dict | list):
-        return [_redact_under(key, item, known, tagged) for item in cast("list[object]", value)]
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if all(isinstance(item, str) for item in items):
+            return [_redact_under(key, item, known, tagged) for item in items]
+        return redact(items, known, tagged=tagged)
     if not isinstance(value, str) or not value:
         return redact(value, known, tagged=tagged)
     table = rules()

@@ -18,7 +18,8 @@ SCRAPS = ["\n", "\r\n", " ", "  ", "password:", "token=", "--password \\", "- na
 
 
 def in_pieces(text: str, sizes: list[int]) -> str:
-    redactor, out, at = Redactor(), [], 0
+    redactor, at = Redactor(), 0
+    out: list[str] = []
     for size in sizes:
         out.append(redactor.feed(text[at : at + size]))
         at += size
