@@ -77,3 +77,16 @@ def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "motet.db").write_bytes(b"not a database at all" * 100)
     with Location.directory(tmp_path) as location, pytest.raises(StorageError, match="damaged"):
         location.connect()
+
+
+def test_the_key_of_masks_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        first = location.redaction_key()
+    with Location.directory(tmp_path) as location:
+        assert location.redaction_key() == first is not None
+    assert (tmp_path / "redaction.key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "redaction.key").write_bytes(b"")  # as a power cut may leave it
+    with Location.directory(tmp_path) as location:
+        assert location.redaction_key() not in (first, None, b"")
+    with Location.memory() as location:
+        assert location.redaction_key() is None
