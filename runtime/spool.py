@@ -48,7 +48,7 @@ INLINE = 4_500
 """Bytes that are prepared in the event loop: a thread would cost more."""
 PORTION, INLINE_PORTION = 1_000_000, 65_536
 """Bytes that are prepared together, in a thread and in the event loop."""
-AT_ONCE = 256
+AT_ONCE = 64
 """Items taken in one pass of the event loop: to capture an error takes some 40 us."""
 ID_ATTEMPTS = 8
 FULL = "the memory of the spool and its spill file are full"
