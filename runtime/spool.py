@@ -203,7 +203,7 @@ class Spool(ABC, Generic[T, R]):
         """Give an entry an id that no other has; False, and it is lost, after too many clashes."""
         second, made = int(entry.timestamp), self._made[1]
         if second != self._made[0]:
-            made = set()
+            made = set[str]()
             self._made = second, made
         while entry.attempts < ID_ATTEMPTS:
             entry.attempts += 1

@@ -159,7 +159,7 @@ def clues(error: BaseException, code: str = "") -> list[Clue]:
 
 def kind_of(found: Iterable[Clue]) -> ErrorType:
     """The kind that all clues agree on."""
-    kinds = {clue.kind or _of_words(clue.name, clue.text) for clue in found}
+    kinds: set[ErrorType] = {clue.kind or _of_words(clue.name, clue.text) for clue in found}
     return kinds.pop() if len(kinds) == 1 else "unknown"
 
 

@@ -169,7 +169,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         if found.blank:
             return None
         where, arguments = report.origin, ""
-        tool = well_formed(where.tool_name)
+        tool, raw = well_formed(where.tool_name), JsonObject(message=found.summary)
         try:
             raw = whole_error(captured, found.code, keep_raw=self._keep_raw)
             if where.arguments:
@@ -177,7 +177,6 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
                 arguments = msgspec.json.encode(shown).decode()
         except Exception as error:
             log.error("error_not_described", id=entry.id, reason=type(error).__name__)
-            raw = {"message": found.summary}
         made = entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
             *(msgspec.json.encode(raw).decode(), found.summary, found.kind),

@@ -16,6 +16,7 @@ import motet
 from motet.actors.errors.capture import capture, describe, whole_error
 from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.location import Location
+from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.cli.stored import reading, stored_error, waiting_errors
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.long_texts import ERROR_LIMIT
@@ -39,9 +40,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.05)
 
 
+def channel_of(host: motet.Host) -> ErrorChannel:
+    return host._parts.services.errors  # pyright: ignore[reportPrivateUsage]
+
+
 async def report_all(host: motet.Host, count: int, sessions: int) -> list[str | None]:
     """The ids that are told when so many calls fail at once."""
-    channel, ids = host._parts.services.errors, list[str | None]()
+    channel, ids = channel_of(host), list[str | None]()
 
     async def fail(number: int) -> None:
         try:
@@ -111,7 +116,7 @@ async def test_errors_of_a_full_disk_are_stored_when_it_has_room(tmp_path: Path)
         database = host.system.find("/host/database")
         assert database is not None
         await database.ask(Transact((Statement("PRAGMA max_page_count = 1"),)))
-        channel = host._parts.services.errors
+        channel = channel_of(host)
         told = [
             await channel.report(session="s", run_id="", tool="t", error="x" * 9_000 + str(n))
             for n in range(3)
@@ -185,6 +190,7 @@ def test_a_snapshot_keeps_no_frame_alive_and_tells_what_the_exception_tells() ->
             error.add_note("a note")
             raise ValueError("boom") from error
 
+    captured, whole = capture(None), dict[str, object]()
     try:
         fail()
     except ValueError as error:
