@@ -134,8 +134,10 @@ class Location:
         connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
         connection.run("PRAGMA foreign_keys = ON")
         if not read_only and (self.path is not None or self._vfs is not None):
-            # Of a new database; an old one is changed by a vacuum (see the writer).
-            connection.run("PRAGMA auto_vacuum = INCREMENTAL")
+            if connection.run("PRAGMA page_count") == ((0,),):
+                # An old database is changed by a vacuum (see the writer). Told again, SQLite would
+                # write to it at each opening.
+                connection.run("PRAGMA auto_vacuum = INCREMENTAL")
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
 

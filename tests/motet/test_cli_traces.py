@@ -94,7 +94,8 @@ def test_runs_are_listed_shown_and_exported(here: Path, capsys: pytest.CaptureFi
     _, shown, _ = printed(capsys, "traces", "show", beginning, "-w", "--state", "../st")
     lines = shown.splitlines()
     assert lines[0].startswith(f"{info['run_id']}  helper  user:local  completed")
-    assert [line.split()[1] for line in lines[1:]] == ["chat", "tool", "└", "chat"]
+    assert [line.split()[1] for line in lines[1:-1]] == ["chat", "tool", "└", "chat"]
+    assert lines[-1].startswith("motet errors show err_")
     assert "err_" in lines[2]
     _, whole, _ = printed(capsys, "traces", "show", info["run_id"], "--json", "--state", "../st")
     assert [part["kind"] for part in json.loads(whole)["spans"]] == [
@@ -113,7 +114,7 @@ def test_a_trace_that_cannot_be_shown_is_refused_with_the_reason(
         (("show", "run_"), "more than one run begins with 'run_'"),
         (("list", "--status", "done"), "unknown status 'done'"),
         (("export",), "where to? motet traces export --otlp"),
-        (("export", "--otlp", "ftp://x"), "no http:// or https:// address"),
+        (("export", "--otlp", "ftp://x"), "not an http:// or https:// address"),
     ):
         code, out, err = printed(capsys, "traces", *arguments, "--state", "../st")
         assert (code != 0, out) == (True, "")

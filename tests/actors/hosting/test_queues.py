@@ -345,7 +345,7 @@ async def test_a_group_that_fills_the_window_is_answered_one_by_one(
 async def test_the_name_of_a_sender_is_one_line_and_no_bracket() -> None:
     async with motet.open_host(agents=[motet.Agent("a", model=Scripted())]) as host:
         for name in ("a]b", "a\nb", "x" * 65):
-            with pytest.raises(motet.InputValidation, match="no name of a sender"):
+            with pytest.raises(motet.InputValidation, match="not a valid sender"):
                 await host.submit("hi", session=GROUP, sender=name)
 
 

@@ -17,8 +17,9 @@ from motet.protocols.reload import Change
 
 def keys(cls: type, at: str = "") -> Iterator[str]:
     """Every key of a configuration class, those of tables inside of it included."""
-    for name, kind in get_type_hints(cls).items():
-        key = f"{at}.{name}" if at else name
+    kinds = get_type_hints(cls)
+    for name in [field.name for field in attrs.fields(cls)]:
+        kind, key = kinds[name], f"{at}.{name}" if at else name
         yield key
         if isinstance(kind, type) and attrs.has(kind):
             yield from keys(kind, key)

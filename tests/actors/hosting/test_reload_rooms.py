@@ -52,7 +52,7 @@ async def test_a_wrong_room_changes_nothing_and_a_removed_one_disappears() -> No
         with pytest.raises(UnknownName, match="did you mean 'ann'"):
             await host.reload(rooms("anne", people=("bob",)))
         called = RoomConfig(members=("ann",), called=("ben",))
-        with pytest.raises(ConfigError, match="no member"):
+        with pytest.raises(ConfigError, match="not a member"):
             await host.reload(HostConfig(rooms={"dev": called}))
         await host.rooms.get("dev", principal=ALICE)
         await host.reload(HostConfig())

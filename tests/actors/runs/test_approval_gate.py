@@ -92,7 +92,7 @@ async def test_the_same_answer_again_changes_nothing() -> None:
         first = await host.approve(info.id, "allow-once", by="alice")
         again = await host.approve(info.id, "allow-once", by="bob")
         assert (again.resolved_by, again.resolved) == (first.resolved_by, first.resolved)
-        with pytest.raises(InputValidation, match="no decision"):
+        with pytest.raises(InputValidation, match="not a decision"):
             await host.approve(info.id, "yes")  # type: ignore[arg-type]  # what a caller may do
     assert own.ran == ["restart ssh"]
 
