@@ -92,7 +92,9 @@ def bounded_arguments(text: str, *, keep_raw: bool = False) -> JsonObject | None
         parsed: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         parsed = well_formed(text)
-    whole = truncate_texts(parsed if isinstance(parsed, dict) else {"text": parsed})
+    whole = truncate_texts(
+        cast("JsonObject", parsed) if isinstance(parsed, dict) else {"text": parsed}
+    )
     safe = whole if keep_raw else redact(whole)
     shown = cast("JsonObject", truncate_texts(safe, ARGUMENT_LIMIT))
     encoded = msgspec.json.encode(shown)

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import SMALL, readable, stored_error
 from motet.protocols.errors import (
     ErrorGroup,
@@ -217,7 +218,7 @@ def old_fingerprint(*columns: object) -> str:
         one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in columns
     )
     try:
-        error = msgspec.json.decode(raw, type=dict[str, object])
+        error: JsonObject = msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError):
         error = {"message": summary}
     return fingerprint(tool, kind, error)
@@ -396,10 +397,11 @@ def _index(request: ListErrors) -> str:
 
 def error_of(row: Row) -> StoredError:
     """A row of a list or of :data:`SELECT_ERROR` as an error; a bad row says so."""
-    columns = dict(zip(_FIELDS, row[:14], strict=True))
-    if len(row) > 15 and row[15] is not None:
-        columns |= zip(_FIGURES, row[15:18], strict=True)
-    return stored_error(columns, row[14])
+    fields, (at, *figures) = row[:14], row[14:18]
+    columns: dict[str, object] = dict(zip(_FIELDS, fields, strict=True))
+    if figures and figures[0] is not None:
+        columns |= zip(_FIGURES, figures, strict=True)
+    return stored_error(columns, at)
 
 
 def is_cut(row: Row) -> bool:

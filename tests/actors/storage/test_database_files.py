@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 
 import motet
@@ -53,9 +54,9 @@ async def test_a_host_says_that_its_files_went_and_does_not_end(tmp_path: Path) 
 
 
 async def test_an_old_database_is_made_to_shrink(tmp_path: Path) -> None:
-    old = apsw.Connection(str(tmp_path / DATABASE_FILE))
-    old.execute("CREATE TABLE t (x); INSERT INTO t VALUES (1)")
-    old.close()
+    with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old, old:
+        old.execute("CREATE TABLE t (x)")
+        old.execute("INSERT INTO t VALUES (1)")
     with Location.directory(tmp_path) as location:
         writer = Writer(location)
         await writer.open()
