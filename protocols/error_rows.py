@@ -71,10 +71,13 @@ SELECT_TEXT: Final = (
     "SELECT substr(raw_error, ?2, ?3), length(raw_error) FROM agent_errors WHERE id = ?1"
 )
 SELECT_OPEN: Final = (
-    "SELECT seq FROM error_records INDEXED BY agent_errors_session_tool WHERE session = ?1"
+    "SELECT seq FROM error_records r INDEXED BY agent_errors_session_tool WHERE session = ?1"
     f" AND tool = ?2 AND facet IN ({', '.join(str(2 * n) for n in range(6))})"
+    " AND id NOT IN (SELECT value FROM json_each(?3)) AND NOT EXISTS (SELECT 1 FROM runs"
+    " WHERE runs.run_id = r.run_id AND status IN ('queued', 'running'))"
 )
-RESOLVE: Final = f"UPDATE error_records SET resolved = ?3 WHERE seq IN ({SELECT_OPEN}) RETURNING 1"
+"""Errors that a success of their tool resolves: not of runs that go on, which come after it."""
+RESOLVE: Final = f"UPDATE error_records SET resolved = ?4 WHERE seq IN ({SELECT_OPEN})"
 FORGET: Final = (
     "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)"
 )
@@ -246,6 +249,11 @@ def _insert(size: int) -> str:
         f"INSERT INTO agent_errors ({COLUMNS}) VALUES {', '.join([one] * size)}"
         " ON CONFLICT (id) DO NOTHING RETURNING id"
     )
+
+
+def resolve_key(session: str, tool: str, later: Sequence[str]) -> tuple[str, str, str]:
+    """The parameters of :data:`SELECT_OPEN`."""
+    return well_formed(session), well_formed(tool), msgspec.json.encode(later).decode()
 
 
 def _row(record: ErrorRecord) -> Row:

@@ -6,7 +6,7 @@ Sources: seed 001 (five variants, no tool, memory, policy or event variant), see
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -366,10 +366,18 @@ class ReadError(Request[ErrorText | None], frozen=True, tag="errors.read"):
 
 
 class ResolveErrors(Request[int], frozen=True, tag="errors.resolve"):
-    """The tool has succeeded in the session: its open errors are resolved; how many were."""
+    """The tool has succeeded in the session: its open errors are resolved; how many were.
+
+    ``later``: ids of its errors that came after the success.
+    """
 
     session_id: str
     tool_name: str
+    later: tuple[str, ...] = ()
+
+
+Resolved: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The tools that have succeeded in a session; of each, the ids of its errors after that."""
 
 
 class ForgetErrors(Request[None], frozen=True, tag="errors.forget"):
@@ -416,6 +424,10 @@ class Errors(Protocol):
 
     async def groups(self, which: GroupErrors) -> GroupPage: ...
 
-    async def resolve(self, session_id: str, tool_name: str, now: float) -> int: ...
+    async def resolve(
+        self, session_id: str, tool_name: str, now: float, later: Collection[str] = ()
+    ) -> int:
+        """The tool has succeeded: resolve its open errors but ``later`` ones; how many were."""
+        ...
 
     async def forget(self, session_id: str) -> None: ...

@@ -42,7 +42,7 @@ from motet.protocols.chat import (
     ToolMessage,
     UserMessage,
 )
-from motet.protocols.errors import CompactError
+from motet.protocols.errors import CompactError, Resolved
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult
 
@@ -332,6 +332,19 @@ class ErrorContext(msgspec.Struct, frozen=True):
 
     def succeeded(self, tool: str) -> ErrorContext:
         return replace(self, open=tuple(e for e in self.open if e.error.tool_name != tool))
+
+
+def successes(rows: Iterable[ChatMessage]) -> Resolved:
+    """The tools that have succeeded among these rows: their earlier errors are resolved."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        if not isinstance(row, ToolMessage) or row.name in LOOKUPS:
+            continue
+        if counts_as(row.outcome) == "success":
+            found[row.name] = ()
+        elif row.name in found and (error_id := parse_failure_text(row.text)[1]):
+            found[row.name] += (error_id,)
+    return found
 
 
 # Error blocks, where a conversation is pruned or compacted. Until then errors are sent as they were

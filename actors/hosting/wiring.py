@@ -147,7 +147,9 @@ async def start_stores(
     results = await system.start(lambda: ResultStore(commit, readers), name="results")
     journal, contexts = RunJournal(), ContextCache()
     sessions = await system.start(
-        lambda: SessionStore(writer.submit, readers, journal=journal, contexts=contexts),
+        lambda: SessionStore(
+            writer.submit, readers, journal=journal, contexts=contexts, resolved=spool.resolve
+        ),
         name="sessions",
     )
     approvals = await system.start(
@@ -204,6 +206,7 @@ def error_spool(
         threads=location.path is not None,
         limit=int(config.spool_mb * MEGABYTE),
         deadline=math.inf if given is None else GIVEN_DEADLINE,
+        is_database=given is None,
     )
 
 

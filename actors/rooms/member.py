@@ -22,13 +22,13 @@ from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
 from motet.actors.rooms.publisher import line_of, room_instructions
 from motet.actors.rooms.state import RoomSettings
-from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
+from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import EventRecord, Terminal

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from motet.actors.agents.prompt import CachedPrompt
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import PromptRun, prompt_input
-from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
@@ -24,6 +23,7 @@ from motet.actors.transcript.history import UNCALIBRATED, usage_of
 from motet.actors.transcript.summary import SUMMARY_DEADLINE
 from motet.actors.transcript.window import ContextWindow, Plan, PreparedRows, due_after_run
 from motet.protocols import events
+from motet.protocols.budget import OverBudget
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import (

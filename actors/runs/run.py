@@ -18,7 +18,6 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.runs.budget import Budget
 from motet.actors.runs.lifecycle import (
     NEVER_STARTS,
     RUNNING,
@@ -29,6 +28,7 @@ from motet.actors.runs.lifecycle import (
 )
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
+from motet.protocols.budget import Budget
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.tracker import Failures, failures_before
-from motet.actors.runs.budget import OverBudget, starting_budget
 from motet.actors.runs.finish import Failure, Outcome, learn, store
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.inbox import Inbox
@@ -35,6 +34,7 @@ from motet.actors.transcript.history import begun_by
 from motet.actors.transcript.summary import one_line
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
+from motet.protocols.budget import OverBudget, starting_budget
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
 from motet.protocols.hooks import Continue

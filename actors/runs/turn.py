@@ -22,13 +22,13 @@ from msgspec.structs import replace
 
 from motet.actors.errors.tracker import Escalation, Failures, counts_as, failures_before
 from motet.actors.models.provider import unique_ids
-from motet.actors.runs.budget import NOTHING, Budget
 from motet.actors.transcript import grammar as closing
 from motet.actors.transcript import guards as hints
 from motet.actors.transcript.grammar import close_calls, missing_result
 from motet.actors.transcript.guards import Loop, LoopDetector, truncate_injected, truncate_message
 from motet.actors.transcript.sanitize import sanitize
 from motet.protocols.approvals import TurnState
+from motet.protocols.budget import NOTHING, Budget
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
 from motet.protocols.errors import CompactError
 from motet.protocols.escalations import NewEscalation, history_of

@@ -15,7 +15,6 @@ import trio
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.hooks.chain import HooksClient
-from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.inbox import ended
 from motet.actors.runs.lifecycle import phase_of
 from motet.actors.runs.run import Child, ChildSet, Run
@@ -24,6 +23,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, tool
 from motet.protocols import events
 from motet.protocols.agents import AnyAgentLike, Team
+from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 from motet.protocols.session_keys import sub_agent_key

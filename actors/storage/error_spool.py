@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 import msgspec
+import trio
 
 from motet.actors.errors.capture import (
     Captured,
@@ -24,7 +25,7 @@ from motet.actors.errors.describe import new_id, summarize
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import bounded_arguments
-from motet.protocols.errors import ErrorRecord
+from motet.protocols.errors import ErrorRecord, Resolved, ResolveErrors
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import StorageError
 from motet.protocols.texts import well_formed
@@ -36,6 +37,8 @@ StoreBatch: TypeAlias = Callable[[Sequence[ErrorRecord]], Awaitable[Collection[s
 """As :meth:`motet.protocols.errors.Errors.store`."""
 SPOOL_LIMIT = 32_000_000
 """Bytes of errors in memory."""
+SUCCESSES: Final = 4_096
+"""Successes of tools that wait for the store of their errors."""
 SPILL_FILE: Final = "errors.spill"
 LOSSES: Final = "error_store"
 """The name in place of a tool's in records of lost errors."""
@@ -81,6 +84,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         store: stores a batch.
         hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
         keep_raw: store without redaction.
+        is_database: the store is the database, where the end of a run resolves its errors.
 
     The others are those of :class:`~motet.runtime.spool.Spool`.
     """
@@ -96,8 +100,13 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         threads: bool = True,
         limit: int = SPOOL_LIMIT,
         deadline: float = inf,
+        is_database: bool = True,
     ) -> None:
         super().__init__(spill, clock, threads=threads, limit=limit, deadline=deadline)
+        self._is_database = is_database
+        self._successes, self.successes = trio.open_memory_channel[ResolveErrors](SUCCESSES)
+        self._forgotten: dict[str, float] = {}
+        self._used = False  # since it was known to be idle
         self._store = store
         self._hex = hex_source
         self._keep_raw = keep_raw
@@ -115,6 +124,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
         (``given``), a store that is slow, and does not fail, is waited for.
         """
+        self._used = True
         try:
             await self.enter()
         finally:
@@ -122,6 +132,39 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             report = Report(origin, captured)
             entry = self.put(report, captured.size, patient=given is not None)
         return entry
+
+    @property
+    def is_idle(self) -> bool:
+        found = self.statistics()
+        return not found.waiting and not found.spilled
+
+    async def open(self) -> None:
+        await super().open()
+        self._is_in_use()
+
+    def _is_in_use(self) -> bool:
+        self._used = not self.is_idle
+        return self._used
+
+    def resolve(self, session: str, tools: Resolved) -> None:
+        """Tools have succeeded in a run, whose end is stored: in the database, their errors are
+        resolved. Those that are not in it yet, and those of another store, are told to
+        ``successes``.
+        """
+        if self._is_database and not (self._used and self._is_in_use()):
+            return
+        for tool, later in tools.items():
+            try:
+                self._successes.send_nowait(ResolveErrors(session, tool, later))
+            except trio.WouldBlock:
+                log.warning("errors_not_resolved", session=session, tool=tool, exc_info=None)
+
+    def forget(self, session: str) -> None:
+        """The session was deleted: its errors that wait are not stored."""
+        if self.is_idle:
+            self._forgotten.clear()
+        else:
+            self._forgotten[session] = self._clock()
 
     # The parts of a spool
 
@@ -143,6 +186,11 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return len(record.raw_error) + len(record.arguments) + 1_000
 
     async def store(self, records: Sequence[ErrorRecord]) -> Collection[str]:
+        if self._forgotten:
+            known, never = self._forgotten, -inf
+            records = [r for r in records if r.timestamp > known.get(r.session_id, never)]
+            if not records:
+                return ()
         try:
             with foreign_code:
                 return await self._store(records)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
@@ -58,6 +59,7 @@ from motet.protocols.storage import (
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
+from motet.runtime.spool import RETRY
 
 T = TypeVar("T")
 
@@ -239,10 +241,14 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
     async def on_start(self) -> None:
         await self._spool.open()
         self.start_soon(self._spool.run, name="spool")
+        self.start_soon(self._resolve_all, name="resolve")
 
     async def on_stop(self) -> None:
         """Store the rest; the spool's tasks have ended."""
         await self._spool.finish(self.cleanup_budget / 2)
+        with trio.move_on_after(self.cleanup_budget / 4), suppress(StorageError, trio.WouldBlock):
+            while True:
+                await self.resolve_errors(self._spool.successes.receive_nowait())
 
     @handles(StoreError, concurrent=256)
     async def store_error(self, request: StoreError) -> StoredError:
@@ -291,11 +297,23 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
 
     @handles(ResolveErrors, concurrent=256)
     async def resolve_errors(self, request: ResolveErrors) -> int:
-        of = request.session_id, request.tool_name
-        return await self._call(partial(self._errors.resolve, *of, self._clock()))
+        of = request.session_id, request.tool_name, self._clock(), request.later
+        return await self._call(partial(self._errors.resolve, *of))
+
+    async def _resolve_all(self) -> None:
+        """Resolve errors that were stored after the end of the run that resolves them."""
+        async for one in self._spool.successes:
+            for delay in (RETRY, 1.0, 10.0, 60.0):
+                while not self._spool.is_idle:
+                    await trio.sleep(RETRY)
+                with suppress(StorageError):
+                    await self.resolve_errors(one)
+                    break
+                await trio.sleep(delay)
 
     @handles(ForgetErrors, concurrent=16)
     async def forget_errors(self, request: ForgetErrors) -> None:
+        self._spool.forget(request.session_id)
         await self._call(partial(self._errors.forget, request.session_id))
 
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:

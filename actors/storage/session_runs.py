@@ -9,7 +9,9 @@ with the end of its run or not at all, and answered once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from motet.actors.errors.tracker import successes
 from motet.actors.storage import recovery
 from motet.actors.storage.approval_rows import transition
 from motet.actors.storage.events import END_STEP, event_of, text_of
@@ -33,8 +35,9 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.actors.transcript.grammar import close_calls, recovered_rows
-from motet.protocols.chat import ChatMessage
-from motet.protocols.errors import CompactError, NotFound
+from motet.protocols.chat import ChatMessage, ToolMessage
+from motet.protocols.error_rows import RESOLVE
+from motet.protocols.errors import CompactError, NotFound, Resolved
 from motet.protocols.escalations import (
     AnswerEscalation,
     EscalationAnswered,
@@ -315,7 +318,11 @@ def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Sta
 
 
 def finish_statements(
-    request: FinishRun, messages: tuple[tuple[SqlValue, ...], ...], session: str, now: float
+    request: FinishRun,
+    messages: tuple[tuple[SqlValue, ...], ...],
+    session: str,
+    now: float,
+    resolved: Resolved,
 ) -> tuple[Statement, ...]:
     """End a run with these rows of ``messages``; one fails when it has ended before."""
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
@@ -329,8 +336,17 @@ def finish_statements(
         Statement(_CLEAR_STEPS, (run_id,)),
         *_steered_late(request.inputs, run_id, now),
         *((_keep_end(run_id, request.event),) if request.event else ()),
+        *(_resolve(session, resolved, now) if resolved else ()),
         Statement(TOUCH_SESSION, (session, now)),
     )
+
+
+def _resolve(session: str, tools: Resolved, now: float) -> tuple[Statement, ...]:
+    """Resolve the errors of tools that have succeeded in the session."""
+    each = [
+        (storable(session), storable(tool), to_json(later), now) for tool, later in tools.items()
+    ]
+    return (Statement(RESOLVE, each=tuple(each)),)
 
 
 def _keep_end(run_id: str, event: InputEnd) -> Statement:
@@ -357,6 +373,7 @@ class RunTables(TableStore):
     _journal: RunJournal
     _unfinished: dict[str, str]
     """Sessions of the runs that this incarnation has accepted."""
+    _resolved: Callable[[str, Resolved], None]
 
     # Inputs
 
@@ -466,7 +483,9 @@ class RunTables(TableStore):
                 for row, body in zip(transcript, bodies, strict=True)
             ]
         )
-        statements = finish_statements(request, messages, session, now)
+        done = any(isinstance(row, ToolMessage) and row.outcome == "done" for row in transcript)
+        resolved = successes(transcript) if done else {}
+        statements = finish_statements(request, messages, session, now, resolved)
         with self._contexts.changing(session) as change:
             try:
                 answer = await self._write(statements)
@@ -477,6 +496,8 @@ class RunTables(TableStore):
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)
+        if resolved:
+            self._resolved(session, resolved)
         found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
         return tuple([str(approval) for (approval,) in found])
 

@@ -17,6 +17,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import ContextCache, RunJournal
 from motet.actors.storage.session_runs import RunTables, SettingTables
 from motet.actors.storage.session_transcripts import TranscriptTables
+from motet.protocols.errors import Resolved
 from motet.protocols.sessions import SessionStoreMessage
 from motet.protocols.storage import Commit
 from motet.runtime import Actor
@@ -34,7 +35,8 @@ class SessionStore(RunTables, TranscriptTables, SettingTables, Actor[SessionStor
     """Handles the messages of ``motet.protocols.sessions``.
 
     ``journal`` and ``contexts`` belong to the host, for runs to add to and to read by plain calls;
-    this store alone writes the journal to disk and changes the cache.
+    this store alone writes the journal to disk and changes the cache. ``resolved`` is called with
+    the tools that have succeeded in a run, for errors that are not in the database.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class SessionStore(RunTables, TranscriptTables, SettingTables, Actor[SessionStor
         *,
         journal: RunJournal | None = None,
         contexts: ContextCache | None = None,
+        resolved: Callable[[str, Resolved], None] = lambda _session, _tools: None,
     ) -> None:
         super().__init__(commit, readers, clock)
         self._journal = RunJournal() if journal is None else journal
         self._contexts = ContextCache() if contexts is None else contexts
         self._unfinished = {}
+        self._resolved = resolved
 
     async def on_start(self) -> None:
         self.start_soon(self._journal.run, self._write, name="journal")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import trio
@@ -24,6 +24,7 @@ from motet.protocols.error_rows import (
     list_query,
     next_cursor,
     place_of,
+    resolve_key,
 )
 from motet.protocols.errors import (
     ErrorPage,
@@ -84,11 +85,13 @@ class SqliteErrors:
         rows = await rows_of(self._readers, groups_query(which, place_of(which.cursor)), 14)
         return GroupPage(tuple(map(group_of, rows)), next_cursor(rows, which.limit, 8))
 
-    async def resolve(self, session_id: str, tool_name: str, now: float) -> int:
-        key = (well_formed(session_id), well_formed(tool_name))
+    async def resolve(
+        self, session_id: str, tool_name: str, now: float, later: Collection[str] = ()
+    ) -> int:
+        key = resolve_key(session_id, tool_name, [*later])
         if not await self._readers.point(f"{SELECT_OPEN} LIMIT 1", key):
             return 0
-        (rows,) = await self._commit((Statement(RESOLVE, (*key, now)),))
+        (rows,) = await self._commit((Statement(f"{RESOLVE} RETURNING 1", (*key, now)),))
         return len(rows)
 
     async def forget(self, session_id: str) -> None:

@@ -7,7 +7,7 @@ test module, which says how the store is opened.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
@@ -80,12 +80,15 @@ class MemoryErrors:
         found, following = _page(rows, which.limit, which.cursor)
         return GroupPage(tuple(found), following)
 
-    async def resolve(self, session_id: str, tool_name: str, now: float) -> int:
+    async def resolve(
+        self, session_id: str, tool_name: str, now: float, later: Collection[str] = ()
+    ) -> int:
         open_ = [
             at
             for at, (_, error, _) in enumerate(self._rows)
             if (error.session_id, error.tool_name) == (session_id, tool_name)
             and error.resolved is None
+            and error.id not in later
         ]
         for at in open_:
             number, error, raw = self._rows[at]
@@ -272,6 +275,17 @@ class ErrorsConformance:
             assert [(g.owner, g.count, g.open) for g in done] == [("u", 2, 0), ("u2", 1, 0)][::-1]
             everyone = (await errors.groups(GroupErrors(limit=9))).groups
             assert sorted((g.owner, g.count) for g in everyone) == [("u", 2), ("u2", 1)]
+
+    async def test_a_success_resolves_the_errors_before_it_and_no_others(self) -> None:
+        async with self.opened() as errors:
+            await errors.store([record(1), record(2), record(3), record(4, tool="other")])
+            assert await errors.resolve("s", "t", 9.0, [record(3).id]) == 2
+            assert await errors.resolve("s", "t", 10.0, [record(3).id]) == 0
+            found = (await errors.page(ListErrors(resolved=True), None)).errors
+            assert [(error.id, error.resolved) for error in found] == [
+                (record(2).id, 9.0),
+                (record(1).id, 9.0),
+            ]
 
     async def test_groups_come_in_pages(self) -> None:
         async with self.opened() as errors:

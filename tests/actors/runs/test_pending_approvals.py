@@ -7,9 +7,9 @@ from math import inf
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.runs.budget import Budget
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.run import Input, Run
+from motet.protocols.budget import Budget
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import LOCAL

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.runs.budget import Budget, OverBudget
+from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
 

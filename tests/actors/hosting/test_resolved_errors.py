@@ -1,0 +1,127 @@
+"""Errors that a later success of their tool resolves: stored with the end of the run.
+
+The law is that of the tracker, over the rows of the transcript: an error is resolved if its tool
+has succeeded behind it in the session, and else it is open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import trio
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import motet
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import Errors, GroupErrors, ListErrors
+from motet.testing.errors import MemoryErrors
+from tests.scripted import Scripted, Step, call, say
+
+TOOLS = ("fetch", "save")
+Batch = list[tuple[str, bool]]
+RUNS = st.lists(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(TOOLS), st.booleans()), min_size=1, max_size=3),
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def agent_of(runs: list[list[Batch]]) -> motet.Agent[None]:
+    """Its calls succeed or fail as each of them says."""
+    answers: list[Step] = []
+    number = itertools.count()  # no two calls are equal, so that no loop is seen
+    for batches in runs:
+        for one in batches:
+            said: list[tuple[str, JsonObject]] = [
+                (tool, {"works": works, "n": next(number)}) for tool, works in one
+            ]
+            answers.append(call(*said))
+        answers.append(say("done"))
+    limits = motet.Limits(tool_errors=None, total_errors=None)
+    agent = motet.Agent("a", model=Scripted(*answers), limits=limits)
+
+    @agent.tool
+    def fetch(works: bool, n: int) -> str:
+        if not works:
+            raise OSError("no route to host")
+        return "fetched"
+
+    @agent.tool
+    def save(works: bool, n: int) -> str:
+        if not works:
+            raise OSError("no such shelf")
+        return "saved"
+
+    return agent
+
+
+def expected(runs: list[list[Batch]]) -> dict[str, tuple[int, int]]:
+    """Of each tool, the errors that are open and those that are resolved."""
+    found = dict.fromkeys(TOOLS, (0, 0))
+    for tool, works in (one for batches in runs for batch in batches for one in batch):
+        open_, resolved = found[tool]
+        found[tool] = (0, resolved + open_) if works else (open_ + 1, resolved)
+    return found
+
+
+def runs_of(runs: list[list[Batch]], tool: str) -> int:
+    """The failures of a tool in a row, at most."""
+    calls = (one for batches in runs for batch in batches for one in batch)
+    rows = itertools.groupby(works for name, works in calls if name == tool)
+    return max((len(list(row)) for works, row in rows if not works), default=0)
+
+
+async def stored(host: motet.Host) -> dict[str, tuple[int, int]]:
+    return {
+        tool: (
+            len(await host.errors(session="s", tool=tool, resolved=False)),
+            len(await host.errors(session="s", tool=tool, resolved=True)),
+        )
+        for tool in TOOLS
+    }
+
+
+@settings(max_examples=15)
+@given(runs=RUNS)
+def test_an_error_is_resolved_by_a_success_of_its_tool_behind_it(runs: list[list[Batch]]) -> None:
+    """Law: over any calls, in any batches and runs, records say what the transcript says."""
+    assume(all(runs_of(runs, tool) < 5 for tool in TOOLS))  # or a breaker takes it out
+
+    async def story() -> None:
+        agent = agent_of(runs)
+        async with motet.open_host(agents=[agent]) as host:
+            for _ in runs:
+                await host.run(agent, "go", session="s")
+            assert await stored(host) == expected(runs)
+
+    trio.run(story)
+
+
+FAILS, WORKS = [("fetch", False)], [("fetch", True)]
+
+
+async def test_a_success_in_the_next_host_resolves_and_groups_say_so(tmp_path: Path) -> None:
+    agent = agent_of([[FAILS, FAILS], [WORKS]])
+    async with motet.open_host(agents=[agent], state=tmp_path) as host:
+        await host.run(agent, "go", session="s")
+        assert [g.open for g in (await host.error_groups(GroupErrors())).groups] == [2]
+    async with motet.open_host(agents=[agent], state=tmp_path) as host:
+        await host.run(agent, "go", session="s")
+        assert [g.open for g in (await host.error_groups(GroupErrors())).groups] == [0]
+        (one, other) = await host.errors(resolved=True)
+        assert one.resolved == other.resolved is not None
+
+
+async def test_a_given_store_is_told_of_successes() -> None:
+    errors: Errors = MemoryErrors()
+    agent = agent_of([[FAILS], [WORKS, FAILS]])
+    async with motet.open_host(agents=[agent], errors=errors) as host:
+        await host.run(agent, "go", session="s")
+        await host.run(agent, "go", session="s")
+    found = (await errors.page(ListErrors(), None)).errors
+    assert [error.resolved is None for error in found] == [True, False]
