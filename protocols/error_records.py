@@ -14,8 +14,8 @@ from msgspec.structs import asdict
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorGroup, ErrorRecord, ErrorType, StoredError
-from motet.protocols.redaction.redact import redact, truncate_texts
-from motet.protocols.texts import well_formed
+from motet.protocols.redaction.redact import redact, redact_text, truncate_texts
+from motet.protocols.texts import VISIBLE, well_formed
 
 SMALL: Final = 65_536
 """Bytes of the largest raw error that a list includes."""
@@ -23,6 +23,10 @@ ARGUMENT_LIMIT: Final = 2_000
 """Characters of one text in the stored arguments of a call, about."""
 ARGUMENTS_LIMIT: Final = 16_384
 """Bytes of the stored arguments of a call."""
+_PARSED: Final = 4_000_000
+"""Characters of the longest arguments that are parsed: it takes some milliseconds."""
+_SEARCHED: Final = 65_536
+"""Characters of one text of them that are searched for secrets; most are dropped after that."""
 
 _JSON: Final = ("raw_error", "arguments")
 S = TypeVar("S", StoredError, ErrorGroup)
@@ -86,19 +90,25 @@ def bounded_arguments(text: str, *, keep_raw: bool = False) -> JsonObject | None
 
     ``text``: as the model wrote it, JSON or not.
     """
-    if not text.strip():
+    if not VISIBLE.search(text):
         return None
+    if len(text) > _PARSED:
+        return _beginning(text[:_SEARCHED], len(text), keep_raw=keep_raw)
     try:
         parsed: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         parsed = well_formed(text)
-    whole = truncate_texts(
-        cast("JsonObject", parsed) if isinstance(parsed, dict) else {"text": parsed}
-    )
+    table = cast("JsonObject", parsed) if isinstance(parsed, dict) else {"text": parsed}
+    whole = truncate_texts(table, _SEARCHED)
     safe = whole if keep_raw else redact(whole)
     shown = cast("JsonObject", truncate_texts(safe, ARGUMENT_LIMIT))
-    encoded = msgspec.json.encode(shown)
-    if len(encoded) <= ARGUMENTS_LIMIT:
+    encoded = msgspec.json.encode(shown).decode()
+    if len(encoded.encode()) <= ARGUMENTS_LIMIT:
         return shown
-    head = encoded[: ARGUMENTS_LIMIT // 2].decode("utf-8", "ignore")
-    return {"beginning": head, "omitted_bytes": len(encoded) - ARGUMENTS_LIMIT // 2}
+    return _beginning(encoded, len(encoded), keep_raw=True)
+
+
+def _beginning(text: str, length: int, *, keep_raw: bool) -> JsonObject:
+    text = well_formed(text)
+    head = (text if keep_raw else redact_text(text))[: ARGUMENTS_LIMIT // 2]
+    return {"beginning": head, "omitted_characters": length - len(head)}

@@ -6,6 +6,7 @@ stores are still there, and the database commits the last transcript before it c
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -56,7 +57,7 @@ from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, Errors
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
-from motet.protocols.hooks import AnyHookEvent
+from motet.protocols.hooks import AfterTool, AnyHookEvent, BeforeTool
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.redaction.redact import registered_secrets
@@ -449,8 +450,18 @@ async def _start_hooks(
     add_configured(hooks, config.hooks, workspace)
 
     async def keep(event: AnyHookEvent, hook: str, error: Exception) -> str | None:
-        session, run_id, tool = event.session, event.run_id, f"hook {hook}"
-        report = await channel.report(session=session, run_id=run_id, tool=tool, error=error)
+        call_id, arguments = "", ""
+        if isinstance(event, BeforeTool | AfterTool):
+            call_id, arguments = event.call_id, json.dumps(event.args)
+        report = await channel.report(
+            session=event.session,
+            run_id=event.run_id,
+            tool=f"hook {hook}",
+            error=error,
+            call_id=call_id,
+            whose=(event.agent, event.principal.user),
+            arguments=arguments,
+        )
         return report.error_id
 
     ref = await system.start(lambda: Hooks(hooks, mark, keep), name="hooks")

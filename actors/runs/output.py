@@ -264,7 +264,7 @@ class RunOutput:
         message = f"the answer {whose} does not have the form that is declared: {problems[0]}"
         stored = {"message": message, "problems": list(problems), "text": text}
         report = await self._services.errors.report(
-            session=run.session, run_id=run.id, tool=FINAL_ANSWER, error=stored
+            session=run.session, run_id=run.id, tool=FINAL_ANSWER, error=stored, whose=run.whose
         )
         self.error_id = report.error_id
         where = f" [Error ID: {self.error_id}]" if self.error_id else ""

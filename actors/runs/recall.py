@@ -141,7 +141,7 @@ async def _guarded(
                 return await job()
         except Exception as error:
             report = await services.errors.report(
-                session=run.session, run_id=run.id, tool="memory", error=error
+                session=run.session, run_id=run.id, tool="memory", error=error, whose=run.whose
             )
             problem = summarize(error)
             problem += f" [Error ID: {report.error_id}]" if report.error_id else ""

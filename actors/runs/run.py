@@ -367,9 +367,14 @@ class Run:
         return self.input.author
 
     @property
+    def whose(self) -> tuple[str, str]:
+        """Its agent and its user."""
+        return self.agent.name, self.input.principal.user
+
+    @property
     def conversation_key(self) -> object:
         """A text may enter the run if this is equal for both."""
-        return self.agent.name, self.input.principal.user
+        return self.whose
 
     @property
     def merge_key(self) -> object:

@@ -508,7 +508,7 @@ class Runner:
         error_id: str | None = None
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
             report = await self.services.errors.report(
-                session=run.session, run_id=run.id, tool="runtime", error=error
+                session=run.session, run_id=run.id, tool="runtime", error=error, whose=run.whose
             )
             error_id = report.error_id
         where = f" [Error ID: {error_id}]" if error_id else ""

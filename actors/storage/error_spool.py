@@ -130,7 +130,8 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         finally:
             captured = capture(error, code, detail, given)
             report = Report(origin, captured)
-            entry = self.put(report, captured.size, patient=given is not None)
+            size = captured.size + len(origin.arguments)
+            entry = self.put(report, size, patient=given is not None)
         return entry
 
     @property

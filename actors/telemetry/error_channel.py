@@ -72,19 +72,20 @@ class ErrorChannel:
         code: str = "",
         call_id: str = "",
         detail: JsonObject | None = None,
+        whose: tuple[str, str] = ("", ""),
         arguments: str = "",
     ) -> Reported:
         """Store a failed call, and format it for the model once the error is on disk.
 
         While nothing can be written, the model gets the error itself, and no id; the error is kept
         and stored later. ``error``: an exception, a text, an error object; anything else as JSON
-        has it. ``detail`` is stored beside it, and so are the ``arguments`` of the call. Raises
-        nothing. Cancellation passes; the error is stored nevertheless.
+        has it. ``detail`` is stored beside it, and so are the ``arguments`` of the call; ``whose``:
+        agent and user. Raises nothing. Cancellation passes; the error is stored nevertheless.
         """
         if self.spool is None or tool in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
-        origin = Origin(session, tool, run_id, call_id, arguments=arguments)
+        origin = Origin(session, tool, run_id, call_id, *whose, arguments)
         entry = await self.spool.report(origin, error, code, detail)
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
             await entry.settled.wait()

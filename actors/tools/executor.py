@@ -521,6 +521,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 error=error,
                 code=code,
                 call_id=request.call.id,
+                whose=(request.agent, request.principal),
                 arguments=request.call.arguments,
                 detail=detail,
             )

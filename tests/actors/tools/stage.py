@@ -61,6 +61,7 @@ class Memory(ErrorChannel):
         code: str = "",
         call_id: str = "",
         detail: JsonObject | None = None,
+        whose: tuple[str, str] = ("", ""),
         arguments: str = "",
     ) -> Reported:
         assert session

@@ -152,6 +152,7 @@ class Silent(ErrorChannel):
         code: str = "",
         call_id: str = "",
         detail: JsonObject | None = None,
+        whose: tuple[str, str] = ("", ""),
         arguments: str = "",
     ) -> Reported:
         raise AssertionError((session, run_id, tool, error, code, call_id, detail))
