@@ -25,10 +25,12 @@ from motet.client.requests import ClientClosed, ClientError, Unreachable
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState
 from motet.protocols.chat import JsonObject
+from motet.protocols.errors import StoredError
 from motet.protocols.escalations import Answer as Decision
 from motet.protocols.escalations import EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
+from motet.protocols.gateway_records import ErrorWhole
 from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import RoomInfo
@@ -311,6 +313,19 @@ class Client:
         which = {"session": session, "room": room, "state": state}
         result = await self.call("escalations.list", **which, limit=limit)
         return _of(result, wire.EscalationsList).escalations
+
+    async def error(self, error_id: str) -> StoredError:
+        """A stored error, whole: a large one comes in pages, between which other calls go on."""
+        found = first = _of(await self.call("errors.get", id=error_id), ErrorWhole)
+        pages = [first.page]
+        while (offset := found.next_offset) is not None:
+            found = _of(await self.call("errors.get", id=error_id, offset=offset), ErrorWhole)
+            pages.append(found.page)
+        fields = {name: getattr(first, name) for name in StoredError.__struct_fields__}
+        if first.page:
+            text = "".join(pages)
+            fields["raw_error"] = await trio.to_thread.run_sync(msgspec.json.decode, text)
+        return StoredError(**fields)
 
     async def agents(self) -> tuple[AgentInfo, ...]:
         """The agents of the host."""

@@ -2,7 +2,7 @@
 // other. All text of models, tools and people is put into text nodes, never into HTML.
 
 import { markdown } from "./markdown.js";
-import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
+import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
 import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
@@ -175,10 +175,23 @@ function placeItem(one) {
   return element("li", {}, button);
 }
 
+/** A stored error with its whole raw error: a large one comes in pages. */
+async function wholeError(id) {
+  const { page, next_offset: first, size, ...error } = await ask("errors.get", { id });
+  if (!page) return error;
+  const pages = [page];
+  for (let offset = first; offset != null; ) {
+    const next = await ask("errors.get", { id, offset });
+    pages.push(next.page);
+    offset = next.next_offset;
+  }
+  return { ...error, raw_error: exact(pages.join("")) };
+}
+
 function errorItem(one) {
   const button = element("button", { type: "button" }, `${one.tool}: ${one.kind} · ${one.summary}`);
   button.onclick = async () => {
-    const whole = await ask("errors.get", { id: one.id }).catch((error) => error);
+    const whole = await wholeError(one.id).catch((error) => error);
     $("error").hidden = false;
     $("error").textContent = json(whole);
   };

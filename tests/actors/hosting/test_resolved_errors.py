@@ -19,7 +19,7 @@ from motet.protocols.errors import Errors, GroupErrors, ListErrors
 from motet.testing.errors import MemoryErrors
 from tests.scripted import Scripted, Step, call, say
 
-TOOLS = ("fetch", "save")
+TOOLS: tuple[str, ...] = ("fetch", "save")
 Batch = list[tuple[str, bool]]
 RUNS = st.lists(
     st.lists(

@@ -30,12 +30,38 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.events import MessageAdded, RunCompleted
 from motet.protocols.gateway import CommandAnswer, Limits, Sent
 from motet.protocols.gateway_rooms import Posted
-from motet.testing import ScriptedModel, say
+from motet.testing import ScriptedModel, call, say
 from tests.actors.gateway.test_monitoring import certificate
 from tests.motet.client.fakes import Fault, client_of, gateway
 from tests.raised import RAISERS, State, caught, state_of
 
 CUT = Fault("cut_sending", 2)
+
+
+@pytest.mark.slow
+async def test_an_error_of_megabytes_comes_whole_and_ends_no_connection() -> None:
+    model = ScriptedModel([call("burst"), say("it failed")])
+    agent = motet.Agent("helper", model=model)
+    message = "\n".join(f"no route to worker {n}, called Ärger" for n in range(330_000))
+
+    @agent.tool
+    def burst() -> str:
+        raise OSError(message)
+
+    async with motet.open_host(agents=[agent]) as host:
+        result = await host.run(agent, "go", session="s")
+        (error_id,) = [one.error_id for one in result.errors]
+        assert error_id is not None
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        lost: list[Change] = []
+        async with connect(url, on_change=lost.append) as client:
+            found = await client.error(error_id)
+            assert found.raw_error == (await host.error(error_id)).raw_error
+            assert len(str(found.raw_error["message"])) > 11_000_000
+            assert (await client.status()).agents == 1
+            with pytest.raises(RequestFailed):
+                await client.error("err_20240101_000000_ffffff")
+        assert not [one for one in lost if isinstance(one, Offline)]
 
 
 async def test_a_client_talks_to_a_host_over_a_real_socket() -> None:
