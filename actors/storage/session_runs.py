@@ -484,7 +484,7 @@ class RunTables(TableStore):
             ]
         )
         done = any(isinstance(row, ToolMessage) and row.outcome == "done" for row in transcript)
-        resolved = successes(transcript) if done else {}
+        resolved: Resolved = successes(transcript) if done else {}
         statements = finish_statements(request, messages, session, now, resolved)
         with self._contexts.changing(session) as change:
             try:

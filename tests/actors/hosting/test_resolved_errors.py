@@ -7,15 +7,17 @@ has succeeded behind it in the session, and else it is open.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 import motet
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import Errors, GroupErrors, ListErrors
+from motet.protocols.errors import ErrorRecord, Errors, GroupErrors, ListErrors
 from motet.testing.errors import MemoryErrors
 from tests.scripted import Scripted, Step, call, say
 
@@ -62,11 +64,11 @@ def agent_of(runs: list[list[Batch]]) -> motet.Agent[None]:
 
 def expected(runs: list[list[Batch]]) -> dict[str, tuple[int, int]]:
     """Of each tool, the errors that are open and those that are resolved."""
-    found = dict.fromkeys(TOOLS, (0, 0))
+    found: dict[str, tuple[int, int]] = {}
     for tool, works in (one for batches in runs for batch in batches for one in batch):
-        open_, resolved = found[tool]
+        open_, resolved = found.get(tool, (0, 0))
         found[tool] = (0, resolved + open_) if works else (open_ + 1, resolved)
-    return found
+    return {tool: found.get(tool, (0, 0)) for tool in TOOLS}
 
 
 def runs_of(runs: list[list[Batch]], tool: str) -> int:
@@ -125,3 +127,31 @@ async def test_a_given_store_is_told_of_successes() -> None:
         await host.run(agent, "go", session="s")
     found = (await errors.page(ListErrors(), None)).errors
     assert [error.resolved is None for error in found] == [True, False]
+
+
+class Closed(MemoryErrors):
+    """A store that takes nothing until it is open."""
+
+    is_open = False
+
+    async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
+        if not self.is_open:
+            raise OSError("no route to the store")
+        return await super().store(records)
+
+
+async def test_an_error_in_the_spool_is_not_stored_after_its_session_was_deleted(
+    autojump_clock: MockClock,
+) -> None:
+    errors = Closed()
+    agent = agent_of([[FAILS], [FAILS], [WORKS]])
+    async with motet.open_host(agents=[agent], errors=errors) as host:
+        await host.run(agent, "go", session="gone")
+        await host.run(agent, "go", session="kept")
+        await host.run(agent, "go", session="kept")
+        await host.delete("gone")
+        errors.is_open = True
+        await trio.sleep(60)
+        (error,) = (await errors.page(ListErrors(), None)).errors
+        assert error.session_id == "kept"
+        assert error.resolved is not None
