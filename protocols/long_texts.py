@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import getsizeof
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 from motet.protocols.texts import well_formed
 
@@ -17,6 +17,8 @@ ERROR_LIMIT = 12_000_000
 MARGIN = 16_384
 """Characters around a cut that are searched for secrets and then dropped: more than a key has."""
 _LONG = 65_536
+_BLOCK = 262_144
+"""Characters that are cleaned at once."""
 BASE_SIZE, FRAMES_SIZE = 1_000, 4_000
 """Bytes of a snapshot, and of a traceback, generously."""
 _LEAST = 4_096
@@ -30,12 +32,42 @@ class LongText(NamedTuple):
     tail: str = ""
     left_out: int = 0
 
-    def finished(self, clean: Callable[[str], str]) -> str:
-        head = clean(well_formed(self.head))
-        if not self.left_out:
-            return head
-        note = f"\n[... {self.left_out} characters left out ...]\n"
-        return f"{head[:-MARGIN]}{note}{clean(well_formed(self.tail))[MARGIN:]}"
+    def finished(self, stream: Callable[[], Stream] | None) -> str:
+        """The text, cleaned in blocks by a new stream for each end; None: it is clean."""
+        pieces = _cleaned(self.head, stream)
+        if self.left_out:
+            _drop(pieces, MARGIN, -1)
+            rest = _cleaned(self.tail, stream)
+            _drop(rest, MARGIN, 0)
+            pieces += [f"\n[... {self.left_out} characters left out ...]\n", *rest]
+        return "".join(pieces)
+
+
+class Stream(Protocol):
+    """Cleans a text that comes in pieces."""
+
+    def feed(self, piece: str, /) -> str: ...
+    def close(self) -> str: ...
+
+
+def _cleaned(text: str, stream: Callable[[], Stream] | None) -> list[str]:
+    """The pieces of a clean text. One copy of it is made, since it may have megabytes."""
+    text = well_formed(text)
+    if stream is None:
+        return [text]
+    one = stream()
+    pieces = [one.feed(text[at : at + _BLOCK]) for at in range(0, len(text), _BLOCK)]
+    return [*pieces, one.close()]
+
+
+def _drop(pieces: list[str], count: int, end: Literal[0, -1]) -> None:
+    """Drop so many characters at one end."""
+    while pieces and count > 0:
+        piece = pieces.pop(end)
+        kept = piece[count:] if end == 0 else piece[: max(0, len(piece) - count)]
+        count -= len(piece)
+        if kept:
+            pieces.insert(0 if end == 0 else len(pieces), kept)
 
 
 class Texts:

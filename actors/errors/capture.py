@@ -31,7 +31,7 @@ from motet.protocols.long_texts import (
     Texts,
     with_texts,
 )
-from motet.protocols.redaction.redact import redact, redact_text, redacted_head
+from motet.protocols.redaction.redact import Redactor, redact, redact_text, redacted_head
 from motet.protocols.texts import first_line, well_formed
 from motet.runtime.exceptions import (
     Trace,
@@ -156,5 +156,5 @@ def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> Jso
     made = with_code(made, code)
     if not keep_raw:
         made = cast("JsonObject", redact(made))
-    clean = str if keep_raw else redact_text
-    return cast("JsonObject", with_texts(made, lambda long: long.finished(clean)))
+    stream = None if keep_raw else Redactor
+    return cast("JsonObject", with_texts(made, lambda long: long.finished(stream)))

@@ -226,13 +226,16 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
                 arguments = msgspec.json.encode(shown).decode()
         except Exception as error:
             log.error("error_not_described", id=entry.id, reason=type(error).__name__)
+        group = fingerprint(tool, found.kind, raw)
+        del captured
+        report.captured, encoded = None, msgspec.json.encode(raw)
+        del raw  # each may have megabytes
         made = entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
-            *(msgspec.json.encode(raw).decode(), found.summary, found.kind),
+            *(encoded.decode(), found.summary, found.kind),
             *(well_formed(where.run_id), well_formed(where.call_id)),
             *(well_formed(where.agent), well_formed(where.user)),
             arguments,
-            fingerprint(tool, found.kind, raw),
+            group,
         )
-        report.captured = None
         return made
