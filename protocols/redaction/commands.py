@@ -48,24 +48,27 @@ def flags(rules: Rules, text: str, low: str) -> Iterator[Found]:
                 yield start, end, found.start(), "password"
     for sign in _FLAG_SIGNS:
         at = low.find(sign)
+        program, begin, searched = "", 0, 0  # the last program, and how far it was looked for
         while at >= 0:
             place, at = at + 1, low.find(sign, at + 2)
             if low[place + 1 : place + 2] not in _FLAG_LETTERS:
                 continue
             line = max(low.rfind("\n", max(0, place - REACH), place) + 1, place - REACH, 0)
-            words = _PROGRAM.findall(low, max(0, line - 1), place)
-            if programs := [word for word in words if word in rules.by_program]:
-                yield from _flag_value(rules, text, place, text[place : place + 12], programs)
+            for one in _PROGRAM.finditer(low, max(0, line - 1, searched), place):
+                searched = one.end()
+                if one[1] in rules.by_program:
+                    program, begin = one[1], one.start(1)
+            searched = max(searched, place - 34)
+            if program and begin >= line:
+                yield from _flag_value(rules, text, place, text[place : place + 12], program)
 
 
 _FLAG_SIGNS = (" -", '"-', "'-")
 _FLAG_LETTERS = frozenset("upawkxcsdt")
 
 
-def _flag_value(
-    rules: Rules, text: str, at: int, flag: str, programs: list[str]
-) -> Iterator[Found]:
-    for name, form in rules.by_program[programs[-1]]:
+def _flag_value(rules: Rules, text: str, at: int, flag: str, program: str) -> Iterator[Found]:
+    for name, form in rules.by_program[program]:
         if not flag.startswith(name):
             continue
         value = _FORMS[form].match(text, at + len(name))

@@ -80,7 +80,10 @@ PAIR = re.compile(
 )
 """A name and its value as two fields: variables of a container, settings in XML."""
 
-_FRONT = re.compile(r"[a-z0-9_.$ -]{0,40}\Z")
+_FRONT = re.compile(r"[a-z0-9_.$ -]{0,40}")
+"""What stands in front of a name, read backwards."""
+WINDOW = 400
+"""Characters of a name and its value on which is decided; only a secret is read to its end."""
 _SEPARATORS = re.compile(r"[_. $-]+")
 _PROSE = re.compile(r"[a-z][a-z'-]*[.,:;!?]?\Z")
 _TRAILING = ".,:;!?"
@@ -206,10 +209,10 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
     """
     at = 0
     for start in starts:
-        if start < at or (found := NAMED.match(low, start)) is None:
+        if start < at or (found := NAMED.match(low, start, start + WINDOW)) is None:
             continue
-        shown = _FRONT.search(low, max(0, start - 40), start)
-        front = shown.group() if shown else ""
+        shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
+        front = shown.group()[::-1] if shown else ""
         line = front.rpartition(" ")[2]
         core, sign = found["core"], found["sign"]
         is_flag = line.startswith("--") or (line.startswith("-") and len(line) > 2)
@@ -221,20 +224,27 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
             line, front = f"{line}_", f"{front}_"  # camel case
         spaced = front if sign and core == "key" else line
         kind = category(rules, spaced.lstrip("-"), core)
-        if kind == "header":
-            made = list(_header(rules, text, low, found))
-        elif kind == "cookie":
-            made = list(_cookies(rules, text, low, found))
-        elif kind:
-            one = _value(rules, text, low, found, kind, is_flag=is_flag)
-            made = [] if one is None else [one]
-        else:
+        if not kind:
             continue
+        made = _made(rules, text, low, found, kind, is_flag=is_flag)
+        if made and found.end() == start + WINDOW and (whole := NAMED.match(low, start)):
+            made = _made(rules, text, low, whole, kind, is_flag=is_flag) or made
         if made and (changed := _CHANGED.match(text, made[0][1])) is not None:
             made.append((changed.start("value"), changed.end("value"), start, made[0][3]))
         for one in made:
             yield one
             at = max(at, one[1])
+
+
+def _made(
+    rules: Rules, text: str, low: str, found: re.Match[str], kind: str, *, is_flag: bool
+) -> list[Found]:
+    if kind == "header":
+        return list(_header(rules, text, low, found))
+    if kind == "cookie":
+        return list(_cookies(rules, text, low, found))
+    one = _value(rules, text, low, found, kind, is_flag=is_flag)
+    return [] if one is None else [one]
 
 
 _SETTING = re.compile(

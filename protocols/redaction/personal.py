@@ -23,7 +23,8 @@ _DOMAIN = re.compile(
     r"(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
     r"(?!(?:png|jpe?g|gif|svg|webp|js|py|internal|local|localdomain|lan|svc|cluster|service|home|corp|intra)\b)[A-Za-z]{2,24}(?![\w\[-])"
 )
-_LOCAL = re.compile(r"(?<![\w.%+\]/:-])[\w.%+-]{1,64}\Z")
+_LOCAL = re.compile(r"[\w.%+-]{1,64}(?![\w.%+\]/:-])")
+"""The part in front of the sign, read backwards."""
 _MACHINE = re.compile(
     r"(?:[a-z]+-?\d+|db|web|app|node|server|prod|staging|bastion|jump|host)\.[^.]+\."
 )
@@ -37,17 +38,18 @@ def emails(rules: Rules, text: str, low: str) -> Iterator[Found]:
         domain = _DOMAIN.match(text, at + 1)
         if domain is None:
             continue
-        local = _LOCAL.search(text, max(0, at - 65), at)
-        if local is None or local.group().lower() in rules.logins:
+        local = _LOCAL.match(text[max(0, at - 65) : at][::-1])
+        if local is None or local.group()[::-1].lower() in rules.logins:
             continue
+        start = at - local.end()
         after = text[domain.end() : domain.end() + 2]
         if (after[:1] == ":" and after[1:] in ("/", "~", ".")) or after == "'s":
             continue
         if _MACHINE.match(domain.group().lower()):
             continue
-        if _SHELL.search(low, max(0, local.start() - 120), local.start()):
+        if _SHELL.search(low, max(0, start - 120), start):
             continue
-        yield local.start(), domain.end(), local.start(), EMAIL
+        yield start, domain.end(), start, EMAIL
 
 
 # The same for digits, which also must not be part of a decimal, a date or a version. It stands
