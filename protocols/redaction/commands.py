@@ -115,8 +115,23 @@ _AUTH_PLAIN = re.compile(r"\bauth (?:plain|login|cram-md5) (?P<value>[0-9a-z+/]{
 _CALLS = re.compile(
     r"(?:secret[ \t](?:set|put|create)[ \t]\S{1,100}[ \t]+(?:--body|-b|--value|<<<)(?:[ \t]{0,4}|=)"
     r"|htpasswd[ \t]+-[a-z]*b[a-z]*[ \t]+\S{1,200}[ \t]+\S{1,100}[ \t]+"
+    r"|snyk auth[ \t]+|snmp-server community[ \t]+"
+    r"|convertto-securestring[ \t]+(?:-(?:string|asplaintext|force)[ \t]+){0,3}(?!-)"
     r"|wpa_passphrase[ \t]+\S{1,100}[ \t]+|password-command(?:=|[ \t]+)[\"']echo[ \t]+)"
     r"[\"']?(?P<value>[^\s\"']{4,400})"
+)
+_CALL_HINT = re.compile(
+    r"s(?:ecret |nyk auth|nmp-server|ecurestring)|passwd -b|wpa_pass|password-c"
+)
+_DIALOG = re.compile(  # what a client answers to "Password:", both in base64
+    r"334 ugfzc3dvcmq6[^\n]{0,16}\r?\n[^\n]{0,40}?(?P<value>[a-z0-9+/]{4,400}={0,2})"
+)
+_PASSWORD_FOR = re.compile(
+    r"(?:password|passphrase|passwd) (?:for|of) [^\s:]{1,80}(?::| is| =)[ \t]{1,4}"
+    r"(?P<value>[^\s\"'`]{8,200})"
+)
+_HASHED = re.compile(
+    r"(?<![\w$])\$(?:[156y]|2[aby]|argon2(?:id?|d))\$(?P<value>[0-9A-Za-z./$=,+]{20,200})"
 )
 _CREDENTIALS = re.compile(
     r"(?<![\w/:.@%-])[\w.-]{1,40}:(?P<value>[^\s:@/\"'<>,;()]{8,80})@(?=[0-9A-Za-z])"
@@ -140,7 +155,9 @@ def others(rules: Rules, text: str, low: str) -> Iterator[Found]:
         patterns.append(_IDENTIFIED)
     if "auth" in low:
         patterns += (_AUTH_PAIR, _AUTH_PLAIN)
-    if "secret " in low or "passwd -b" in low or "wpa_pass" in low or "password-c" in low:
+    if "ugfzc3dvcmq6" in low:
+        patterns.append(_DIALOG)
+    if _CALL_HINT.search(low):
         patterns.append(_CALLS)
     if "|" in low and ("stdin" in low or "sudo" in low):
         patterns.append(_PIPED)
@@ -151,6 +168,14 @@ def others(rules: Rules, text: str, low: str) -> Iterator[Found]:
             start, end = found.span("value")
             if not named.is_placeholder(rules, text[start:end]):
                 yield start, end, found.start(), "password"
+    if "pass" in low:
+        for found in _PASSWORD_FOR.finditer(low):
+            start, end = found.span("value")
+            if named.is_strong(text[start:end]):
+                yield start, end, found.start(), "password"
+    if "$" in text:
+        for found in _HASHED.finditer(text):
+            yield found.start(), found.end(), found.start(), "password"
     if "@" in text:
         for found in _CREDENTIALS.finditer(text):
             if named.is_strong(found["value"]):

@@ -99,7 +99,7 @@ _NAMED = frozenset(
 
 
 _FIELDS = re.compile(r"va(?:lue|riable)")
-_HINTS = ("@", "|", ":543", ":6432", "identified", "wpa_pass")
+_HINTS = ("@", "|", "$", "snmp-server", "securestring", ":543", ":6432", "identified", "wpa_pass")
 
 
 def _plain(rules: Rules, text: str) -> list[Found]:
@@ -145,11 +145,9 @@ def _places(low: str) -> list[int]:
         at = one.start()
         if low.startswith("ey", at + 1):
             found.append(at)
-        if low.startswith("ps", at - 2) and at > 1:
+        if at > 1 and low.startswith(("psk", "token"), at - 2):
             found.append(at - 2)
-        elif low.startswith("to", at - 2) and low.startswith("en", at + 1) and at > 1:
-            found.append(at - 2)
-        elif low.startswith("coo", at - 3) and low.startswith("ie", at + 1) and at > 2:
+        if at > 2 and low.startswith("cookie", at - 3):
             found.append(at - 3)
     for one in _WITH_P.finditer(low):
         at = one.start()
@@ -469,7 +467,9 @@ _OPEN_PAIR = re.compile(
     r"(?:name|key)[\"']?[ \t]{0,4}[:=>][ \t]{0,8}[\"']?[a-z0-9_.-]{2,80}[\"']?(?:</key>)?"
     r"[ \t]{0,8}[,;]?[ \t]{0,8}\r?\n\Z"
 )
-_OPEN_LOGIN = re.compile(r"\blogin(?:[ \t]+\S{1,200}){0,4}[ \t]*\r?\n\Z")
+_OPEN_LOGIN = re.compile(
+    r"ugfzc3dvcmq6[^\n]{0,16}\n\Z|\blogin(?:[ \t]+\S{1,200}){0,4}[ \t]*\r?\n\Z"
+)
 _OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,}[\"']?[ \t]*[\\+]?[ \t]*\r?\n\Z")
 REACH = 512
 """Characters of a line that :func:`is_open` reads."""

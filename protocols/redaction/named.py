@@ -44,7 +44,7 @@ CLOSE = r"(?:\\{0,8}[\"'`]|%22|&quot;)?\]?"
 ENDINGS = (
     r"(?:[_-]?(?:s|base64|b64|base|value|string|text|plain|plaintext|raw|new|old|current|previous"
     r"|confirm|confirmation|prod|production|dev|staging|live|test|primary|secondary|default|admin"
-    r"|root|user|rw|ro|env|val|data|encoded|id(?=[ \t]{0,8}=)))*[_-]?\d{0,3}"
+    r"|root|user|rw|ro|env|val|data|encoded|(?<!signing[._-]key)id(?=[ \t]{0,8}=)))*[_-]?\d{0,3}"
 )
 _SIGN = (
     r"(?P<sign>[ \t]{0,64}(?:=>|:=|->|\?=|==?|::?|>|\|)"
@@ -59,7 +59,7 @@ _GAP = (
 _TYPE = r"(?:[a-z][a-z0-9_.\[\]|, ]{0,40}=[ \t]?(?=[rbuf]{0,2}[\"']))?"
 _WRAP = (
     r"(?:[a-z_.]{0,30}secret(?:str|bytes|value)?\(|[bruf]{1,2}(?=[\"'])"
-    r"|!!(?:str|binary)[ ]|[@$](?=[\"']))?"
+    r"|!!(?:str|binary)[ ]|string\(\d{1,6}\)[ ]|[@$](?=[\"']))?"
 )
 _VALUE = (
     r"(?:(?P<quote>\\{0,8}(?:\"\"\"|'''|[\"'`])|%22|&quot;)"
@@ -259,7 +259,7 @@ def _is_setting(low: str, start: int, line: str, found: re.Match[str]) -> bool:
     core, bare = found["core"], found["bare"]
     if core == "bearer" and not line:
         return True
-    if core.startswith("pass"):
+    if core.startswith(("pass", "pw")):
         begin, end = found.span("bare")
         if found["quote"] == "'" or (bare and is_strong(found.string[begin:end])):
             return True
@@ -428,7 +428,7 @@ def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator
     while end > start and text[end - 1] in _TRAILING:
         end -= 1
     shown = text[start:end]
-    if is_placeholder(rules, shown):
+    if is_placeholder(rules, shown) or (shown == "realm=" and text[end : end + 1] == '"'):
         return
     if (known and _is_credential(shown)) or looks_random(shown):
         yield start, end, found.start(), "authorization"

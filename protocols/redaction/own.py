@@ -163,12 +163,16 @@ class OwnRules:
     allow: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        for pattern in self.allow:
+        for place, pattern in enumerate(self.allow):
             try:
                 re.compile(pattern)
                 _check_repeats(pattern, _parser().parse(pattern), inside=False)
             except (re.error, RecursionError, OverflowError) as error:
-                raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ConfigError(
+                    f"allow[{place}]: {pattern!r} is no regular expression: {error}"
+                ) from None
+            except ConfigError as error:
+                raise ConfigError(f"allow[{place}]: {error}") from None
 
     @cached_property
     def _allowed(self) -> re.Pattern[str]:
@@ -182,18 +186,46 @@ class OwnRules:
             yield from rule.found(text)
 
 
-_REFUSED = re.compile(r"\bredaction\.(deny|allow)\[(\d+)\][.a-z]*:")
+_REFUSED = re.compile(r"\bredaction(?:\.|: )(deny|allow)\[(\d+)\][.a-z]*:")
 
 
 def with_lines(message: str, text: str) -> str:
     """The message about a file with the line of each pattern of ``[redaction]`` in it."""
-    lines = text.splitlines()
-    patterns = [n for n, line in enumerate(lines, 1) if re.match(r"\s*pattern\s*=", line)]
-    allowed = [n for n, line in enumerate(lines, 1) if re.match(r"\s*allow\s*=", line)]
 
     def placed(found: re.Match[str]) -> str:
-        place = int(found[2])
-        at = patterns[place : place + 1] if found[1] == "deny" else allowed[:1]
-        return f"{found[0]} line {at[0]}:" if at else found[0]
+        line = _line_of(text, found[1], int(found[2]))
+        return f"{found[0]} line {line}:" if line else found[0]
 
     return _REFUSED.sub(placed, message)
+
+
+_TOML = re.compile(
+    r"(?P<comment>#[^\n]*)|(?P<text>\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')"
+    r"|^[ \t]*(?P<table>\[{1,2}[^\]\n]*\]{1,2})"
+    r"|(?P<name>[0-9A-Za-z_.-]+)[ \t]*=|(?P<sign>[\[\]{}])",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def _line_of(text: str, wanted: str, place: int) -> int:
+    """The line of the pattern at a place in ``redaction.deny`` or ``redaction.allow``; 0: none."""
+    tables, names = "", [""]  # the table, and the name of each value that is open around
+    seen = -1
+    name = ""
+    for one in _TOML.finditer(text):
+        if one["table"] and len(names) == 1:
+            tables, name = one["table"].strip("[] \t"), ""
+        elif one["name"]:
+            name = one["name"]
+        elif (one["sign"] or one["table"] or "")[:1] in ("[", "{"):
+            names.append(name)  # the items of an array have its name
+        elif one["sign"] and len(names) > 1:
+            name = names.pop()
+        elif one["text"]:
+            path = ".".join(part for part in (tables, *names[1:], name) if part)
+            path = ".".join(dict.fromkeys(path.split(".")))  # an array and its items have one name
+            if path == f"redaction.{wanted}" + (".pattern" if wanted == "deny" else ""):
+                seen += 1
+                if seen == place:
+                    return text.count("\n", 0, one.start()) + 1
+    return 0

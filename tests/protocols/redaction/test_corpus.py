@@ -9,8 +9,12 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-SECRETS = [*cases("secrets.txt"), *cases("secrets_blind.txt")]
-LOOK_ALIKES = [*cases("lookalikes.txt"), *cases("lookalikes_blind.txt")]
+SECRETS = [*cases("secrets.txt"), *cases("secrets_blind.txt"), *cases("secrets_second.txt")]
+LOOK_ALIKES = [
+    *cases("lookalikes.txt"),
+    *cases("lookalikes_blind.txt"),
+    *cases("lookalikes_second.txt"),
+]
 PIECE = 6
 """Characters of a secret that must not be seen together."""
 

@@ -69,7 +69,32 @@ def test_a_refused_rule_of_a_file_is_named_with_its_line(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"motet\.toml: redaction\.deny\[1\].*line 9: .*slow"):
         load_config(file)
     file.write_text('[redaction]\nallow = ["a(b"]\n')
-    with pytest.raises(ConfigError, match=r"redaction.*no regular expression"):
+    with pytest.raises(
+        ConfigError, match=r"redaction.*allow\[0\]: line 2: .*no regular expression"
+    ):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[redaction]\nallow = [\n  "ok", # "a(b"\n  "a(b",\n]\n', 4),
+        ('[redaction]\nallow = [\n  "ok",\n  "(x+)+",\n]\n', 4),
+        (
+            '[redaction]\ndeny = [\n  {kind = "x", pattern = "ok_x"},\n  {pattern = "a.*"},\n]\n',
+            4,
+        ),
+        ('[redaction]\ndeny = [{pattern = "acme_x"}, {pattern = "ab.*", kind = "y"}]\n', 2),
+        ('redaction = {allow = ["ok"], deny = [{pattern = "a.*"}]}\n', 1),
+        ("[tools]\n\n[[redaction.deny]]\nkind = 'x'\n\npattern = 'a.*'\n", 6),
+    ],
+)
+def test_a_refused_pattern_is_named_with_its_line_however_it_is_written(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    file = tmp_path / "motet.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"motet\.toml: redaction.*: line {line}: '"):
         load_config(file)
 
 

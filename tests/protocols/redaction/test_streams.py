@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.protocols.redaction import named
 from motet.protocols.redaction import redact as redaction
 from motet.protocols.redaction.named import Found
 from motet.protocols.redaction.redact import AHEAD, LIMIT, Redactor, redact_text
 from tests.protocols.redaction.builders import cases, key, random_text
 
-TEXTS = [case.text for name in ("secrets.txt", "lookalikes.txt") for case in cases(name)]
+TEXTS = [
+    case.text
+    for name in ("secrets.txt", "secrets_second.txt", "lookalikes.txt")
+    for case in cases(name)
+]
 SCRAPS = ["\n", "\r\n", " ", "  ", "password:", "token=", "--password \\", "- name: DB_PASSWORD"]
 
 
@@ -124,3 +131,48 @@ def test_memory_is_bounded_whatever_comes(monkeypatch: pytest.MonkeyPatch) -> No
         assert out > 0
     assert max(searched) <= LIMIT + AHEAD + 1_000
     assert sum(searched) < 300 * 8_000 * 2
+
+
+HOSTILE = [
+    *(
+        "?key=",
+        "token ",
+        "curl -u ",
+        '{"password": "',
+        "key",
+        "passw",
+        'token="a\\\\',
+        "Cookie: a=b1;",
+    ),
+    *("authorization: ", "bearer ", "-- -p ", "mysql -p ", "set token ", "login x password ", "a"),
+    *("token: ", "pass\"pass'", "secret\n  ", "password: >\n ", "key=a?", "pwd:", "auth=("),
+]
+
+
+class Counted:
+    """An expression that counts the characters of its matches."""
+
+    def __init__(self, real: re.Pattern[str]) -> None:
+        self.real = real
+        self.searched = 0
+
+    def match(self, low: str, start: int, stop: int = sys.maxsize) -> re.Match[str] | None:
+        found = self.real.match(low, start, stop)
+        self.searched += found.end() - start if found else 1
+        return found
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_hostile_text_is_searched_in_linear_time(
+    monkeypatch: pytest.MonkeyPatch, piece: str
+) -> None:
+    """Law: each hit reads a bounded window, and only a secret that was found is read to its end."""
+    counted = Counted(named.NAMED)
+    monkeypatch.setattr(named, "NAMED", counted)
+    counts: list[int] = []
+    for size in (8_000, 32_000):
+        counted.searched = 0
+        redact_text(piece * (size // len(piece)))
+        counts.append(counted.searched)
+        assert counted.searched <= (named.WINDOW // len(piece) + 2) * size
+    assert counts[1] <= 4.2 * counts[0] + 2 * named.WINDOW
