@@ -419,7 +419,10 @@ class Errors(Protocol):
         ...
 
     async def page(self, which: ListErrors, cursor: str | None) -> ErrorPage:
-        """Newest first, as :class:`PageErrors`; ``which.limit`` 0: all of them."""
+        """Newest first, as :class:`PageErrors`, and of equal times the last stored first.
+
+        ``which.limit`` 0: all of them.
+        """
         ...
 
     async def groups(self, which: GroupErrors) -> GroupPage: ...

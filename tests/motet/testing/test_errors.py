@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import asdict, replace
 from trio.testing import MockClock
 
 import motet
@@ -15,7 +17,19 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.writer import Writer
-from motet.protocols.errors import ErrorRecord, Errors, ErrorText
+from motet.protocols.error_records import SMALL, stored_error
+from motet.protocols.errors import (
+    ErrorGroup,
+    ErrorPage,
+    ErrorRecord,
+    Errors,
+    ErrorText,
+    GroupErrors,
+    GroupPage,
+    InputValidation,
+    ListErrors,
+    StoredError,
+)
 from motet.testing.errors import ErrorsConformance, MemoryErrors
 from tests.scripted import Scripted, call, say
 
@@ -37,29 +51,126 @@ class TestSqlite(ErrorsConformance):
             await writer.aclose()
 
 
-class DictErrors(MemoryErrors):
-    """Written as an embedding program would write one: records by id, in a dict."""
+class DictErrors:
+    """As an embedding program would write one: records by id, newest last, filters by name."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.records: dict[str, ErrorRecord] = {}
+        self.resolved: dict[str, float] = {}
 
-    async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
-        taken = {record.id for record in records} & self.records.keys()
-        new = [record for record in records if record.id not in taken]
-        self.records |= {record.id: record for record in new}
-        await super().store(new)
+    async def store(self, records: Sequence[ErrorRecord]) -> list[str]:
+        taken = [record.id for record in records if record.id in self.records]
+        self.records |= {one.id: one for one in records if one.id not in taken}
         return taken
+
+    async def get(self, error_id: str, *, brief: bool = False) -> StoredError | None:
+        if (record := self.records.get(error_id)) is None:
+            return None
+        found = self.shown(record)
+        if brief and len(record.raw_error) > SMALL:
+            return replace(found, raw_error={"message": record.short_summary})
+        return found
 
     async def read(self, error_id: str, offset: int, limit: int) -> ErrorText | None:
         if (found := self.records.get(error_id)) is None:
             return None
         return ErrorText(found.raw_error[offset:][:limit], offset, len(found.raw_error))
 
+    async def page(self, which: ListErrors, cursor: str | None) -> ErrorPage:
+        last_stored_first = reversed(self.records.values())
+        newest_first = sorted(last_stored_first, key=lambda record: -record.timestamp)
+        fitting = [self.shown(record) for record in newest_first if self.fits(record, which)]
+        if cursor is not None:
+            beyond = [at for at, error in enumerate(fitting) if error.id == cursor]
+            if not beyond:
+                raise InputValidation(f"no page has ended with {cursor!r}")
+            fitting = fitting[beyond[0] + 1 :]
+        page = fitting[: which.limit or None]
+        return ErrorPage(tuple(page), page[-1].id if page and len(page) == which.limit else None)
+
+    def fits(self, record: ErrorRecord, which: ListErrors) -> bool:
+        names = ("session_id", "tool_name", "kind", "agent", "run_id", "fingerprint")
+        wanted = [(getattr(which, name), getattr(record, name)) for name in names]
+        wanted += [(which.owner, record.user), (which.resolved, record.id in self.resolved)]
+        since = -inf if which.start is None else which.start
+        until = inf if which.end is None else which.end
+        equal = all(want in (None, value) for want, value in wanted)
+        return equal and since <= record.timestamp <= until
+
+    async def groups(self, which: GroupErrors) -> GroupPage:
+        by_key: dict[tuple[str, str, str], list[ErrorRecord]] = {}
+        for record in self.records.values():
+            by_key.setdefault((record.user, record.agent, record.fingerprint), []).append(record)
+        found = [self.group(equal) for equal in by_key.values()]
+        wanted = [
+            one
+            for one in found
+            if all(
+                want in (None, value)
+                for want, value in (
+                    (which.owner, one.owner),
+                    (which.agent, one.agent),
+                    (which.tool_name, one.tool_name),
+                    (which.kind, one.kind),
+                    (which.resolved, one.open == 0),
+                )
+            )
+            and one.last_seen >= (which.start or 0)
+        ]
+        wanted.sort(key=lambda one: (one.last_seen, one.newest), reverse=True)
+        begin = 0
+        if which.cursor is not None:
+            ends = [at for at, one in enumerate(wanted) if one.newest == which.cursor]
+            if not ends:
+                raise InputValidation(f"no page has ended with {which.cursor!r}")
+            begin = ends[0] + 1
+        page = wanted[begin : begin + which.limit]
+        return GroupPage(tuple(page), page[-1].newest if len(page) == which.limit else None)
+
+    def group(self, equal: list[ErrorRecord]) -> ErrorGroup:
+        newest = max(equal, key=lambda record: record.timestamp)
+        return ErrorGroup(
+            fingerprint=newest.fingerprint,
+            owner=newest.user,
+            agent=newest.agent,
+            tool_name=newest.tool_name,
+            kind=newest.kind,
+            count=len(equal),
+            open=sum(record.id not in self.resolved for record in equal),
+            first_seen=min(record.timestamp for record in equal),
+            last_seen=newest.timestamp,
+            newest=newest.id,
+            summary=newest.short_summary,
+            session_id=newest.session_id,
+            run_id=newest.run_id,
+        )
+
+    def shown(self, record: ErrorRecord) -> StoredError:
+        whose = (record.user, record.agent, record.fingerprint)
+        group = self.group(
+            [
+                one
+                for one in self.records.values()
+                if (one.user, one.agent, one.fingerprint) == whose
+            ]
+        )
+        return stored_error(
+            asdict(record)
+            | {"arguments": record.arguments or None, "resolved": self.resolved.get(record.id)}
+            | {"count": group.count, "first_seen": group.first_seen, "last_seen": group.last_seen}
+        )
+
+    async def resolve(
+        self, session_id: str, tool_name: str, now: float, later: Collection[str] = ()
+    ) -> int:
+        before = len(self.resolved)
+        for one in self.records.values():
+            if (one.session_id, one.tool_name) == (session_id, tool_name) and one.id not in later:
+                self.resolved.setdefault(one.id, now)
+        return len(self.resolved) - before
+
     async def forget(self, session_id: str) -> None:
-        await super().forget(session_id)
-        for made in [one.id for one in self.records.values() if one.session_id == session_id]:
-            del self.records[made]
+        self.records = {k: one for k, one in self.records.items() if one.session_id != session_id}
 
 
 class TestInADict(ErrorsConformance):
