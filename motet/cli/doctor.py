@@ -100,7 +100,7 @@ def _state(state: Path) -> Iterator[Finding]:
     try:
         owner = lock_owner(state)
         yield _lock(state, owner)
-        if gone := deleted_files(owner):
+        if gone := deleted_files(state, owner):
             text = (
                 f"process {owner} holds deleted files ({', '.join(gone)}) and stores nothing: "
                 "stop it, put the files or a backup back, start it again"

@@ -174,13 +174,16 @@ async def overview(readers: Readers, file: Path) -> Overview:
     return Overview(size, int(version or 0), counts, found, logged, room)
 
 
-def deleted_files(owner: int | None) -> tuple[str, ...]:
-    """Names of database files that the host holds open though they were deleted. Linux only."""
-    found: set[str] = set()
+def deleted_files(state: Path, owner: int | None) -> tuple[str, ...]:
+    """Names of files of the directory's database that its host holds open though they were deleted.
+
+    Linux only. The program of the host may have other databases.
+    """
+    found, database = set[str](), str(database_file(state.resolve()))
     for link in Path(f"/proc/{owner}/fd").glob("*") if owner else ():
         with suppress(OSError):
             name, mark, _ = os.readlink(link).partition(" (deleted)")
-            if mark and Path(name).name.startswith(DATABASE_FILE):
+            if mark and name.startswith(database):
                 found.add(name)
     return tuple(sorted(found))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trio
 
 import motet
+from motet.cli import doctor
 from motet.cli.doctor import examine, examined, orphans
 
 QUIET = 'workspace = "."\n[tools.shell]\nmode = "off"\n'
@@ -94,3 +96,50 @@ def test_a_tool_without_its_host_is_found(tmp_path: Path) -> None:
     assert (told.verdict, told.text[-2:]) == ("note", "70")
     (none,) = orphans(1, tmp_path)
     assert none.verdict == "ok"
+
+
+def test_a_full_disk_is_broken_and_a_nearly_full_one_is_noted(
+    state: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (here / "motet.toml").write_text(QUIET)
+    monkeypatch.setattr(doctor, "SCARCE", 1 << 62)
+    assert examine(None, state) == 0
+    assert "it will be full soon" in capsys.readouterr().out
+    monkeypatch.setattr(doctor, "FULL", 1 << 62)
+    assert examine(None, state) == 1
+    assert "hosts store nothing more" in capsys.readouterr().out
+
+
+def test_a_log_that_no_checkpoint_empties_is_noted(
+    state: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (here / "motet.toml").write_text(QUIET)
+    monkeypatch.setattr(doctor, "LONG_LOG", 1_000_000)
+    with closing(sqlite3.connect(state / "motet.db")) as writes:
+        writes.execute("PRAGMA wal_autocheckpoint = 0")
+        for _ in range(4):
+            writes.execute("UPDATE runs SET detail = hex(zeroblob(500000))")
+            writes.commit()
+        assert examine(None, state) == 0
+    assert "keeps it from being folded in" in capsys.readouterr().out
+
+
+async def test_a_host_whose_database_was_deleted_is_broken(
+    tmp_path: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "motet.toml").write_text(QUIET)
+    async with (
+        motet.open_host(tmp_path / "st", workspace=tmp_path / "w"),
+        motet.open_host(tmp_path / "other", workspace=tmp_path / "w"),
+    ):
+        (tmp_path / "other" / "motet.db").unlink()
+        assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 0
+        (tmp_path / "st" / "motet.db").unlink()
+        assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 1
+    assert "holds deleted files" in capsys.readouterr().out
