@@ -7,6 +7,7 @@ test module, which says how the store is opened.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
@@ -184,11 +185,12 @@ def record(
     )
 
 
-class ErrorsConformance:
-    """Tests of a store of errors; a subclass says how one is opened, empty."""
+class ErrorsConformance(ABC):
+    """Tests of a store of errors; a subclass says how one is opened."""
 
+    @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[Errors]:
-        raise NotImplementedError
+        """An empty store, closed at the end of the block."""
 
     async def test_what_was_stored_is_read_back(self) -> None:
         async with self.opened() as errors:
