@@ -17,6 +17,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.policy import Subject
+from motet.protocols.sessions import Principal
 from motet.protocols.tools import CallResult
 
 ApprovalDecision: TypeAlias = Literal["allow-once", "allow-always", "deny"]
@@ -94,6 +95,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
         used: when the tool was begun for it; None until then.
         blocked: why an answered call does not run yet, such as an unknown agent.
         proposed: the arguments that the model gave, if a hook has changed them.
+        people: in a room, those whose words the run answers.
     """
 
     id: str
@@ -117,6 +119,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
     used: float | None = None
     blocked: str = ""
     proposed: JsonObject | None = None
+    people: tuple[str, ...] = ()
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -164,7 +167,8 @@ class SuspendedState(msgspec.Struct, frozen=True):
         next_agent: the agent that takes over after these calls.
         found: tools that it has searched for and found; ``extra``: additions to its prompt.
         resumed: how often it was resumed since a call of it last began to wait.
-        lineage: the agents and users it works for, for the policy on its tools.
+        lineage: the agents and users it works for, for the policy on its tools; ``asked_by``: the
+            people whose words it answers in a room.
         repeats: ids of its calls that a killed host may have begun; without a result, they begin
             again.
     """
@@ -185,6 +189,7 @@ class SuspendedState(msgspec.Struct, frozen=True):
     extra: str = ""
     resumed: int = 0
     lineage: tuple[Subject, ...] = ()
+    asked_by: tuple[Principal, ...] = ()
     repeats: tuple[str, ...] = ()
 
 
@@ -233,6 +238,7 @@ class NewApproval(msgspec.Struct, frozen=True):
     asked_by: tuple[str, ...]
     life: float
     proposed: str | None = None
+    people: tuple[str, ...] = ()
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -241,7 +241,7 @@ class ApprovalRequested(Event, frozen=True, tag="approval.requested"):
     """A call waits for a person. Strings in ``args`` are cut to 500.
 
     ``args_hash`` is the SHA-256 of the canonical JSON of the whole arguments, for which an answer
-    holds; ``expires``: Unix seconds.
+    holds; ``expires``: Unix seconds; ``people``: in a room, those whose words the run answers.
     """
 
     id: str
@@ -251,6 +251,7 @@ class ApprovalRequested(Event, frozen=True, tag="approval.requested"):
     reason: str
     args_hash: str
     expires: float
+    people: tuple[str, ...] = ()
 
 
 class ApprovalResolved(Event, frozen=True, tag="approval.resolved"):
@@ -302,11 +303,16 @@ class SessionCompacted(Event, frozen=True, tag="session.compacted"):
 
 
 class RoomTurn(Event, frozen=True, tag="room.turn"):
-    """A member has the floor: its round's turn number ``turn``; ``left`` are still to be had."""
+    """A member has the floor: its round's turn number ``turn``; ``left`` are still to be had.
+
+    ``asked_by``: the people whose words it answers; ``called_by``: the agents that called it.
+    """
 
     speaker: str
     turn: int
     left: int
+    asked_by: tuple[str, ...] = ()
+    called_by: tuple[str, ...] = ()
 
 
 class RoomIdle(Event, frozen=True, tag="room.idle"):

@@ -76,7 +76,8 @@ def review(tool: str, args: JsonObject, proposed: JsonObject | None = None) -> l
 
 def question(info: ApprovalInfo) -> list[str]:
     """An approval in lines: its id, why a person is asked, and the call."""
-    asked = f"{info.id}: {_name(info.agent)} for {_name(info.user)}: {_name(info.reason)}"
+    people = f", asked by {', '.join(map(_name, info.people))}" if info.people else ""
+    asked = f"{info.id}: {_name(info.agent)} for {_name(info.user)}{people}: {_name(info.reason)}"
     return [asked, *review(info.tool, info.args, info.proposed)]
 
 

@@ -17,6 +17,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
+from motet.protocols.sessions import Principal
 
 Kind: TypeAlias = Literal["person", "agent"]
 Speak: TypeAlias = Literal["chosen", "mentioned"]
@@ -54,6 +55,8 @@ class RoomMessage(msgspec.Struct, frozen=True):
         seq: its number in the room, from 1.
         round: the round that it opens or belongs to.
         at: Unix seconds.
+        asked_by: a person's own principal when they said it; for an agent, the people whose words
+            its turn has answered. Empty in rooms of earlier versions.
     """
 
     seq: int
@@ -62,13 +65,28 @@ class RoomMessage(msgspec.Struct, frozen=True):
     text: str
     round: int
     at: float = 0.0
+    asked_by: tuple[Principal, ...] = ()
+
+    @property
+    def principals(self) -> tuple[Principal, ...]:
+        """The people whose words these are, or whom they answer, with the rights they had then."""
+        unknown = (Principal(self.author),) if self.kind == "person" else ()
+        return self.asked_by or unknown
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A member that is to speak. ``depth`` counts the calls from agent to agent that led there."""
+    """A member that is to speak.
+
+    Attributes:
+        depth: counts the calls from agent to agent that led there.
+        called_by: the agents that have called it by name.
+        asked_by: once it has the floor, the people whose words its turn answers.
+    """
 
     name: str
     depth: int = 0
+    called_by: tuple[str, ...] = ()
+    asked_by: tuple[Principal, ...] = ()
 
 
 class Floor(msgspec.Struct, frozen=True):
@@ -84,6 +102,8 @@ class Floor(msgspec.Struct, frozen=True):
         passes: turns in a row without a message.
         last: the last member that got the floor, for taking turns.
         reason: the reason why the last round ended.
+        asked_by: the people whose messages opened it, or entered its turns: an agent has no right
+            in it that one of them lacks.
     """
 
     round: int = 0
@@ -95,6 +115,7 @@ class Floor(msgspec.Struct, frozen=True):
     passes: int = 0
     last: str = ""
     reason: str = ""
+    asked_by: tuple[Principal, ...] = ()
 
 
 class RoomView(msgspec.Struct, frozen=True):
@@ -127,12 +148,14 @@ class Waiting(msgspec.Struct, frozen=True):
         round: the round of the turn.
         since: Unix seconds.
         counted: the part of its usage that its round has counted.
+        asked_by: the people whose words it answers.
     """
 
     run_id: str
     round: int
     since: float
     counted: Usage = Usage()
+    asked_by: tuple[Principal, ...] = ()
 
 
 class RoomState(msgspec.Struct, frozen=True):

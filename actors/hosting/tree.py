@@ -507,6 +507,7 @@ def _context(
         session=run.session,
         agent=run.agent.name,
         principal=run.input.principal,
+        asked_by=run.input.asked_by,
         call_id=request.call.id,
         workspace=run.workspace or workspace,
         subjects=run.subjects,

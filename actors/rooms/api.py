@@ -141,7 +141,9 @@ class RoomApi:
         principal: Principal = LOCAL,
     ) -> Said:
         opened = await self.open(room, principal)
-        return await opened.post(text, user=principal.user, key=key, answers=answers)
+        return await opened.post(
+            text, user=principal.user, role=principal.role, key=key, answers=answers
+        )
 
     async def history(
         self,

@@ -12,14 +12,26 @@ Source: API specification, section 6, rules 1 to 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import attrs
 from msgspec.structs import replace
 
 from motet.protocols.models import Usage
-from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor, RoomState, Waiting
+from motet.protocols.rooms import (
+    DEPTH,
+    NOBODY,
+    SILENT,
+    TURNS,
+    Due,
+    Floor,
+    RoomMessage,
+    RoomState,
+    Waiting,
+)
+from motet.protocols.sessions import Principal
 
 # idle      no round is open: the room waits for a person
 # deciding  no member has the floor; the next speakers are due, or have to be chosen
@@ -93,13 +105,47 @@ def _after(transition: Transition, before: RoomState, after: RoomState) -> RoomS
 
 # Transitions
 
+NOTHING: Final[Mapping[str, Sequence[RoomMessage]]] = MappingProxyType({})
 
-def open_round(state: RoomState, called: Iterable[str], *, heard: int, now: float) -> RoomState:
+
+def open_round(
+    state: RoomState,
+    called: Iterable[str],
+    *,
+    heard: int,
+    now: float,
+    asked_by: Iterable[Principal] = (),
+) -> RoomState:
     """A new round for the messages of people up to number ``heard``, with fresh counters."""
-    due = tuple(Due(name) for name in called)
-    floor = Floor(round=state.floor.round + 1, going=True, due=due, last=state.floor.last)
+    floor = Floor(
+        round=state.floor.round + 1,
+        going=True,
+        due=tuple(Due(name) for name in called),
+        last=state.floor.last,
+        asked_by=tuple(dict.fromkeys(asked_by)),
+    )
     after = replace(state, floor=floor, heard=heard, opened=now, usage=Usage())
     return _after("open", state, after)
+
+
+def ask_also(state: RoomState, who: Principal) -> RoomState:
+    """The words of one more person enter the turns under way, and thereby the round."""
+    floor = state.floor
+    speaking = tuple(replace(due, asked_by=_with(due.asked_by, who)) for due in floor.speaking)
+    after = replace(floor, asked_by=_with(floor.asked_by, who), speaking=speaking)
+    return replace(state, floor=after)
+
+
+def _with(people: Sequence[Principal], who: Principal) -> tuple[Principal, ...]:
+    return tuple(dict.fromkeys((*people, who)))
+
+
+def asked_by(state: RoomState, name: str) -> tuple[Principal, ...]:
+    """The people whose words the turn of a member answers, also one that has lost the floor."""
+    waits = state.waiting.get(name)
+    if waits is not None:
+        return waits.asked_by
+    return next((due.asked_by for due in state.floor.speaking if due.name == name), ())
 
 
 def choose(state: RoomState, names: Iterable[str]) -> RoomState:
@@ -108,14 +154,30 @@ def choose(state: RoomState, names: Iterable[str]) -> RoomState:
     return _after("choose", state, replace(state, floor=replace(state.floor, due=due)))
 
 
-def give_floor(state: RoomState, speakers: Sequence[Due], *, now: float) -> RoomState:
-    """They have the floor; their turns are spent."""
+def give_floor(
+    state: RoomState,
+    speakers: Sequence[Due],
+    *,
+    now: float,
+    shown: Mapping[str, Sequence[RoomMessage]] = NOTHING,
+) -> RoomState:
+    """They have the floor; their turns are spent. ``shown``: what they have not read, by name.
+
+    They answer the people of the round and those behind all that they read: the words of one person
+    could otherwise act with the rights of another, in the next round, straight or by an agent.
+    """
     floor, names = state.floor, {speaker.name for speaker in speakers}
     assert len(names) == len(speakers)
+    people = {
+        name: dict.fromkeys(
+            (*floor.asked_by, *(who for one in shown.get(name, ()) for who in one.principals))
+        )
+        for name in names
+    }
     given = replace(
         floor,
         turns=floor.turns + len(speakers),
-        speaking=tuple(speakers),
+        speaking=tuple(replace(one, asked_by=tuple(people[one.name])) for one in speakers),
         due=tuple(due for due in floor.due if due.name not in names),
         depth=max(speaker.depth for speaker in speakers),
         last=speakers[-1].name,
@@ -125,6 +187,7 @@ def give_floor(state: RoomState, speakers: Sequence[Due], *, now: float) -> Room
 
 def suspend_turn(state: RoomState, name: str, waits: Waiting) -> RoomState:
     """The run of a turn outlives its task; its member keeps the floor until people speak again."""
+    waits = replace(waits, asked_by=asked_by(state, name))
     return _after("suspend", state, replace(state, waiting={**state.waiting, name: waits}))
 
 
@@ -139,14 +202,17 @@ def end_turn(state: RoomState, name: str, *, silent: bool, called: Iterable[str]
     """A turn is over. ``called``: the members that it calls by name; a call of itself is none."""
     floor = state.floor
     (turn,) = (due for due in floor.speaking if due.name == name)
+    names = dict.fromkeys(other for other in called if other != name)
     waiting = {due.name for due in floor.due}
-    calls = tuple(
-        Due(other, turn.depth + 1) for other in called if other != name and other not in waiting
+    again = tuple(
+        replace(due, called_by=(*due.called_by, name)) if due.name in names else due
+        for due in floor.due
     )
+    calls = tuple(Due(other, turn.depth + 1, (name,)) for other in names if other not in waiting)
     floor = replace(
         floor,
         speaking=tuple(due for due in floor.speaking if due is not turn),
-        due=floor.due + calls,
+        due=again + calls,
         passes=floor.passes + 1 if silent else 0,
     )
     return _after("speak", state, replace(state, floor=floor))
@@ -173,6 +239,24 @@ def end_round(state: RoomState, reason: str, *, heard: int = 0) -> RoomState:
 
 
 # Cursors: the messages that each member has been shown
+
+
+def unread(
+    state: RoomState, messages: Sequence[RoomMessage], name: str, most: int
+) -> Sequence[RoomMessage]:
+    """The messages of others that a member has not been shown, at most the last ``most``."""
+    seen = state.seen.get(name, 0)
+    told = state.told.get(name, seen)
+    new = [
+        one
+        for one in messages
+        if (
+            told < one.seq <= state.heard
+            if one.kind == "person"
+            else seen < one.seq and one.author != name
+        )
+    ]
+    return new[-most:]
 
 
 def shown_at_least(

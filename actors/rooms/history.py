@@ -29,7 +29,7 @@ from motet.protocols.rooms import (
     Said,
     Say,
 )
-from motet.protocols.sessions import QueueFull, SessionBusy
+from motet.protocols.sessions import Principal, QueueFull, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
 from motet.runtime.outside import wall_time
@@ -47,12 +47,16 @@ _log = logger("motet.rooms")
 
 @attrs.frozen
 class Draft:
-    """A message that is not stored yet. ``run_id``: the run of the turn that wrote it."""
+    """A message that is not stored yet.
+
+    ``run_id``: the run of the turn that wrote it; ``asked_by``: as of ``RoomMessage``.
+    """
 
     author: str
     text: str
     kind: Kind = "agent"
     run_id: str | None = None
+    asked_by: tuple[Principal, ...] = ()
 
 
 class RoomHistory:
@@ -117,7 +121,7 @@ class RoomHistory:
         return tuple(one for one in self.messages if one.kind == "person" and one.seq > after)
 
     async def post(
-        self, author: str, text: str, key: str | None, answers: AnswerEscalation | None = None
+        self, who: Principal, text: str, key: str | None, answers: AnswerEscalation | None = None
     ) -> Said:
         """Store a message of a person, with the answer to an escalation that it is.
 
@@ -126,14 +130,15 @@ class RoomHistory:
         async with self._writing:
             refusal = self._refusal()
             if refusal is not None:
-                find = FindSaid(self._settings.name, author, text, key) if key else None
+                find = FindSaid(self._settings.name, who.user, text, key) if key else None
                 said = await self._store.ask(find) if find else None
                 if said is None:
                     raise refusal
                 return said
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
-                said = await self._say(self.state, Draft(author, text, "person"), key, answers)
+                draft = Draft(who.user, text, "person", asked_by=(who,))
+                said = await self._say(self.state, draft, key, answers)
                 if not said.duplicate:
                     await self._publish(self.messages[-1])
                 return said
@@ -241,6 +246,7 @@ class RoomHistory:
             draft.text,
             state.floor.round + (draft.kind == "person"),
             wall_time(),
+            draft.asked_by,
         )
         said = await self._store.ask(Say(self._settings.name, message, state, key, answers))
         if not said.duplicate:

@@ -34,6 +34,7 @@ from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
+from motet.protocols.policy import Subject
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
@@ -42,6 +43,7 @@ from motet.protocols.sessions import (
     GetRun,
     ListRuns,
     LoadTranscript,
+    Principal,
     RunInfo,
     SessionStoreMessage,
 )
@@ -268,11 +270,17 @@ class MemberRunner:
         return self._refused or self._budget.exhausted(trio.current_time()) or ""
 
     async def take_turn(
-        self, member: str, text: str, sender: str, too_late: Callable[[], bool]
+        self,
+        member: str,
+        text: str,
+        sender: str,
+        asked_by: tuple[Principal, ...],
+        too_late: Callable[[], bool],
     ) -> Turn:
         """Have a member answer ``text``, unless it is too late. A failed run does not raise.
 
         ``sender``: the person whose round it is; failures of its tools count for that person.
+        ``asked_by``: all people whose words it answers; it calls no tool that one of them may not.
         """
         room = self._settings.room
         agent = next(one.agent for one in room.members if one.name == member)
@@ -281,7 +289,7 @@ class MemberRunner:
             return Turn(problem=WAITS)
         extra = room_instructions(room.name, member, self._settings.members)
         try:
-            result = await self._run(agent, text, session, extra, too_late, sender)
+            result = await self._run(agent, text, session, extra, too_late, sender, asked_by)
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
         return Turn(problem=STOPPED) if result is None else turn_of(result)
@@ -317,12 +325,17 @@ class MemberRunner:
         extra: str,
         too_late: Callable[[], bool],
         sender: str = "",
+        asked_by: tuple[Principal, ...] = (),
     ) -> RunResult[object] | None:
         """Cancelling ends the run and waits for it. None: it was too late to begin."""
         who = acts_as(self._settings.name)
         run = await self._intake.new_run(
             agent, text, session, None, None, who, None, extra=extra, sender=sender
         )
+        for one in asked_by:
+            run.ask_also(one)
+        if owner := self._settings.owner:
+            run.lineage.ancestors = (Subject(run.agent.name, owner, who.role, session),)
         if too_late():  # from here to its place in the run table nothing awaits
             return None
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
@@ -348,8 +361,12 @@ class MemberRunner:
         admitted = (run for run in self.live() if run.admission)
         return {names[run.session]: run for run in admitted if run.session in names}
 
-    async def steering_input(self, run: Run, text: str) -> Run:
-        """The input by which a text enters a run; see :meth:`steer`. Raises ``MotetError``."""
+    async def steering_input(self, run: Run, text: str, who: Principal) -> Run:
+        """The input by which a person's text enters a run; see :meth:`steer`.
+
+        Raises ``MotetError``.
+        """
+        run.ask_also(who)  # before the text can enter; if it does not, the run may do less
         arrival = self._intake.expect(run.session, run.input.principal)
         made = await self._intake.new_steering(run, text, "steer", None, arrival)
         made.placement.only_enters = run
@@ -434,7 +451,8 @@ class Steering:
 
     async def _deliver(self, member: str, run: Run, message: RoomMessage) -> None:
         try:
-            entering = await self._members.steering_input(run, line_of(message))
+            (who,), line = message.principals, line_of(message)
+            entering = await self._members.steering_input(run, line, who)
             self._given.setdefault(member, []).append((message.seq, entering))
             await self._members.steer(entering)
             self._through[member] = message.seq

@@ -48,7 +48,14 @@ from motet.protocols.rooms import (
     RoomStoreMessage,
     Said,
 )
-from motet.protocols.sessions import LOCAL, Principal, SessionStoreMessage, ShuttingDown, StopReport
+from motet.protocols.sessions import (
+    LOCAL,
+    Principal,
+    Role,
+    SessionStoreMessage,
+    ShuttingDown,
+    StopReport,
+)
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 
@@ -172,12 +179,14 @@ class OpenRoom:
         text: str,
         *,
         user: str,
+        role: Role = "operator",
         key: str | None = None,
         answers: AnswerEscalation | None = None,
     ) -> Said:
         """Say something as a person; it is on disk when this returns.
 
-        It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
+        ``role``: of the user; agents call no tool for these words that policy denies this user. It
+        opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
         is not said twice; ``answers``: as of ``Say``. Raises ``InputValidation`` for no text,
         ``KeyConflict``, ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``,
         ``StorageError``.
@@ -188,7 +197,7 @@ class OpenRoom:
         if control.closing.is_set():
             raise ShuttingDown("the host is shutting down: try again when it is back")
         safe = text.encode("utf-8", "replace").decode()
-        post = Post(user, safe, key, control.clears, answers)
+        post = Post(Principal(user, role), safe, key, control.clears, answers)
         with control.posting():
             while True:
                 actor = await self._parts.actor.ask(Open(self.name))

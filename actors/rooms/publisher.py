@@ -11,7 +11,7 @@ forwarded from a member's run is also in that run's own stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 from msgspec.structs import replace
@@ -43,19 +43,9 @@ _RECENT = 200
 # The prompts of members
 
 
-def render_for_member(
-    messages: Sequence[RoomMessage], *, name: str, agents: int, people: range, most: int
-) -> str:
-    """The messages of others that a member has not been shown, at most the last ``most``.
-
-    Of agents those after number ``agents``; of people those whose numbers are in ``people``.
-    """
-    new = [
-        one
-        for one in messages
-        if (one.seq in people if one.kind == "person" else one.seq > agents and one.author != name)
-    ]
-    return "\n".join(map(line_of, new[-most:])) or NOTHING_NEW
+def render_for_member(messages: Iterable[RoomMessage]) -> str:
+    """The messages of others that a member has not been shown, as it reads them."""
+    return "\n".join(map(line_of, messages)) or NOTHING_NEW
 
 
 def line_of(message: RoomMessage) -> str:

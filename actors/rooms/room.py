@@ -50,7 +50,7 @@ from motet.protocols.rooms import (
     Said,
     Waiting,
 )
-from motet.protocols.sessions import FINAL, StopReport
+from motet.protocols.sessions import FINAL, Principal, StopReport
 from motet.runtime import Actor, handles, held_by
 from motet.runtime.outside import foreign_code, wall_time
 
@@ -141,7 +141,7 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it.
     """
 
-    author: str
+    author: Principal
     text: str
     key: str | None = None
     clears: int = 0
@@ -239,15 +239,18 @@ class RoomActor(Actor[RoomMessages]):
     def _post_to_speakers(self, post: Post, number: int) -> None:
         """A person says something while agents speak."""
         if self._room.mode == "interrupt":
-            self._live.interrupt(f"{post.author} has spoken")
+            self._live.interrupt(f"{post.author.user} has spoken")
         elif self._room.mode == "steer":
             speaking = {turn.name for turn in self._state.floor.speaking}
             called = self._room.speakers.called(post.text, self._settings.members)
             people = [one for one in self._history.messages if one.kind == "person"]
             before = max((one.seq for one in people if one.seq < number), default=0)
             message = next((one for one in people if one.seq == number), None)
-            if message and speaking.issuperset(called) and self._steering.add(message, before):
-                self.start_soon(self._steering.run)
+            if message and speaking.issuperset(called):
+                # Before its words can enter: later turns of the round answer them as well.
+                self._history.assume(partial(floor.ask_also, who=post.author))
+                if self._steering.add(message, before):
+                    self.start_soon(self._steering.run)
 
     # Moves
 
@@ -391,8 +394,11 @@ class RoomActor(Actor[RoomMessages]):
             new = new[:1]
         calls = [name for one in new for name in self._room.speakers.called(one.text, infos)]
         called = only_members(calls, self._view())
+        asked_by = [who for one in new for who in one.principals]
         await self._history.record(
-            lambda state: floor.open_round(state, called, heard=new[-1].seq, now=wall_time())
+            lambda state: floor.open_round(
+                state, called, heard=new[-1].seq, now=wall_time(), asked_by=asked_by
+            )
         )
         self._members.begin_round(self._room.limits, self._state)
 
@@ -429,20 +435,23 @@ class RoomActor(Actor[RoomMessages]):
         batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold)
         self._batch = batch
         self._steering.begin_batch(heard)
-        await self._history.record(lambda state: floor.give_floor(state, speakers, now=wall_time()))
+        most = self._room.history
+        shown = {one.name: floor.unread(self._state, messages, one.name, most) for one in speakers}
+        await self._history.record(
+            lambda state: floor.give_floor(state, speakers, now=wall_time(), shown=shown)
+        )
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
-            for due in speakers:
+            for due in self._state.floor.speaking:
                 if self._control.overtaken(batch.mark):
                     break
                 number += 1
                 left = self._room.max_turns - number
-                await self._publisher.publish(RoomTurn(due.name, number, left))
-                agents = self._state.seen.get(due.name, 0)
-                people = range(self._state.told.get(due.name, agents) + 1, heard + 1)
-                text = render_for_member(
-                    messages, name=due.name, agents=agents, people=people, most=self._room.history
+                users = tuple(dict.fromkeys(who.user for who in due.asked_by))
+                await self._publisher.publish(
+                    RoomTurn(due.name, number, left, users, due.called_by)
                 )
+                text = render_for_member(shown[due.name])
                 turn = _Given(due.name, text, batch, before)
                 before = turn.done
                 nursery.start_soon(self._take_turn, turn)
@@ -452,7 +461,9 @@ class RoomActor(Actor[RoomMessages]):
         too_late = partial(self._control.overtaken, batch.mark)
         end_forwarding = self._publisher.forward(self._members.session(name))
         try:
-            turn = await self._members.take_turn(name, given.text, batch.sender, too_late)
+            turn = await self._members.take_turn(
+                name, given.text, batch.sender, floor.asked_by(self._state, name), too_late
+            )
             if turn.run_id:
                 batch.untold.discard(name)
             if given.before is not None and not given.before.is_set():
@@ -508,7 +519,8 @@ class RoomActor(Actor[RoomMessages]):
                 state = floor.end_turn(state, name, silent=silent, called=dict.fromkeys(called))
             return replace(state, usage=self._members.usage)
 
-        draft = None if silent else Draft(name, text, run_id=turn.run_id)
+        asked_by = floor.asked_by(self._state, name)
+        draft = None if silent else Draft(name, text, run_id=turn.run_id, asked_by=asked_by)
         await self._history.record(change, draft)
 
     async def _end(self, reason: str) -> None:

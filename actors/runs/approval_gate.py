@@ -191,6 +191,7 @@ class ApprovalGate:
             asked_by=tuple(one.asker for one in asked),
             life=self._config.expires,
             proposed=None if given == text else given,
+            people=tuple(dict.fromkeys(who.user for who in step.run.input.asked_by)),
         )
 
     async def _request(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
@@ -324,4 +325,5 @@ def requested(info: ApprovalInfo) -> ApprovalRequested:
         reason=info.reason,
         args_hash=info.args_hash,
         expires=info.expires,
+        people=info.people,
     )

@@ -218,6 +218,7 @@ class Input:
         key: the idempotency key; ``method``: the API method the input came through. A key is
             scoped to (principal, method).
         sender: the author, among those who share the session; empty: the principal's user.
+        asked_by: in a room, the people whose words it answers: policy is asked about each of them.
         deps: given by the program, for tools.
         extra: what the system prompt says beside the agent's instructions.
         answers: the answer to an escalation that it carries out.
@@ -233,6 +234,7 @@ class Input:
     method: str = "chat.send"
     extra: str = ""
     answers: AnswerEscalation | None = None
+    asked_by: tuple[Principal, ...] = ()
 
     @property
     def author(self) -> str:
@@ -349,12 +351,22 @@ class Run:
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
-        """Whom policy is asked about when it calls a tool: its ancestors and itself."""
-        who = self.input.principal
+        """Whom policy is asked about when it calls a tool: its ancestors, the people whose words
+        it answers, and itself.
+        """
+        said = self.input
         return (
             *self.lineage.ancestors,
-            Subject(self.agent.name, who.user, who.role, self.session),
+            *(
+                Subject(self.agent.name, who.user, who.role, self.session)
+                for who in (*said.asked_by, said.principal)
+            ),
         )
+
+    def ask_also(self, who: Principal) -> None:
+        """Words of this person enter it too: from now on policy is asked about them."""
+        if who not in self.input.asked_by:
+            self.input = attrs.evolve(self.input, asked_by=(*self.input.asked_by, who))
 
     @property
     def model_name(self) -> str:

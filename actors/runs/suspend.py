@@ -318,7 +318,13 @@ class SuspendedRuns:
             who = Principal(suspended.user, left.role)
             said = left.rows[0]
             sender = said.sender if isinstance(said, UserMessage) else ""
-            run.input = attrs.evolve(run.input, principal=who, extra=left.extra, sender=sender)
+            run.input = attrs.evolve(
+                run.input,
+                principal=who,
+                extra=left.extra,
+                sender=sender,
+                asked_by=left.asked_by,
+            )
             run.found.update(left.found)
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
@@ -366,6 +372,7 @@ def suspended_state(
         found=tuple(sorted(run.found)),
         extra=run.input.extra,
         lineage=run.lineage.ancestors,
+        asked_by=run.input.asked_by,
     )
 
 

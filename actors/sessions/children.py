@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import attrs
 import trio
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
@@ -170,6 +171,7 @@ class ChildRuns:
         )
         run.lineage.caller = (ctx.run_id, ctx.call_id)
         run.lineage.child_limit, run.lineage.ancestors = parent.child_limiter, parent.subjects
+        run.input = attrs.evolve(run.input, asked_by=parent.input.asked_by)
         if _one_team(parent.agent, agent):
             run.workspace = parent.workspace
         run.lineage.budget = _budget(parent.lineage.budget, run)

@@ -125,8 +125,8 @@ SUPERSEDE = f"{transition('withdraw', 'resolved = ?4', _OTHERS)} RETURNING id"
 ADD = """
 INSERT INTO approvals
     (id, session, run_id, call_id, step, agent, user, tool, args, args_hash, reason, asked_by,
-     created, expires, proposed)
-SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+     created, expires, proposed, people)
+SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
 FROM runs WHERE run_id = ?1
 ON CONFLICT (id) DO NOTHING RETURNING 1"""
 
@@ -200,10 +200,10 @@ LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} R
 
 _SELECT = """
 SELECT id, session, run_id, call_id, agent, user, tool, args, args_hash, reason, asked_by, created,
-       expires, state, decision, note, resolved_by, resolved, used, proposed
+       expires, state, decision, note, resolved_by, resolved, used, proposed, people
 FROM approvals"""
 ONE = f"{_SELECT} WHERE id = ?"
-_FIELDS = (*ApprovalInfo.__struct_fields__[:-2], "proposed")
+_FIELDS = tuple(name for name in ApprovalInfo.__struct_fields__ if name != "blocked")
 
 _GRANTS = "SELECT id, agent, tool, user, asker, by, created, approval FROM approval_grants"
 REVOKE = "DELETE FROM approval_grants WHERE id = ?1 AND (?2 IS NULL OR user = ?2) RETURNING 1"
@@ -218,14 +218,14 @@ def request(
     run_id = new.run_id
     live = (Statement(IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
-    asked = to_json(new.asked_by)
+    asked, people, expires = to_json(new.asked_by), to_json(new.people), now + new.life
     proposed = None if new.proposed is None else storable(new.proposed)
     return (
         *(live if suspended is None else _store(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
         Statement(NOT_BEGUN, (run_id, new.step)),
         Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
-        Statement(ADD, (*given, storable(new.reason), asked, now, now + new.life, proposed)),
+        Statement(ADD, (*given, storable(new.reason), asked, now, expires, proposed, people)),
         Statement(ONE, (new.id,), expect=1),
     )
 
@@ -328,7 +328,8 @@ def info(row: Row) -> ApprovalInfo:
     fields["args"] = _args(str(fields["args"]))
     if fields["proposed"] is not None:
         fields["proposed"] = _args(str(fields["proposed"]))
-    fields["asked_by"] = msgspec.json.decode(str(fields["asked_by"]))
+    for listed in ("asked_by", "people"):
+        fields[listed] = msgspec.json.decode(str(fields[listed]))
     return msgspec.convert(fields, ApprovalInfo)
 
 

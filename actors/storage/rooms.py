@@ -29,6 +29,7 @@ from motet.protocols.rooms import (
     Say,
     SetRoom,
 )
+from motet.protocols.sessions import Principal
 from motet.protocols.storage import ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
 
@@ -53,7 +54,7 @@ WHERE json_extract(state, '$.floor.going')
             WHERE stream = 'room:' || rooms.name AND event = 'message'
             ORDER BY seq DESC LIMIT 1), 0)))
 ORDER BY name"""
-_COLUMNS = "seq, author, kind, text, round, at"
+_COLUMNS = "seq, author, kind, text, round, at, asked_by"
 LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 )
@@ -71,7 +72,8 @@ def room_record(row: Row) -> RoomRecord:
 
 def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
     """The messages of rows that come newest first, oldest first."""
-    return tuple(struct(row, RoomMessage, _COLUMNS.split(", ")) for row in reversed(rows))
+    columns, encoded = _COLUMNS.split(", "), {"asked_by": tuple[Principal, ...]}
+    return tuple(struct(row, RoomMessage, columns, json_columns=encoded) for row in reversed(rows))
 
 
 METHOD = "rooms.post"
@@ -86,8 +88,8 @@ _SET = (
     " WHERE name = ?1 RETURNING 1"
 )
 _SAY = (
-    "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -140,7 +142,8 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
     async def say(self, request: Say) -> Said:
         one, name = request.message, storable(request.name)
         text = storable(one.text)
-        row = (name, one.seq, one.round, one.author, one.kind, text, one.at)
+        about = (one.author, one.kind, text, one.at, to_json(one.asked_by))
+        row = (name, one.seq, one.round, *about)
         stored = (Statement(_SAY, row), self._kept(name, request.state))
         if request.answers is not None:
             answer = answer_statement(request.answers, self._clock())

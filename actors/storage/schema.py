@@ -379,6 +379,11 @@ ALTER TABLE escalations ADD COLUMN sender TEXT NOT NULL DEFAULT '';      -- the 
 ALTER TABLE escalations ADD COLUMN history TEXT NOT NULL DEFAULT '[]';   -- failed calls, as JSON
 """
 
+_ROOM_RIGHTS = """
+ALTER TABLE room_messages ADD COLUMN asked_by TEXT NOT NULL DEFAULT '[]';  -- principals, as JSON
+ALTER TABLE approvals ADD COLUMN people TEXT NOT NULL DEFAULT '[]';     -- who asked, in a room
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -402,6 +407,7 @@ MIGRATIONS: tuple[str, ...] = (
     _PROPOSED,
     _ESCALATION_HISTORY,
     error_rows.TABLES,
+    _ROOM_RIGHTS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -43,8 +43,10 @@ class Context(Generic[D]):
         call_id: the model's id of this call.
         workspace: the folder that this session may work in.
         approved: a person has approved this very call, or all calls of this tool.
+        asked_by: in a room, the people whose words the run answers, with the rights that they had
+            when they said them; ``principal`` is the room's own.
         subjects: those whom the policy must allow a call: the runs above this one, outermost first,
-            and itself.
+            the people whose words it answers, and itself.
         delegate, hand_over, tell: the host's work for :meth:`run`, :meth:`hand_over_to` and
             :meth:`progress`; ``programs``: that for :meth:`run_process` and :meth:`open_process`.
     """
@@ -57,6 +59,7 @@ class Context(Generic[D]):
     call_id: str
     workspace: Path
     approved: bool = False
+    asked_by: tuple[Principal, ...] = ()
     subjects: tuple[Subject, ...] = attrs.field(
         default=attrs.Factory(_itself, takes_self=True), repr=False
     )

@@ -181,7 +181,9 @@ def _asked(event: ApprovalRequested) -> Piece:
     lines = review(event.tool, event.args)
     if not is_whole(event):
         lines.append(f"(the arguments are cut: motet approvals show {event.id} has all of them)")
-    return Piece("warning", f"? {one_line(event.reason)}  [{event.id}]\n" + "\n".join(lines))
+    people = f" (asked by {one_line(', '.join(event.people))})" if event.people else ""
+    head = f"? {one_line(event.reason)}{people}  [{event.id}]\n"
+    return Piece("warning", head + "\n".join(lines))
 
 
 def _decided(event: ApprovalResolved) -> Piece | None:

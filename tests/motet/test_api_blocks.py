@@ -239,8 +239,8 @@ def test_section_6_talks_in_a_room(here: Path, capsys: pytest.CaptureFixture[str
     kinds = [line.partition("(")[0] for line in shown]
     assert kinds[0] == "MessageAdded"
     assert [line for line in shown if line.startswith("RoomTurn")] == [
-        "RoomTurn(speaker='planner', turn=1, left=7)",
-        "RoomTurn(speaker='coder', turn=2, left=6)",
+        "RoomTurn(speaker='planner', turn=1, left=7, asked_by=('alice',), called_by=())",
+        "RoomTurn(speaker='coder', turn=2, left=6, asked_by=('alice',), called_by=())",
     ]
     assert shown[-1] == """RoomIdle(reason="'DONE' was said")"""
     (told,) = [text(message) for message in coder.requests[0].messages]

@@ -410,7 +410,8 @@ function callElement(item, before) {
 }
 
 function approvalParts(item) {
-  const head = element("div", {}, `${reveal(item.reason ?? "")}`);
+  const people = item.people?.length ? ` (asked by ${reveal(item.people.join(", "))})` : "";
+  const head = element("div", {}, `${reveal(item.reason ?? "")}${people}`);
   const call = element("pre", {}, review(item.tool ?? "a call", item.args ?? {}, item.proposed).join("\n"));
   const cut = item.whole ? "" : "Long arguments are shortened here.";
   if (item.decision !== null) return [head, call, `${DECIDED[item.decision] ?? item.decision}${item.by ? ` by ${item.by}` : ""}. ${cut}`];

@@ -36,7 +36,7 @@ export function reduce(state, frame) {
     case "tool.progress":
       return progress(state, `call ${run} ${data.id}`, data);
     case "approval.requested":
-      return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, tool: data.tool, args: data.args, reason: data.reason, expires: data.expires, decision: null });
+      return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, tool: data.tool, args: data.args, reason: data.reason, people: data.people, expires: data.expires, decision: null });
     case "approval.resolved":
       return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, decision: data.decision, by: data.by });
     case "escalation.resolved":

@@ -18,6 +18,8 @@ from motet.actors.rooms.floor import (
     Rules,
     Transition,
     Wait,
+    ask_also,
+    asked_by,
     choose,
     drop_impossible,
     end_round,
@@ -32,7 +34,19 @@ from motet.actors.rooms.floor import (
     shown_at_least,
     suspend_turn,
 )
-from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor, RoomState, Waiting
+from motet.protocols.rooms import (
+    DEPTH,
+    NOBODY,
+    SILENT,
+    TURNS,
+    Due,
+    Floor,
+    Kind,
+    RoomMessage,
+    RoomState,
+    Waiting,
+)
+from motet.protocols.sessions import Principal
 
 NAMES = ["ann", "ben", "cid"]
 PHASES = get_args(Phase)
@@ -222,10 +236,44 @@ def test_calls_of_agents_that_are_no_members_are_dropped() -> None:
     assert (state.floor.due, reason) == ((), ""), "the depth is not the reason"
 
 
+def said(number: int, *people: str, kind: Kind = "person", author: str = "") -> RoomMessage:
+    who = tuple(map(Principal, people))
+    return RoomMessage(number, author or people[0], kind, "hello", 1, asked_by=who)
+
+
+def test_a_turn_answers_the_people_of_its_round_and_those_behind_what_it_reads() -> None:
+    state = open_round(RoomState(), ["ann"], heard=3, now=0.0, asked_by=[Principal("ada")])
+    shown = {"ann": [said(1, "bob"), said(2, "cy", "bob", kind="agent", author="ben")]}
+    state = give_floor(state, [Due("ann")], now=0.0, shown=shown)
+    assert asked_by(state, "ann") == tuple(map(Principal, ("ada", "bob", "cy")))
+    state = ask_also(state, Principal("dan"))
+    assert {who.user for who in asked_by(state, "ann")} == {"ada", "bob", "cy", "dan"}
+    state = suspend_turn(state, "ann", Waiting("r", state.floor.round, 0.0))
+    state = open_round(state, ["ben"], heard=4, now=0.0, asked_by=[Principal("eve")])
+    assert {who.user for who in asked_by(state, "ann")} == {"ada", "bob", "cy", "dan"}
+    state = give_floor(state, [Due("ben")], now=0.0)
+    assert asked_by(state, "ben") == (Principal("eve"),)
+    state = end_turn(state, "ben", silent=False, called=["cal"])
+    state = give_floor(state, state.floor.due, now=0.0)
+    assert asked_by(state, "cal") == (Principal("eve"),), "an agent's call adds no right"
+
+
+def test_one_user_with_two_roles_is_asked_about_twice() -> None:
+    """Words of a guest's token get no right from a later message of the same user's other token."""
+    roles = [Principal("ada", "viewer"), Principal("ada", "admin")]
+    state = open_round(RoomState(), ["ann"], heard=2, now=0.0, asked_by=roles)
+    assert asked_by(give_floor(state, [Due("ann")], now=0.0), "ann") == tuple(roles)
+
+
+def test_messages_of_earlier_versions_are_their_authors_own() -> None:
+    assert RoomMessage(1, "ada", "person", "hello", 1).principals == (Principal("ada"),)
+    assert RoomMessage(1, "ann", "agent", "hello", 1).principals == ()
+
+
 def test_nobody_can_call_itself_and_nobody_waits_twice() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
     state = end_turn(state, "ann", silent=False, called=["ann", "ben", "cid"])
-    assert state.floor.due == (Due("ben"), Due("cid", 1))
+    assert state.floor.due == (Due("ben", 0, ("ann",)), Due("cid", 1, ("ann",)))
 
 
 def test_a_round_ends_when_all_have_passed_and_when_nobody_is_chosen() -> None:

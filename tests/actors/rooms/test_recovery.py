@@ -47,7 +47,8 @@ async def test_a_speaker_that_was_killed_speaks_again_and_the_lost_turn_stays_us
 ) -> None:
     killed(tmp_path, "speaking")
     events = await after(tmp_path)
-    assert [one for one in events if isinstance(one, RoomTurn)][-1] == RoomTurn("ben", 3, 1)
+    last = [one for one in events if isinstance(one, RoomTurn)][-1]
+    assert last == RoomTurn("ben", 3, 1, ("alice",), called_by=("ann",))
     assert said(events)[-1] == ("ben", "I am ben")
 
 

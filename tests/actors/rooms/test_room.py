@@ -32,7 +32,10 @@ async def test_a_member_that_is_called_answers_and_calls_the_next() -> None:
         ("coder", "written"),
     ]
     turns = [one for one in seen if isinstance(one, RoomTurn)]
-    assert turns == [RoomTurn("planner", 1, 7), RoomTurn("coder", 2, 6)]
+    assert turns == [
+        RoomTurn("planner", 1, 7, ("alice",)),
+        RoomTurn("coder", 2, 6, ("alice",), called_by=("planner",)),
+    ]
     assert seen[-1] == RoomIdle(NOBODY)
     (request,) = model_of(coder).requests
     told = request.messages[-1]

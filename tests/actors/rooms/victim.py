@@ -59,7 +59,7 @@ async def main(state: str, moment: str) -> None:
             async for event in events:
                 if waits and isinstance(event, ApprovalRequested):
                     die()
-                if moment == "speaking" and event == RoomTurn("ben", 2, 2):
+                if moment == "speaking" and isinstance(event, RoomTurn) and event.turn == 2:
                     die()
                 if moment == "acted" and isinstance(event, ToolResult):
                     await host.events.head("room:r")  # what happened is in the journal

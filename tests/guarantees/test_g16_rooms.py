@@ -1,0 +1,267 @@
+"""G16 in rooms: no effect that one of the people whose words it answers could not have had alone.
+
+Random rules (deny, ask, allow, by user, role and agent, and Cedar), members that call each other,
+and people who talk at any moment. Each message has a word of its own, which agents repeat, in what
+they say and in the arguments of their calls: so an effect shows the people that it goes back to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import get_args
+
+import attrs
+import pytest
+import trio
+from msgspec.structs import replace
+
+import motet
+from motet.actors.rooms import floor
+from motet.actors.rooms.member import MemberRunner
+from motet.actors.rooms.opening import OpenRoom, RoomEvents
+from motet.actors.runs import suspend
+from motet.actors.runs.publisher import RunPublisher
+from motet.actors.runs.run import Run
+from motet.actors.runs.turn import Turn
+from motet.actors.telemetry.tracer import RunTrace
+from motet.actors.tools.policy.cedar import CedarPolicy
+from motet.protocols.approvals import SuspendedState
+from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.events import ApprovalRequested, RoomTurn
+from motet.protocols.models import ModelEvent, ModelRequest
+from motet.protocols.policy import Policy
+from motet.protocols.rooms import Due, RoomMode, RoomState
+from motet.protocols.sessions import Principal, Role
+from tests.scripted import call, say
+
+PEOPLE = ("ada", "bob", "cy")
+AGENTS = ("ann", "ben")
+TOOLS = ("look", "pay", "wipe")
+MODES: tuple[RoomMode, ...] = ("collect", "followup", "steer", "interrupt")
+WORD = re.compile(r"<m\d+>")
+
+
+@attrs.frozen
+class Effect:
+    """A tool has run. ``words``: of the messages that its call goes back to."""
+
+    agent: str
+    session: str
+    tool: str
+    words: frozenset[str]
+    asked_by: tuple[Principal, ...]
+    approved: bool
+
+
+class Obeys:
+    """A model that calls a tool, or another member, with the words that it has been told."""
+
+    def __init__(self, name: str, random: Random) -> None:
+        self.name = name
+        self._random = random
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        await trio.lowlevel.checkpoint()
+        yield self._answer(request)
+
+    async def _answer(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        words = " ".join(sorted(told(request)))
+        other = self._random.choice([name for name in AGENTS if name != self.name])
+        offered = [one.name for one in request.tools if one.name in TOOLS]
+        if offered and self._random.random() < 0.6:
+            step = call((self._random.choice(offered), {"words": words}))
+        else:
+            step = say(f"{self._random.choice(['', f'@{other} '])}so {words}")
+        assert isinstance(step, list)
+        for event in step:
+            for _ in range(self._random.randrange(3)):
+                await trio.lowlevel.checkpoint()
+            yield event
+
+
+def told(request: ModelRequest) -> set[str]:
+    """The words of the messages that this turn was given, or that have entered it."""
+    found = set[str]()
+    for row in reversed(request.messages):
+        if isinstance(row, AssistantMessage) and not row.calls:
+            break
+        if isinstance(row, UserMessage):
+            found.update(WORD.findall(row.text))
+    return found
+
+
+@attrs.define
+class Talk:
+    """One random conversation. ``said``: the author of each word."""
+
+    random: Random
+    effects: list[Effect] = attrs.field(factory=list[Effect])
+    said: dict[str, Principal] = attrs.field(factory=dict[str, Principal])
+    turns: list[RoomTurn] = attrs.field(factory=list[RoomTurn])
+
+    def room(self) -> motet.Room:
+        members = [self._agent(name) for name in AGENTS]
+        return motet.Room(
+            "r",
+            members=members,
+            speakers=self.random.choice([None, motet.mentions()]),
+            mode=self.random.choice(MODES),
+            max_turns=5,
+            concurrency=self.random.choice([1, 2]),
+            history=self.random.choice([3, 50]),
+            people=("*",),
+        )
+
+    def _agent(self, name: str) -> motet.Agent[None]:
+        agent = motet.Agent(name, model=Obeys(name, self.random))
+        for tool in TOOLS:
+            agent.tool(self._tool(tool), name=tool, effects="read" if tool == "look" else "write")
+        return agent
+
+    def _tool(self, tool: str) -> Callable[[motet.Context[None], str], str]:
+        def act(ctx: motet.Context[None], words: str) -> str:
+            found = frozenset(WORD.findall(words))
+            seen = (ctx.agent, ctx.session, tool, found, ctx.asked_by, ctx.approved)
+            self.effects.append(Effect(*seen))
+            return "done"
+
+        return act
+
+    def rules(self) -> tuple[motet.PolicyRule, ...]:
+        random = self.random
+        return tuple(
+            motet.PolicyRule(
+                tool=random.choice([*TOOLS, "p*"]),
+                effect=random.choice(["deny", "deny", "ask", "allow"]),
+                users=tuple(random.sample(PEOPLE, random.choice([0, 1, 1, 2]))),
+                roles=tuple(random.sample(get_args(Role), random.choice([0, 0, 1, 2]))),
+                agents=tuple(random.sample(AGENTS, random.choice([0, 0, 1]))),
+            )
+            for _ in range(random.randrange(5))
+        )
+
+    def engine(self) -> Policy | None:
+        if self.random.random() < 0.7:
+            return None
+        user, tool = self.random.choice(PEOPLE), self.random.choice(TOOLS)
+        forbidden = f'principal == User::"{user}", action, resource == Tool::"{tool}"'
+        return CedarPolicy(f"permit(principal, action, resource);\nforbid({forbidden});")
+
+    async def run(self) -> None:
+        approvals = motet.ApprovalsConfig(hold=self.random.choice([0.0, 60.0]))
+        config = motet.HostConfig(policy=self.rules(), approvals=approvals)
+        definition = self.room()
+        async with (
+            motet.open_host(config=config, policy=self.engine(), agents=definition.agents) as host,
+            trio.open_nursery() as nursery,
+        ):
+            owner = self.random.choice([motet.LOCAL, Principal("ada")])
+            room = await host.rooms.open(definition, owner)
+            async with room.subscribe() as events:
+                nursery.start_soon(self._answer_approvals, host, events)
+                with trio.fail_after(60):
+                    await self._talk(room)
+                    while not (room.idle and room.waits):
+                        await trio.sleep(0.001)
+                await self._check(host, owner)
+                nursery.cancel_scope.cancel()
+
+    async def _talk(self, room: OpenRoom) -> None:
+        for number in range(5):
+            who = Principal(self.random.choice(PEOPLE), self.random.choice(get_args(Role)))
+            word = f"<m{number}>"
+            self.said[word] = who
+            called = self.random.choice(["", "@all ", *(f"@{name} " for name in AGENTS)])
+            await room.post(f"{called}go {word}", user=who.user, role=who.role)
+            for _ in range(self.random.choice([0, 5, 50])):
+                await trio.lowlevel.checkpoint()
+            if self.random.random() < 0.3:
+                await room.wait()
+
+    async def _answer_approvals(self, host: motet.Host, events: RoomEvents) -> None:
+        async for event in events:
+            if isinstance(event, RoomTurn):
+                self.turns.append(event)
+            if isinstance(event, ApprovalRequested):
+                assert event.people, "an approval in a room says whose words it is about"
+                decision = self.random.choice(["allow-once", "deny"])
+                await host.approve(event.id, decision)
+
+    async def _check(self, host: motet.Host, owner: Principal) -> None:
+        """The law. Each person is asked about alone, as in a session of their own."""
+        for effect in self.effects:
+            people = [self.said[word] for word in effect.words]
+            assert set(people) <= set(effect.asked_by), effect
+            for who in (*people, Principal(owner.user)):
+                judged = await host.tools(effect.agent, session=effect.session, principal=who)
+                (ruling,) = (one for one in judged if one.name == effect.tool)
+                assert ruling.effect != "deny", (effect, who, ruling)
+                assert ruling.effect == "allow" or effect.approved, (effect, who, ruling)
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_room_gives_nobody_a_right_that_they_lack(seed: int) -> None:
+    await Talk(Random(seed)).run()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(20))
+async def test_a_room_gives_nobody_a_right_in_many_talks(part: int) -> None:
+    for seed in range(100):
+        await Talk(Random(f"{part}/{seed}")).run()
+
+
+# Planted defects: each is found within 40 talks.
+
+
+def forgets_people(given: Run, who: Principal) -> None:
+    """A run that is asked by nobody, as before."""
+
+
+def keeps_only_the_round(
+    state: RoomState, speakers: Sequence[Due], *, now: float, shown: object = None
+) -> RoomState:
+    """A member answers the people of its round, whatever it has not read yet."""
+    return GIVE(state, speakers, now=now)
+
+
+async def steers_unnoticed(self: MemberRunner, run: Run, text: str, who: Principal) -> Run:
+    """A text that enters a run leaves its rights as they were."""
+    return await STEER(self, run, text, run.input.asked_by[0])
+
+
+def forgets_when_suspended(
+    run: Run, turn: Turn, publisher: RunPublisher, trace: RunTrace
+) -> SuspendedState:
+    """A run that waits for a person is resumed with the rights of the room."""
+    return replace(SUSPEND(run, turn, publisher, trace), asked_by=())
+
+
+SUSPEND = suspend.suspended_state
+GIVE, STEER = floor.give_floor, MemberRunner.steering_input
+DEFECTS: list[tuple[object, str, object]] = [
+    (Run, "ask_also", forgets_people),
+    (floor, "give_floor", keeps_only_the_round),
+    (MemberRunner, "steering_input", steers_unnoticed),
+    (suspend, "suspended_state", forgets_when_suspended),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "defect"), DEFECTS, ids=[name for _, name, _ in DEFECTS])
+async def test_the_law_finds_a_defect_of(
+    owner: object, name: str, defect: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, defect)
+    found: list[BaseExceptionGroup[AssertionError]] = []
+    for seed in range(40):
+        try:
+            await Talk(Random(seed)).run()
+        except* AssertionError as broken:
+            found.append(broken)
+        if found:
+            break
+    assert found, "the law holds with the defect, too"
