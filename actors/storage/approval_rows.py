@@ -64,22 +64,6 @@ _UNUSED: Final = {"allowed": " AND used IS NULL", "used": " AND used IS NOT NULL
 _STORED: Final = {"used": "allowed"}
 
 
-def life_of(info: ApprovalInfo) -> ApprovalLife:
-    """The state of a stored approval."""
-    return "used" if info.used is not None else info.state
-
-
-def next_state(state: ApprovalLife, event: ApprovalEvent, approval: str) -> ApprovalLife:
-    """The state after ``event``. Raises ``RuntimeError`` for an event that cannot happen."""
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        possible = ", ".join(TRANSITIONS[state]) or "nothing"
-        raise RuntimeError(
-            f"life of {approval}: {event!r} cannot happen in state {state!r} (only: {possible})"
-        ) from None
-
-
 def transition(event: ApprovalEvent, also: str, where: str) -> str:
     """The statement that makes a transition of the approvals ``where``; ``also``: columns it sets.
 

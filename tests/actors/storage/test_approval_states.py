@@ -14,8 +14,6 @@ from motet.actors.storage.approval_rows import (
     TRANSITIONS,
     ApprovalEvent,
     ApprovalLife,
-    life_of,
-    next_state,
 )
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.location import Location
@@ -78,7 +76,7 @@ class World:
         state = self.states.get(number)
         if state is None or event not in TRANSITIONS[state]:
             return False
-        self.states[number] = next_state(state, event, "apr")
+        self.states[number] = TRANSITIONS[state][event]
         return True
 
     async def do(self, act: Act, number: int) -> None:
@@ -149,7 +147,7 @@ class World:
         for number, state in self.states.items():
             info = await self.approvals.ask(GetApproval(f"apr_{number}"))
             assert info is not None
-            assert life_of(info) == state
+            assert ("used" if info.used is not None else info.state) == state
 
 
 def test_every_state_has_a_row_and_every_event_begins_in_one_state() -> None:
@@ -169,11 +167,8 @@ def test_an_approval_is_settled_once_and_used_only_when_it_was_allowed(
     seen: list[ApprovalLife] = [state]
     for event in events:
         if event in TRANSITIONS[state]:
-            state = next_state(state, event, "apr_1")
+            state = TRANSITIONS[state][event]
             seen.append(state)
-        else:
-            with pytest.raises(RuntimeError, match=f"life of apr_1: {event!r} cannot happen"):
-                next_state(state, event, "apr_1")
     assert len(seen) == len(set(seen))
     assert "used" not in seen or seen == ["pending", "allowed", "used"]
 
