@@ -28,13 +28,14 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.policy.cedar import CedarPolicy
-from motet.protocols.approvals import SuspendedState
+from motet.protocols.approvals import ApprovalDecision, SuspendedState
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.policy import Policy
 from motet.protocols.rooms import Due, RoomMode, RoomState
 from motet.protocols.sessions import Principal, Role
+from motet.protocols.tools import Effects
 from tests.scripted import call, say
 
 PEOPLE = ("ada", "bob", "cy")
@@ -119,7 +120,8 @@ class Talk:
     def _agent(self, name: str) -> motet.Agent[None]:
         agent = motet.Agent(name, model=Obeys(name, self.random))
         for tool in TOOLS:
-            agent.tool(self._tool(tool), name=tool, effects="read" if tool == "look" else "write")
+            effects: Effects = "read" if tool == "look" else "write"
+            agent.tool(name=tool, effects=effects)(self._tool(tool))
         return agent
 
     def _tool(self, tool: str) -> Callable[[motet.Context[None], str], str]:
@@ -188,7 +190,7 @@ class Talk:
                 self.turns.append(event)
             if isinstance(event, ApprovalRequested):
                 assert event.people, "an approval in a room says whose words it is about"
-                decision = self.random.choice(["allow-once", "deny"])
+                decision: ApprovalDecision = self.random.choice(["allow-once", "deny"])
                 await host.approve(event.id, decision)
 
     async def _check(self, host: motet.Host, owner: Principal) -> None:
