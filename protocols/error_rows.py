@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import SMALL, readable, stored_error
@@ -30,6 +31,7 @@ from motet.protocols.texts import well_formed
 
 Query: TypeAlias = tuple[str, Row]
 """A statement and its parameters."""
+_Order: TypeAlias = Literal["ASC", "DESC"]
 
 COLUMNS: Final = (
     "id, timestamp, session_id, tool_name, raw_error, short_summary, kind, arguments,"
@@ -214,6 +216,31 @@ CREATE TRIGGER error_resolved AFTER UPDATE OF resolved ON error_records BEGIN
 END;
 """
 
+# The next step: a list by any filters walks an index that begins with the rarest pair of them, and
+# finds the others in it. Two that are common alone may be rare together: an owner who met a
+# fingerprint three times, an agent that has used a tool once. An index for each of the 32 sets of
+# filters would double the cost of a store.
+INDEXES: Final = """
+DROP INDEX agent_errors_session;
+DROP INDEX agent_errors_session_tool;
+DROP INDEX agent_errors_owner_tool;
+DROP INDEX agent_errors_fingerprint;
+DROP INDEX error_groups_owner;
+CREATE INDEX agent_errors_session
+    ON error_records (session, facet, timestamp, seq, owner, agent, fingerprint);
+CREATE INDEX agent_errors_session_tool
+    ON error_records (session, tool, facet, timestamp, seq, owner, agent, fingerprint);
+CREATE INDEX agent_errors_owner_tool ON error_records (owner, tool, facet, timestamp, seq, agent);
+CREATE INDEX agent_errors_tool_agent ON error_records (tool, agent, facet, timestamp);
+CREATE INDEX agent_errors_fingerprint
+    ON error_records (fingerprint, facet, timestamp, seq, tool, agent);
+CREATE INDEX agent_errors_owner_fingerprint
+    ON error_records (owner, fingerprint, facet, timestamp, seq, tool, agent);
+CREATE INDEX error_groups_owner ON error_groups (owner, facet, last, id, tool, agent);
+CREATE INDEX error_groups_tool ON error_groups (tool, facet, last, id, agent);
+CREATE INDEX error_groups_agent ON error_groups (agent, facet, last);
+"""
+
 
 def old_fingerprint(*columns: object) -> str:
     """The fingerprint of an error that an older motet has stored, whatever its columns hold."""
@@ -316,23 +343,30 @@ def list_query(request: ListErrors, after: Place | None = None, *, grouped: bool
     ``after``: only errors that follow this one. ``grouped``: each with the figures of its group,
     and its place. A run has few errors: they are filtered one by one.
     """
-    index = _index(request)
-    if index == "agent_errors_run":
-        ends = {None: "", False: "r.resolved IS NULL", True: "r.resolved IS NOT NULL"}
-        branches = [ends[request.resolved]]
-    else:
-        branches = [f"r.facet = {one}" for one in _facets(request.kind, request.resolved)]
-    source = f"error_records r INDEXED BY {index}"
-    limit = request.limit if request.limit > 0 else -1
-    page, params = _merged(
-        source, "r.timestamp", "r.seq", branches, conditions(request), after, limit
-    )
+    if after is not None and request.end is not None:  # SQLite seeks by one bound only
+        if request.end < after[0]:
+            after = None
+        else:
+            request = replace(request, end=None)
+    page, params = _places(request, after, request.limit if request.limit > 0 else -1)
     columns = f"{_LISTED}{_GROUP}, r.seq" if grouped else _LISTED
     sql = (
         f"SELECT {columns} FROM ({page}) p CROSS JOIN error_records r ON r.seq = p.key"
         f" CROSS JOIN agent_errors a ON a.seq = p.key{_JOIN_GROUP if grouped else ''}"
     )
     return sql, params
+
+
+def _places(request: ListErrors, after: Place | None, limit: int, order: _Order = "DESC") -> Query:
+    """Times and keys of the errors that match."""
+    index = _index(request)
+    if index == "agent_errors_run":
+        ends = {None: "", False: "r.resolved IS NULL", True: "r.resolved IS NOT NULL"}
+        branches = [ends[request.resolved]]
+    else:
+        branches = [f"r.facet = {one}" for one in _facets(request.kind, request.resolved)]
+    source, given = f"error_records r INDEXED BY {index}", conditions(request)
+    return _merged(source, "r.timestamp", "r.seq", branches, given, after, limit, order)
 
 
 def groups_query(request: GroupErrors, after: Place | None) -> Query:
@@ -347,8 +381,9 @@ def groups_query(request: GroupErrors, after: Place | None) -> Query:
         }
     )
     branches = [f"g.facet = {one}" for one in _facets(request.kind, request.resolved)]
-    index = "error_groups_last" if request.owner is None else "error_groups_owner"
-    source = f"error_groups g INDEXED BY {index}"
+    of = {"owner": request.owner, "tool": request.tool_name, "agent": request.agent}
+    name = next((name for name, value in of.items() if value is not None), "last")
+    source = f"error_groups g INDEXED BY error_groups_{name}"
     page, params = _merged(source, "g.last", "g.id", branches, given, after, request.limit)
     sql = (
         f"SELECT {_GROUP_COLUMNS} FROM ({page}) p CROSS JOIN error_groups g ON g.id = p.key"
@@ -365,6 +400,7 @@ def _merged(
     given: Mapping[str, SqlValue],
     after: Place | None,
     limit: int,
+    order: _Order = "DESC",
 ) -> Query:
     """Times and keys of the first rows. Each branch comes from an index in order, and SQLite merges
     them: so a rare kind among a million errors is found at once. CROSS JOINs keep the order.
@@ -378,26 +414,27 @@ def _merged(
         params += after
     each = [" AND ".join(filter(None, [branch, *clauses])) for branch in branches]
     found = (f"SELECT {time} AS time, {key} AS key FROM {source} WHERE {one}" for one in each)
-    return f"{' UNION ALL '.join(found)} ORDER BY 1 DESC, 2 DESC LIMIT ?1", tuple(params)
+    sql = f"{' UNION ALL '.join(found)} ORDER BY 1 {order}, 2 {order} LIMIT ?1"
+    return sql, tuple(params)
 
 
 def _index(request: ListErrors) -> str:
-    """The index with the fewest rows for a filter, as a rule."""
+    """The index of the two filters that leave the fewest rows, as a rule; it has the others."""
     if request.run_id is not None:
         return "agent_errors_run"
-    if request.fingerprint is not None:
-        return "agent_errors_fingerprint"
-    by = (
-        "session"
-        if request.session_id is not None
-        else "owner"
-        if request.owner is not None
-        else ""
-    )
-    for name, value in (("tool", request.tool_name), ("agent", request.agent)):
-        if value is not None and (by != "session" or name == "tool"):
-            return "_".join(filter(None, ("agent_errors", by, name)))
-    return f"agent_errors_{by or 'timestamp'}"
+    filters = {
+        "session": request.session_id,
+        "owner": request.owner,
+        "fingerprint": request.fingerprint,
+        "tool": request.tool_name,
+        "agent": request.agent,
+    }
+    given = [name for name, value in filters.items() if value is not None]
+    if "session" in given:
+        given = [name for name in given if name in ("session", "tool")]
+    elif "fingerprint" in given:
+        given = [name for name in given if name in ("owner", "fingerprint")]
+    return "_".join(("agent_errors", *given[:2])) if given else "agent_errors_timestamp"
 
 
 # Reading a row
@@ -459,16 +496,21 @@ BATCH: Final = 1_000
 _SIZE = "bytes + octet_length(summary) + 400"
 """Bytes of a row and of its index entries, approximately."""
 SIZE: Final = f"SELECT coalesce(sum({_SIZE}), 0) FROM error_records"
-OLDEST = f"SELECT seq, {_SIZE} FROM error_records ORDER BY timestamp, seq LIMIT {BATCH}"
 DELETE_ROWS = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
+
+
+def oldest_query() -> Query:
+    """The query of a batch of the oldest errors: their places and the bytes they take."""
+    page, params = _places(ListErrors(), None, BATCH, "ASC")
+    return f"SELECT seq, {_SIZE} FROM ({page}) p CROSS JOIN error_records ON seq = key", params
 
 
 def delete_batch(request: ListErrors) -> Statement:
     """Delete up to a batch of the errors that match, the oldest first; a row for each."""
-    condition, params = errors_condition(request)
-    chosen = f"SELECT seq FROM error_records r{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
-    sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
-    return Statement(sql, params)
+    page, params = _places(request, None, BATCH, "ASC")
+    return Statement(
+        f"DELETE FROM agent_errors WHERE seq IN (SELECT key FROM ({page})) RETURNING 1", params
+    )
 
 
 def count_query(request: ListErrors) -> Query:

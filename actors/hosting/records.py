@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from motet.actors.errors.describe import EXAMPLE_ID, is_id
 from motet.actors.hosting.answers import scope_of, sees, with_end
 from motet.actors.hosting.config import view_of
 from motet.actors.hosting.tree import Parts
@@ -25,6 +26,7 @@ from motet.protocols.errors import (
     GetError,
     GroupErrors,
     GroupPage,
+    InputValidation,
     ListErrors,
     NotFound,
     PageErrors,
@@ -403,7 +405,9 @@ class Records:
             return await self._stores.errors.ask(which)
 
     async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError:
-        """One stored error, whole. Raises ``NotFound`` (also for one of a foreign session)."""
+        """One stored error, whole. Raises ``NotFound`` (also for one of a foreign session), and
+        ``InputValidation`` for what is no id.
+        """
         return await self._error(GetError(error_id, grouped=True), principal)
 
     async def error_text(
@@ -420,6 +424,8 @@ class Records:
         return error, text
 
     async def _error(self, request: GetError, principal: Principal) -> StoredError:
+        if not is_id(request.id):
+            raise InputValidation(f"{request.id!r:.60} is no error id: those are like {EXAMPLE_ID}")
         with self._stores.tracer.operation("get", error_id=request.id) as trace:
             found = await self._stores.errors.ask(request)
             if found is not None:

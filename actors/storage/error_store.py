@@ -28,7 +28,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols.error_records import SMALL, stored_record
-from motet.protocols.error_rows import BATCH, DELETE_ROWS, OLDEST, SIZE, delete_batch
+from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
 from motet.protocols.errors import (
     PAGE_LIMIT,
     TEXT_PAGE,
@@ -134,7 +134,7 @@ async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -
     deleted = 0
     while excess > 0:
         going: list[int] = []
-        for seq, taken in await read(Statement(OLDEST)):
+        for seq, taken in await read(Statement(*oldest_query())):
             if excess <= 0:
                 break
             going.append(int(seq or 0))

@@ -408,6 +408,7 @@ MIGRATIONS: tuple[str, ...] = (
     _ESCALATION_HISTORY,
     error_rows.TABLES,
     _ROOM_RIGHTS,
+    error_rows.INDEXES,
 )
 VERSION = len(MIGRATIONS)
 

@@ -134,6 +134,13 @@ async def test_errors_and_traces_are_listed_and_shown_whole() -> None:
         assert [(one["tool"], one["session"]) for one in listed] == [("fail", "s")]
         whole = await client.result("errors.get", id=listed[0]["id"])
         assert "no route" in str(whole["raw_error"])
+        for wrong in ("", "err_1", "run_9b1d2c3e4f5a", f"{listed[0]['id']} "):
+            for offset in (None, 0):
+                error = await client.error("errors.get", id=wrong, offset=offset)
+                assert error.code == "invalid_params", wrong
+        assert (
+            await client.error("errors.get", id="err_20240229_120000_00abff")
+        ).code == "not_found"
         traces = msgspec.convert(
             (await client.result("traces.list", session="s"))["traces"], list[dict[str, object]]
         )
