@@ -18,12 +18,7 @@ from motet.protocols.approvals import ApprovalAnswered
 from motet.protocols.errors import ConfigError, InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
-from motet.protocols.sessions import (
-    KeyConflict,
-    QueueFull,
-    SessionBusy,
-    ShuttingDown,
-)
+from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
 from motet.runtime.outside import fresh_hex, wall_time

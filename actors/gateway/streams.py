@@ -21,13 +21,7 @@ from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.outbox import Outbox
 from motet.protocols.errors import NotFound
 from motet.protocols.events import HOST_STREAM, EventRecord, StreamEnd, StreamEnded
-from motet.protocols.gateway import (
-    SESSION_STREAM,
-    Limits,
-    StreamState,
-    encode,
-    event_frame,
-)
+from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState, encode, event_frame
 from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import LOCAL, Principal

@@ -42,13 +42,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.recovery import InputOptions, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
-from motet.protocols.storage import (
-    Commit,
-    ExpectationFailed,
-    Row,
-    Statement,
-    StorageUnavailable,
-)
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement, StorageUnavailable
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
 

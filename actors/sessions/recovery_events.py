@@ -24,17 +24,8 @@ from motet.actors.storage.session_runs import RUN, runs_query
 from motet.actors.storage.tables import decode_message
 from motet.actors.tools.arguments import preview
 from motet.protocols import events as ev
-from motet.protocols.approvals import (
-    ApprovalProtocol,
-    GetApproval,
-    ListApprovals,
-)
-from motet.protocols.chat import (
-    AssistantMessage,
-    ChatMessage,
-    ToolMessage,
-    UserMessage,
-)
+from motet.protocols.approvals import ApprovalProtocol, GetApproval, ListApprovals
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import ListRuns, RunInfo
 from motet.protocols.storage import Row
 from motet.runtime import ActorRef

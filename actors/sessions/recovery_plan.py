@@ -16,11 +16,7 @@ from motet.actors.runs.queue import TOO_LATE
 from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.actors.transcript.guards import truncate_message
-from motet.protocols.approvals import (
-    Resumption,
-    SuspendedState,
-    TurnState,
-)
+from motet.protocols.approvals import Resumption, SuspendedState, TurnState
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

@@ -12,12 +12,7 @@ from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import SessionActors
-from motet.protocols.approvals import (
-    ExpireApproval,
-    GetApproval,
-    ListApprovals,
-    WithdrawLeft,
-)
+from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals, WithdrawLeft
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
 from motet.runtime import Actor, System, handles

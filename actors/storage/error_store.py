@@ -50,12 +50,7 @@ from motet.protocols.errors import (
     StoreError,
 )
 from motet.protocols.messages import Request
-from motet.protocols.storage import (
-    Commit,
-    Row,
-    Statement,
-    StorageError,
-)
+from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time

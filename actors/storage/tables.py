@@ -15,14 +15,7 @@ import msgspec
 
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import ChatMessage
-from motet.protocols.storage import (
-    Commit,
-    ExpectationFailed,
-    Row,
-    Rows,
-    SqlValue,
-    Transaction,
-)
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Rows, SqlValue, Transaction
 from motet.runtime.outside import wall_time
 
 T = TypeVar("T")

@@ -13,10 +13,7 @@ import attrs
 import msgspec
 
 from motet.actors.errors.capture import capture, describe
-from motet.actors.errors.classify import (
-    failure_text,
-    kind_lines,
-)
+from motet.actors.errors.classify import failure_text, kind_lines
 from motet.actors.errors.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin

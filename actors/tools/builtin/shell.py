@@ -28,14 +28,7 @@ from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime import processes
 from motet.runtime.process_guard import FAILED
 from motet.runtime.processes import Finished, environment, run_command
-from motet.runtime.sandbox import (
-    Machine,
-    Owner,
-    inspect_machine,
-    sandbox_argv,
-    unfit,
-    unsafe_argv,
-)
+from motet.runtime.sandbox import Machine, Owner, inspect_machine, sandbox_argv, unfit, unsafe_argv
 
 FILE_MB = 1024
 """The largest file that a process of a command may write. Not of all of them together."""

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import attrs
 import trio
 
-from motet.actors.tools.mcp.stdio import (
-    Closing,
-    End,
-    Listing,
-    StderrLog,
-    open_process,
-    under_way,
-)
+from motet.actors.tools.mcp.stdio import Closing, End, Listing, StderrLog, open_process, under_way
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
 from motet.protocols.json_schema import compiled
