@@ -141,10 +141,7 @@ def _with(people: Sequence[Principal], who: Principal) -> tuple[Principal, ...]:
 
 
 def asked_by(state: RoomState, name: str) -> tuple[Principal, ...]:
-    """The people whose words the turn of a member answers, also one that has lost the floor."""
-    waits = state.waiting.get(name)
-    if waits is not None:
-        return waits.asked_by
+    """The people whose words a member answers that has the floor."""
     return next((due.asked_by for due in state.floor.speaking if due.name == name), ())
 
 

@@ -177,7 +177,7 @@ class _Given:
     which is set when the one before it is stored, and sets its own ``done``.
     """
 
-    name: str
+    due: Due
     text: str
     batch: _Batch
     before: trio.Event | None
@@ -452,17 +452,17 @@ class RoomActor(Actor[RoomMessages]):
                     RoomTurn(due.name, number, left, users, due.called_by)
                 )
                 text = render_for_member(shown[due.name])
-                turn = _Given(due.name, text, batch, before)
+                turn = _Given(due, text, batch, before)
                 before = turn.done
                 nursery.start_soon(self._take_turn, turn)
 
     async def _take_turn(self, given: _Given) -> None:
-        name, batch = given.name, given.batch
+        name, batch = given.due.name, given.batch
         too_late = partial(self._control.overtaken, batch.mark)
         end_forwarding = self._publisher.forward(self._members.session(name))
         try:
             turn = await self._members.take_turn(
-                name, given.text, batch.sender, floor.asked_by(self._state, name), too_late
+                name, given.text, batch.sender, given.due.asked_by, too_late
             )
             if turn.run_id:
                 batch.untold.discard(name)
@@ -519,7 +519,9 @@ class RoomActor(Actor[RoomMessages]):
                 state = floor.end_turn(state, name, silent=silent, called=dict.fromkeys(called))
             return replace(state, usage=self._members.usage)
 
-        asked_by = floor.asked_by(self._state, name)
+        # An earlier turn that has waited may end while its member has the floor again.
+        waits = self._state.waiting.get(name) if late else None
+        asked_by = waits.asked_by if waits else floor.asked_by(self._state, name)
         draft = None if silent else Draft(name, text, run_id=turn.run_id, asked_by=asked_by)
         await self._history.record(change, draft)
 

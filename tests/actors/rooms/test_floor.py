@@ -249,8 +249,10 @@ def test_a_turn_answers_the_people_of_its_round_and_those_behind_what_it_reads()
     state = ask_also(state, Principal("dan"))
     assert {who.user for who in asked_by(state, "ann")} == {"ada", "bob", "cy", "dan"}
     state = suspend_turn(state, "ann", Waiting("r", state.floor.round, 0.0))
+    assert {who.user for who in state.waiting["ann"].asked_by} == {"ada", "bob", "cy", "dan"}
     state = open_round(state, ["ben"], heard=4, now=0.0, asked_by=[Principal("eve")])
-    assert {who.user for who in asked_by(state, "ann")} == {"ada", "bob", "cy", "dan"}
+    again = give_floor(state, [Due("ann")], now=0.0)
+    assert asked_by(again, "ann") == (Principal("eve"),), "its earlier turn waits still"
     state = give_floor(state, [Due("ben")], now=0.0)
     assert asked_by(state, "ben") == (Principal("eve"),)
     state = end_turn(state, "ben", silent=False, called=["cal"])
