@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 from motet.protocols.limits import Limits
+from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import Role
 
@@ -48,6 +49,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         steers: the run that it should enter; ``only_enters``: it never becomes a run of its own.
         sender, mode: as it arrived.
         waited: its caller waited for it, and is gone with its host: it does not resume.
+        lineage: the agents that have handed it over, whose policies hold for it.
     """
 
     role: Role
@@ -58,6 +60,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: QueueMode = "followup"
     only_enters: bool = False
     waited: bool = False
+    lineage: tuple[Subject, ...] = ()
 
 
 class Quarantined(msgspec.Struct, frozen=True):

@@ -141,8 +141,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """All rows of the run before ``step``, if the journal may lack some; empty: it has them."""
     inputs: tuple[str, ...] = ()
     """Inputs that have entered these rows, and end as steered with them."""
-    agent: str = ""
-    """The agent that has taken over, if that is not on disk yet: see ``HandOver``."""
+    agents: tuple[str, ...] = ()
+    """The agents that have taken over, if that is not on disk yet: see ``HandOver``."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
@@ -177,17 +177,20 @@ class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):
     """Whether the run may have pending approvals, which become withdrawn."""
     inputs: tuple[str, ...] = ()
     """Inputs that have entered its rows, and end as steered with it if they have not yet."""
-    agent: str = ""
-    """The agent that has taken over, if that is not on disk yet: see ``HandOver``."""
+    agents: tuple[str, ...] = ()
+    """The agents that have taken over, if that is not on disk yet: see ``HandOver``."""
     event: InputEnd | None = None
     """Kept with the run until the event journal has it: see :class:`ListUnpublishedEnds`."""
 
 
 class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):
-    """The run continues as ``agent``, which also gets the next input of its session."""
+    """The run continues as the last of ``agents``, which also gets the next input of its session.
+
+    The policies of those before it hold for it, also in the next host.
+    """
 
     run_id: str
-    agent: str
+    agents: tuple[str, ...]
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):

@@ -125,7 +125,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         escalation=handed,
         withdraw=run.carried.has_approval,
         inputs=run.carried.entered,
-        agent=run.carried.handed_to,
+        agents=run.carried.handed_to,
         event=outcome.terminal(),
     )
     is_stored = False

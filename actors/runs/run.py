@@ -281,7 +281,7 @@ class Carried:
         approval_missed: an approval was answered after its call was suspended.
         entered: inputs that are in its rows, while the disk has them as waiting still; they are
             stored with the next intent, or with its end.
-        handed_to: the agent that has taken over, while the disk has another one.
+        handed_to: the agents that have taken over, while the disk has another one.
     """
 
     durable: bool = False
@@ -291,7 +291,7 @@ class Carried:
     has_approval: bool = False
     approval_missed: bool = False
     entered: tuple[str, ...] = ()
-    handed_to: str = ""
+    handed_to: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False)

@@ -451,10 +451,10 @@ class Runner:
         )  # policy holds for whoever comes after
         run.agent, run.next_agent, run.workspace = agent, None, None
         try:
-            await self.services.store.ask(HandOver(run.id, agent.name))
-            run.carried.handed_to = ""
+            run.carried.handed_to += (agent.name,)
+            await self.services.store.ask(HandOver(run.id, run.carried.handed_to))
+            run.carried.handed_to = ()
         except Exception as error:
-            run.carried.handed_to = agent.name
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.events.warn(run, "transcript", message)
         self.turn.loops.kinds = self.services.toolkits.of(run).catalog.kinds(agent.name)

@@ -295,7 +295,7 @@ class ToolStep:
                 run.carried.handed_to,
             )
         )
-        self._is_journalled, run.carried.handed_to = True, ""
+        self._is_journalled, run.carried.handed_to = True, ()
         if late:
             run.carried.entered = ()
             await publish_entered(run, late, self.services)

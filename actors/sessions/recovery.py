@@ -18,7 +18,7 @@ import trio
 
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
-from motet.actors.runs.run import Carried, Input, Placement, Run
+from motet.actors.runs.run import Carried, Input, Lineage, Placement, Run
 from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
@@ -188,6 +188,7 @@ class Recovery:
             agent,
             limits,
             placement=Placement() if begun else Placement(given.mode, given.steers),
+            lineage=Lineage(ancestors=given.lineage),
             carried=Carried(
                 durable=True,
                 resumption=where if begun else None,

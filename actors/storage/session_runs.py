@@ -235,8 +235,12 @@ WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
 
 _WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')} RETURNING id"
 
+# Its policy holds for the agents after it, in the next host too.
 _HAND_RUN_OVER = """
-UPDATE runs SET agent = ?2 WHERE run_id = ?1 AND status IN ('queued', 'running')"""
+UPDATE runs SET agent = ?2, given = json_set(given, '$.lineage', json_insert(
+    coalesce(json_extract(given, '$.lineage'), '[]'), '$[#]', json_object(
+        'agent', agent, 'user', user, 'role', json_extract(given, '$.role'), 'session', session)))
+WHERE run_id = ?1 AND status IN ('queued', 'running') AND agent <> ?2"""
 
 _HAND_SESSION_OVER = """
 UPDATE sessions SET agent = ?2
@@ -301,11 +305,10 @@ def _steered(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statemen
     )
 
 
-def _handed_over(run_id: str, agent: str) -> tuple[Statement, ...]:
-    """``agent`` empty: none has taken over."""
-    given = (run_id, agent)
-    both = (Statement(_HAND_RUN_OVER, given), Statement(_HAND_SESSION_OVER, given))
-    return both if agent else ()
+def _handed_over(run_id: str, agents: tuple[str, ...]) -> tuple[Statement, ...]:
+    """The agents that have taken over, one after the other."""
+    runs = tuple(Statement(_HAND_RUN_OVER, (run_id, agent)) for agent in agents)
+    return (*runs, Statement(_HAND_SESSION_OVER, (run_id, agents[-1]))) if agents else ()
 
 
 def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
@@ -328,7 +331,7 @@ def finish_statements(
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
     escalation = request.escalation
     return (
-        *_handed_over(run_id, request.agent),
+        *_handed_over(run_id, request.agents),
         Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
@@ -427,7 +430,7 @@ class RunTables(TableStore):
             rows = enumerate(request.earlier)
             begun = begin_run(run_id, self._clock())
             again = (begun, *(add_step(run_id, at, row) for at, row in rows))
-        again += _handed_over(run_id, request.agent)
+        again += _handed_over(run_id, request.agents)
         again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
@@ -451,7 +454,7 @@ class RunTables(TableStore):
 
     @handles(HandOver, concurrent=AT_ONCE)
     async def hand_over(self, request: HandOver) -> None:
-        await self._write(_handed_over(request.run_id, request.agent))
+        await self._write(_handed_over(request.run_id, request.agents))
 
     # Ends of runs
 

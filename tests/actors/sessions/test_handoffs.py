@@ -15,8 +15,9 @@ from motet.protocols.chat import ChatMessage, ToolMessage
 from motet.protocols.events import EventRecord
 from motet.protocols.models import Usage
 from motet.protocols.sessions import HistoryRow
+from tests.actors.sessions.crashes import crashed, ended
 from tests.guarantees.test_g07_transcript import CancelAt
-from tests.scripted import Scripted, call, say
+from tests.scripted import Scripted, Step, call, say
 
 TRANSFER = "transfer_to_writer"
 
@@ -196,3 +197,40 @@ def test_wherever_a_transfer_is_cut_the_transcript_is_valid() -> None:
             assert step > 50
             return
     raise AssertionError("the run was never faster than the fault")
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+async def test_the_policy_of_who_handed_over_holds_in_the_next_host_too(
+    tmp_path: Path, hops: int
+) -> None:
+    """Where policy, a hand-over and a kill meet: the target gains no tool by the kill."""
+    effects: list[str] = []
+
+    def agents(*steps: Step) -> list[motet.Agent[None]]:
+        """``lead`` may not touch; it hands over to ``writer``, directly or by way of ``clerk``."""
+        writer = motet.Agent("writer", model=Scripted(*steps, name="second"), description="writes")
+
+        @writer.tool
+        def touch() -> str:
+            effects.append("touched")
+            return "touched"
+
+        clerk_says = Scripted(call((TRANSFER, {"reason": "a poem"})), name="third")
+        clerk = motet.Agent("clerk", model=clerk_says, description="passes on", handoffs=[writer])
+        name = TRANSFER if hops == 1 else "transfer_to_clerk"
+        first = Scripted(call((name, {"reason": "a poem"})), name="first")
+        lead = motet.Agent(
+            "lead",
+            model=first,
+            handoffs=[writer if hops == 1 else clerk],
+            policy=motet.ToolRules(deny=("touch*",)),
+        )
+        return [lead, clerk, writer]
+
+    async with motet.open_host(tmp_path / "one", agents=agents(None)) as host:
+        ack = await host.submit("go", session="s", agent="lead")
+        left = await crashed(tmp_path / "one", "agent.changed", hops)
+    again = agents(call(("touch", {})), say("I may not"))
+    async with motet.open_host(left, agents=again) as host:
+        (info,) = await ended(host, ack.run_id)
+    assert (info.agent, info.status, effects) == ("writer", "completed", [])
