@@ -242,7 +242,9 @@ class NewApproval(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The mark of a call that has begun: its outcome is unknown, until a result replaces it."""
+    """The mark of a call, until its result replaces it: it may have begun, so that its outcome is
+    unknown; or it has not, and says so.
+    """
 
     step: int
     row: ToolMessage

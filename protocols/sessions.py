@@ -143,6 +143,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """Inputs that have entered these rows, and end as steered with them."""
     agents: tuple[str, ...] = ()
     """The agents that have taken over, if that is not on disk yet: see ``HandOver``."""
+    held: frozenset[str] = frozenset()
+    """Ids of calls of ``row`` that have not begun, and begin only once that is stored."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):

@@ -252,7 +252,7 @@ class ApprovalGate:
             if not await self._within(tool.timeout, partial(self._begun, step, call, claim)):
                 step.move(call.id, "refuse")
                 return Permission("its approval is not for this, or was used already")
-        elif step.on_record and not tool.only_reads:
+        elif (step.on_record or call.id in step.held) and not tool.only_reads:
             mark = MarkBegun(request.run_id, step.mark(call))
             await self._within(tool.timeout, partial(self._begun, step, call, mark))
         else:

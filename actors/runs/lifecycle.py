@@ -173,13 +173,16 @@ CALL_TRANSITIONS: Final[dict[CallState, dict[CallEvent, CallState]]] = {
 # A cut changes no state: the state already says what is due for the call then.
 #
 #             a stop                         a suspension            a kill
-# new         stays unpublished              begins after it         begins after it
-# announced   did not start, is published    begins after it         begins after it
+# new         stays unpublished              begins after it         begins after it, if held
+# announced   did not start, is published    begins after it         the same
 # waiting     the same, and is withdrawn     finds its approval      finds its approval
 # cleared     did not start, is published    the same, and stored    is unknown, unless idempotent
 # begun       was cut while it ran, the same the same, and stored    is unknown, unless idempotent
 # suspended   did not start, is published    finds its approval      finds its approval
 # done        keeps its result               keeps its result        keeps its result
+#
+# Held: somebody may keep it from beginning (``CallApprovals.held``). Any other call is on disk
+# once, before it begins: a kill leaves it as one that was cleared.
 
 OPEN: Final[frozenset[CallState]] = frozenset(
     {"announced", "waiting", "cleared", "begun", "suspended"}

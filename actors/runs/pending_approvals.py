@@ -37,6 +37,7 @@ class CallApprovals:
         capture: gives what the run needs to be resumed, as of now; None: it cannot be suspended.
         journalled: waits until the calls are on disk.
         on_record: the run can be resumed from disk, so that each call that begins is recorded too.
+        held: the calls that have not begun on record, so that one that begins is recorded, too.
     """
 
     run: Run
@@ -47,6 +48,7 @@ class CallApprovals:
     capture: Callable[[], SuspendedState] | None
     journalled: Callable[[], Awaitable[None]]
     on_record: bool = False
+    held: frozenset[str] = frozenset()
     _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)
 

@@ -5,7 +5,7 @@ Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import trio
 from msgspec.structs import replace
@@ -57,6 +57,7 @@ class ToolStep:
         self.record: list[CallResult] = []
         self.states = CallStates(calls, left)
         self._repeats = left.suspended.repeats if left is not None else ()
+        self._known = known(left)
         self.approvals = CallApprovals(
             run,
             calls,
@@ -66,12 +67,12 @@ class ToolStep:
             self._with_repeats(capture),
             self.journalled,
             on_record=left is not None,
+            held=frozenset(self._held()),
         )
         self._rows = tuple(rows)
         self._is_journalled = False
         self._journalling = trio.Lock()
         self._spans: dict[int, ToolSpan] = {}
-        self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
 
     @property
@@ -253,6 +254,24 @@ class ToolStep:
 
     # The intent of the calls
 
+    def _held(self) -> Iterator[str]:
+        """The calls that a person may be asked about: those have not begun on record.
+
+        Storing that one begins costs a commit, which a call that nobody keeps back does not need.
+        """
+        run, toolkit = self.run, self.services.toolkits.of(self.run)
+        hooks, tools = self.services.hooks.hooks, toolkit.catalog.by_name(run.agent.name)
+        for call in self.calls:
+            tool = tools.get(call.name)
+            if tool is None or tool.only_reads or call.id in (*self._known, *self._repeats):
+                continue
+            if (
+                tool.approval is not False
+                or ("before_tool" in hooks.points and hooks.at("before_tool", tool.name))
+                or toolkit.policy.ruling(run.subjects, tool).effect == "ask"
+            ):
+                yield call.id
+
     async def journalled(self) -> None:
         """Wait until the calls are on disk. Raises ``NotFound`` if the run has ended elsewhere."""
         async with self._journalling:
@@ -293,6 +312,7 @@ class ToolStep:
                 tuple(earlier) if is_torn else (),
                 late,
                 run.carried.handed_to,
+                self.approvals.held,
             )
         )
         self._is_journalled, run.carried.handed_to = True, ()

@@ -14,7 +14,7 @@ from motet.actors.agents.spec import PREFIX as HANDOFF
 from motet.actors.agents.spec import handoff_name
 from motet.actors.runs.queue import TOO_LATE
 from motet.actors.storage.recovery import UnfinishedRun
-from motet.actors.transcript.grammar import close_calls, violations
+from motet.actors.transcript.grammar import close_calls, is_held, violations
 from motet.actors.transcript.guards import truncate_message
 from motet.protocols.approvals import Resumption, SuspendedState, TurnState
 from motet.protocols.chat import (
@@ -73,7 +73,8 @@ def has_begun(left: UnfinishedRun) -> bool:
 
 
 def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
-    """The rows it resumes from, its input first; open calls of the last answer have no result.
+    """The rows it resumes from, its input first; open calls of the last answer have no result, or
+    the mark that they have not begun.
 
     None if it has no answer, and its input was neither journalled nor published: a gate may have
     been about to refuse that.
@@ -100,7 +101,8 @@ def resumption(
     """The state that it resumes from; ``rows``: from :func:`rows_of`."""
     step = _last_calls(rows)
     before = tuple(rows) if step is None else tuple(rows[: step + 1])
-    results = () if step is None else tuple(rows[step + 1 :])
+    found = [row for row in rows[len(before) :] if isinstance(row, ToolMessage)]
+    held = {row.call_id for row in found if is_held(row)}
     said = [row for row in rows if isinstance(row, AssistantMessage)]
     calls = sum(len(row.calls) for row in said)
     usage = left.info.usage
@@ -120,9 +122,9 @@ def resumption(
             spans=left.spans,
             started=left.started,
             errors=left.errors,
-            repeats=tuple(one.id for one in batch),
+            repeats=tuple(one.id for one in batch if one.id not in held),
         ),
-        tuple(row for row in results if isinstance(row, ToolMessage)),
+        tuple(row for row in found if row.call_id not in held),
         announced,
         reported,
     )

@@ -21,7 +21,7 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, compact_session
 from motet.actors.tools.arguments import preview
-from motet.actors.transcript.grammar import close_calls, stopped_row
+from motet.actors.transcript.grammar import close_calls, held, stopped_row
 from motet.protocols import events
 from motet.protocols.approvals import Resumption, SuspendedState
 from motet.protocols.chat import AssistantMessage, ToolMessage
@@ -246,7 +246,10 @@ def _end_trace(run: Run, left: SuspendedState, status: RunStatus, services: Serv
 def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCancelled) -> FinishRun:
     """The end of a begun run that was stopped before it could resume."""
     spent, cause = left.suspended.turn.spent, "" if run.by_user else reason
-    rows = close_calls((*left.suspended.rows, *left.results), "unknown")
+    last = left.suspended.rows[-1:]
+    calls = [call for row in last if isinstance(row, AssistantMessage) for call in row.calls]
+    never = [held(call) for call in calls if call.id not in left.suspended.repeats]
+    rows = close_calls((*left.suspended.rows, *left.results, *never), "unknown")
     rows = (*rows, stopped_row("", cause)) if rows else ()
     return FinishRun(
         run_id=run.id,

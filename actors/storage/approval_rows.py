@@ -23,7 +23,9 @@ from motet.actors.storage.tables import (
     to_json,
     where,
 )
+from motet.actors.transcript.grammar import held, is_held
 from motet.protocols.approvals import (
+    LATER,
     AnswerApproval,
     ApprovalInfo,
     ClaimApproval,
@@ -37,7 +39,7 @@ from motet.protocols.approvals import (
     StoredSuspendedRun,
     SuspendedState,
 )
-from motet.protocols.chat import JsonObject, ToolMessage
+from motet.protocols.chat import Call, JsonObject, ToolMessage
 from motet.protocols.storage import Row, Statement
 
 # pending    it waits for a person
@@ -93,14 +95,14 @@ IS_LIVE = "SELECT 1 FROM runs WHERE run_id = ? AND status IN ('queued', 'running
 # Not all rows are journalled as they are made; those that are there are the same.
 KEEP_ROW = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
-# A mark never replaces a result: the result is the later fact.
-BEGUN = """
+_MARK = """
 INSERT INTO steps (run_id, step, body)
 SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
-ON CONFLICT (run_id, step) DO NOTHING"""
+ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body"""
 
-# Its tool had begun before it asked, and will begin again.
-NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
+# A mark never replaces a result, or the mark that the call has begun: that is the later fact.
+_IS_HELD = f"json_extract(steps.body, '$.kind') IS '{LATER}'"
+BEGUN = f"{_MARK} WHERE {_IS_HELD}"
 
 # The same call with other arguments: the approval of the earlier ones is void.
 _OTHERS = "run_id = ?1 AND call_id = ?2 AND id <> ?3"
@@ -174,7 +176,7 @@ SELECT run_id, session, agent, user, text,
        OR EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
                   AND state <> 'pending' AND NOT EXISTS (
                       SELECT 1 FROM steps WHERE steps.run_id = approvals.run_id
-                      AND steps.step = approvals.step)),
+                      AND steps.step = approvals.step AND NOT {_IS_HELD})),
        given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
        coalesce(json_extract(given, '$.sender'), '')
 FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
@@ -203,11 +205,13 @@ def request(
     live = (Statement(IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
     asked, people, expires = to_json(new.asked_by), to_json(new.people), now + new.life
+    not_begun = encode_message(held(Call(new.call_id, new.tool)))
     proposed = None if new.proposed is None else storable(new.proposed)
     return (
         *(live if suspended is None else _store(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
-        Statement(NOT_BEGUN, (run_id, new.step)),
+        # Its tool may have begun before it asked, and will begin again.
+        Statement(_MARK, (run_id, new.step, not_begun)),
         Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
         Statement(ADD, (*given, storable(new.reason), asked, now, expires, proposed, people)),
         Statement(ONE, (new.id,), expect=1),
@@ -258,12 +262,9 @@ def suspend(
     results = ((run_id, mark.step, encode_message(mark.row)) for mark in rows)
     return (
         *_store(run_id, suspended),
-        *(Statement(_RESULT, given) for given in results),
+        *(Statement(_MARK, given) for given in results),
         Statement(SUSPEND, (run_id, usage, now), expect=1),
     )
-
-
-_RESULT = BEGUN.replace("DO NOTHING", "DO UPDATE SET body = excluded.body")
 
 
 def resume(run_id: str, now: float) -> tuple[Statement, ...]:
@@ -285,7 +286,7 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
     results = (rows[at] for at in range(suspended.step + 1, suspended.last + 1) if at in rows)
     return Resumption(
         msgspec.structs.replace(suspended, rows=before),
-        tuple(row for row in results if isinstance(row, ToolMessage)),
+        tuple(row for row in results if isinstance(row, ToolMessage) and not is_held(row)),
         frozenset(str(call) for event, call in published if event == "tool.call"),
         frozenset(str(call) for event, call in published if event == "tool.result"),
         started=any(event == "run.started" for event, _ in published),

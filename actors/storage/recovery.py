@@ -8,14 +8,14 @@ a session that kills its host is quarantined in the end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import msgspec
 
 from motet.actors.storage.tables import decode_message, encode_message, struct
 from motet.actors.transcript.grammar import EndedChild, close_calls
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
 from motet.protocols.recovery import InputOptions, Quarantined
@@ -184,14 +184,29 @@ def unfinished_run(
 
 
 def replace_journals(runs: Iterable[tuple[str, Sequence[ChatMessage]]]) -> list[Statement]:
-    """Make these rows the journal of each run that has begun, without gaps."""
+    """Make these rows the journal of each run that has begun. A result keeps the place of its call:
+    that of another call would take its place.
+    """
     statements: list[Statement] = []
     for run_id, rows in runs:
         if not rows:
             continue
-        numbered = tuple((run_id, at, encode_message(row)) for at, row in enumerate(rows))
+        numbered = tuple((run_id, at, encode_message(row)) for at, row in _placed(rows))
         statements += [Statement(_FORGET_STEPS, (run_id,)), Statement(_ADD_STEP, each=numbered)]
     return statements
+
+
+def _placed(rows: Sequence[ChatMessage]) -> Iterator[tuple[int, ChatMessage]]:
+    """The rows with their places; only the last calls may lack results."""
+    calls, at = dict[str, int](), 0
+    for row in rows:
+        if isinstance(row, ToolMessage):
+            yield calls[row.call_id], row
+            continue
+        yield at, row
+        own = row.calls if isinstance(row, AssistantMessage) else ()
+        calls = {call.id: place for place, call in enumerate(own, at + 1)}
+        at += 1 + len(own)
 
 
 def quarantined(row: Row) -> Quarantined:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from motet.actors.errors.tracker import successes
 from motet.actors.storage import recovery
-from motet.actors.storage.approval_rows import transition
+from motet.actors.storage.approval_rows import KEEP_ROW, transition
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.readers import Readers
@@ -34,8 +34,12 @@ from motet.actors.storage.tables import (
     to_json,
     where,
 )
-from motet.actors.transcript.grammar import close_calls, recovered_rows
-from motet.protocols.chat import ChatMessage, ToolMessage
+from motet.actors.transcript.grammar import (
+    close_calls,
+    held,
+    recovered_rows,
+)
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 from motet.protocols.error_rows import RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved
 from motet.protocols.escalations import (
@@ -433,8 +437,15 @@ class RunTables(TableStore):
         again += _handed_over(run_id, request.agents)
         again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
+        calls = request.row.calls if isinstance(request.row, AssistantMessage) else ()
+        marks = tuple(
+            (run_id, place, encode_message(held(call)))
+            for place, call in enumerate(calls, request.step + 1)
+            if call.id in request.held
+        )
+        held_back = (Statement(KEEP_ROW, each=marks),) if marks else ()
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
-        if not await self._succeeds((*steps, *again, intent, *spent)):
+        if not await self._succeeds((*steps, *again, intent, *held_back, *spent)):
             raise NotFound(f"no unfinished run {run_id!r}")
         self._journal.written(run_id, steps)
         if request.earlier:

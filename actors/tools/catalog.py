@@ -89,6 +89,9 @@ class ToolCatalog:
             raise UnknownName("tool", name[:_NAME_CHARS], list(tools))
         return tools[name]
 
+    def by_name(self, agent: str) -> Mapping[str, Tool]:
+        return self._agents.get(agent, {})
+
     def names(self, agent: str) -> tuple[str, ...]:
         return tuple(self._agents.get(agent, ()))
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from motet.actors.transcript.history import with_author
 from motet.actors.transcript.sanitize import is_silent, sanitize
+from motet.protocols.approvals import LATER
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -44,6 +45,18 @@ def missing_result(call: Call, outcome: Outcome, text: str = "") -> ToolMessage:
     return ToolMessage(call.id, call.name, text or MISSING_RESULTS[outcome], outcome)
 
 
+def held(call: Call) -> ToolMessage:
+    """The mark of a call in the journal that has not begun: before it does, another one is stored.
+
+    Its run may resume with the call as if it were new. Else it is the result.
+    """
+    return replace(missing_result(call, "cancelled_before_start"), kind=LATER)
+
+
+def is_held(row: ChatMessage) -> bool:
+    return isinstance(row, ToolMessage) and row.kind == LATER
+
+
 def close_calls(
     rows: Iterable[ChatMessage], outcome: Outcome, text: str = ""
 ) -> tuple[ChatMessage, ...]:
@@ -60,11 +73,15 @@ def close_calls(
         if isinstance(head, AssistantMessage) and head.calls:
             found: dict[str, ToolMessage] = {}
             for result in results:
-                found.setdefault(result.call_id, result)
+                found.setdefault(result.call_id, _settled(result))
             closed += [
                 found.get(call.id) or missing_result(call, outcome, text) for call in head.calls
             ]
     return tuple(closed)
+
+
+def _settled(row: ToolMessage) -> ToolMessage:
+    return replace(row, kind="") if is_held(row) else row
 
 
 def violations(rows: Sequence[ChatMessage]) -> tuple[str, ...]:

@@ -111,7 +111,13 @@ def many_rows(world: Stops, agent: motet.Agent[None]) -> None:
 
 def compacts(world: Stops, _agent: motet.Agent[None]) -> None:
     """A person has the conversation summarised."""
-    world.host.begin(Host.compact, "main")
+
+    async def compact(host: Host) -> None:
+        if world.struck:  # the stop was before it
+            world.spared.add("summary")
+        await host.compact("main")
+
+    world.host.begin(compact)
     world.host.advance(1)
 
 

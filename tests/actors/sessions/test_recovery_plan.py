@@ -15,8 +15,9 @@ from motet.actors.sessions.recovery_plan import (
     rows_of,
     unrepeatable,
 )
-from motet.actors.storage.recovery import UnfinishedRun
-from motet.actors.transcript.grammar import close_calls, violations
+from motet.actors.storage.recovery import UnfinishedRun, replace_journals
+from motet.actors.storage.tables import decode_message
+from motet.actors.transcript.grammar import close_calls, held, violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.recovery import InputOptions, RecoveryConfig
@@ -130,6 +131,40 @@ def test_a_hand_over_is_repeated_until_the_other_agent_has_taken_over() -> None:
     info = RunInfo("run_1", "s", "b", "alice", "running", "do it", created=100.0, updated=101.0)
     taken_over = UnfinishedRun(info, OPERATOR, 110.0, rows=rows)
     assert [row for row in rows_of(taken_over, LIMITS) if isinstance(row, ToolMessage)]
+
+
+def test_a_call_that_has_not_begun_on_record_begins_and_may_not_have_begun_before() -> None:
+    mark = held(Call("c0_1", "write"))
+    one = left(asks("read", "write", "read"), mark, got("read", 2))
+    assert unrepeatable(one, is_read) == ""
+    journal = rows_of(one, LIMITS)
+    going = resumption(one, OPERATOR, journal, LIMITS)
+    assert [row.call_id for row in going.results] == ["c0_2"]
+    assert going.suspended.repeats == ("c0_0", "c0_2")
+    assert mark in journal  # or a next kill would make it unknown
+
+
+@settings(max_examples=100, deadline=None)
+@given(cut_runs())
+def test_a_result_keeps_its_place_when_a_run_is_resumed(
+    run: tuple[list[ChatMessage], list[str]],
+) -> None:
+    """Law: in the journal of a resumed run each result is at the place that its call has in its
+    answer: where another call's result would be stored, nothing is."""
+    journal = rows_of(left(*run[0]), LIMITS)
+    places = {
+        int(str(step)): decode_message(body)
+        for statement in replace_journals([("run_1", journal)])
+        for _, step, body in statement.each
+    }
+    assert list(places.values()) == list(journal)
+    for place, row in places.items():
+        if isinstance(row, AssistantMessage):
+            for at, call in enumerate(row.calls, place + 1):
+                found = places.get(at)
+                assert found is None or (
+                    isinstance(found, ToolMessage) and found.call_id == call.id
+                )
 
 
 def test_an_unknown_outcome_is_no_result() -> None:

@@ -139,7 +139,7 @@ class Stops:
     Attributes:
         session: of which a stop is, unless it is of everything.
         stopped: ids of the runs that a stop was of when it came; ``waiting``: those not begun.
-        spared: ids of the live runs of others.
+        spared: what a stop is not of: ids of the live runs of others, and of summaries.
         models: by the names of their agents.
     """
 
@@ -277,6 +277,8 @@ class Stops:
                 waits = run.state in ("arriving", "queued", "offered")
                 self.waiting |= {run.id} if waits else set()
             elif run.author != EVE:
+                self.spared.add(run.id)
+            if self.way == "newest" and not run.admission:  # the summary after a run: no run
                 self.spared.add(run.id)
 
     async def _stop_again(self, host: Host) -> None:

@@ -1,0 +1,284 @@
+"""A call that nobody has allowed has not begun, whenever its host is killed (G7, G10, G15).
+
+A host is killed at every step, and at every change of its disk, of a turn whose calls a person has
+to approve: because their tool, its condition, a hook, the policy or the call itself says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import pytest
+import trio
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.actors.transcript.grammar import violations
+from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.chat import ToolMessage, UserMessage
+from motet.protocols.errors import MotetError
+from motet.protocols.models import ModelRequest
+from motet.protocols.sessions import RunInfo
+from motet.runtime.errors import MotetRuntimeError
+from motet.runtime.testing.loop import Interrupted
+
+Kind: TypeAlias = Literal["tool", "condition", "hook", "policy", "call"]
+KINDS: tuple[Kind, ...] = ("tool", "condition", "hook", "policy", "call")
+CONFIG: dict[str, Any] = {"approvals": ApprovalsConfig(hold=0.4, expires=100.0)}
+POLICY = (motet.PolicyRule(tool="polic*", effect="ask"),)
+Decision: TypeAlias = Literal["allow-once", "deny", "stop"]
+DECISIONS: tuple[Decision, ...] = ("allow-once", "deny", "stop")
+"""What the person does; ``stop``: nothing, and then stop all, soon after the next host's start."""
+
+
+def config() -> motet.HostConfig:
+    return motet.HostConfig(policy=POLICY, **CONFIG)
+
+
+def gates(host: Host) -> None:
+    """A gate that is slow; it asks about one tool, and lets the others pass."""
+
+    @host.on("before_tool", match="hook|passed", timeout=5)
+    async def gate(before: motet.BeforeTool) -> motet.Allow | motet.Ask:
+        await trio.sleep(0.05)
+        return motet.Ask("a hook wants it") if before.name == "hook" else motet.Allow()
+
+
+@attrs.define(eq=False)
+class Calls:
+    """The calls of one turn, with what is known of them from outside.
+
+    Attributes:
+        began: how often each has begun, by run and call; a dead host begins none.
+        asked, allowed: calls that a person was asked about, and was asked to allow. One that asks
+            by itself has begun by then, and may have done something.
+    """
+
+    host: mt.SimulatedHost
+    plan: tuple[str, ...]
+    began: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    asked: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
+    allowed: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
+
+    def agent(self, name: str = "clerk") -> motet.Agent[None, str]:
+        agent = motet.Agent(name, model=mt.FunctionModel(self.answer, name=f"model of {name}"))
+
+        async def slow(_ctx: motet.Context[None], _args: object) -> bool:
+            await trio.sleep(0.05)
+            return True
+
+        for kind in ("hook", "policy", "passed", "free"):
+            agent.tool(effects="write", name=kind)(self.work)
+        agent.tool(effects="write", approval=True, name="tool")(self.work)
+        agent.tool(effects="write", approval=slow, name="condition")(self.work)
+        agent.tool(effects="write", name="call")(self.careful)
+        agent.tool(effects="read", name="look")(self.work)
+        if name == "clerk":
+            child = self.agent("child")
+
+            @agent.tool(effects="write")
+            async def delegate(ctx: motet.Context[None]) -> str:
+                return (await ctx.run(child, "go")).text
+
+            self.host.know(child)
+        self.host.know(agent)
+        return agent
+
+    def answer(self, request: ModelRequest) -> mt.Answer:
+        first = request.messages[0]
+        assert isinstance(first, UserMessage)
+        if not isinstance(request.messages[-1], UserMessage):
+            return mt.say("done")
+        names = ("tool",) if first.text == "go" else self.plan
+        answer = mt.call(names[0])
+        for name in names[1:]:
+            answer += mt.call(name)
+        return answer
+
+    async def work(self, ctx: motet.Context[None]) -> str:
+        if not self.host.ledger.cut_off:
+            self.began[ctx.run_id, ctx.call_id] += 1
+        await trio.sleep(0.05)
+        return "worked"
+
+    async def careful(self, ctx: motet.Context[None]) -> str:
+        if not ctx.approved:
+            raise motet.NeedsApproval("this one is dear")
+        return await self.work(ctx)
+
+    def answer_all(self, decision: Decision) -> int:
+        pending = self.host.call(_pending) if decision != "stop" else ()
+        for approval, run_id, call_id in pending:
+            if decision != "deny":
+                self.allowed.add((run_id, call_id))
+            self.host.call(Host.approve, approval, decision)
+        return len(pending)
+
+    def play(self, decision: Decision) -> None:
+        self.host.start(self.agent(), "do it", key="once")
+        self.host.advance(0.3)
+        self.answer_all(decision)
+        self.host.advance(0.7)
+        self.answer_all(decision)
+        self.host.advance(0.5)
+
+    def finish(self, decision: Decision) -> None:
+        if decision == "stop":
+            self.host.steps(self.host.seed % 5 * 9)
+            self.host.call(Host.stop, everything=True)
+        for _ in range(4):
+            self.host.advance(1)
+            self.answer_all(decision)
+        self.host.settle()
+
+    def problems(self) -> list[str]:
+        self.asked |= self.host.call(_asked)
+        found: list[str] = []
+        known = dict[tuple[str, str], ToolMessage]()
+        for info in self.host.call(_runs):
+            if info.status not in ("completed", "interrupted", "dropped", "cancelled"):
+                found.append(f"{info.run_id} is {info.status}: {info.detail}")
+        for session in {info.session for info in self.host.call(_runs)}:
+            items = self.host.call(Host.history, session)
+            found += violations([item.row for item in items])
+            known |= {
+                (item.run_id or "", item.row.call_id): item.row
+                for item in items
+                if isinstance(item.row, ToolMessage)
+            }
+        for which, row in known.items():
+            found += [f"{row.name}: {one}" for one in self._problems_of(which, row)]
+        if self.plan[0] in KINDS and len(self.plan) == 1:
+            found += self._problems_of_one(list(known.values()))
+        return found
+
+    def _problems_of_one(self, rows: list[ToolMessage]) -> list[str]:
+        """A lone call that has not begun is asked for anew; allowed, it then runs once."""
+        outcomes = [row.outcome for row in rows]
+        runs = self.host.call(_runs)
+        if not runs or runs[0].status in ("cancelled", "dropped"):  # it was stopped, or never came
+            return []
+        if outcomes not in (["done"], ["denied"], ["unknown"]):
+            return [f"a lone call ended as {outcomes}"]
+        times = sum(self.began.values())
+        if outcomes != ["unknown"] and times != (outcomes == ["done"]):
+            return [f"a lone call is {outcomes[0]}, and has begun {times} times"]
+        return []
+
+    def _problems_of(self, which: tuple[str, str], row: ToolMessage) -> list[str]:
+        times, found = self.began[which], list[str]()
+        if times > (2 if row.name == "look" else 1):
+            found.append(f"it has begun {times} times")
+        if row.outcome == "done" and not times and row.name != "delegate":
+            found.append("it is done, and never began")
+        if row.outcome in ("denied", "cancelled_before_start") and times and row.name != "delegate":
+            found.append(f"it has begun, and says {row.outcome}")
+        asks = row.name in KINDS and (row.name != "call" or which in self.asked)
+        if asks and row.outcome == "unknown" and not times and which not in self.allowed:
+            found.append("nobody has allowed it, and nobody knows whether it began")
+        return found
+
+
+async def _pending(host: Host) -> list[tuple[str, str, str]]:
+    found = await host.approvals(state="pending")
+    return [(one.id, one.run_id, one.call_id) for one in reversed(found)]
+
+
+async def _asked(host: Host) -> set[tuple[str, str]]:
+    return {(one.run_id, one.call_id) for one in await host.approvals(limit=50)}
+
+
+async def _runs(host: Host) -> tuple[RunInfo, ...]:
+    return await host.runs(limit=50)
+
+
+def struck(
+    plan: tuple[str, ...],
+    decision: Decision,
+    strike: Callable[[Calls], bool],
+    seed: int = 0,
+) -> tuple[bool, list[str]]:
+    """Whether the host was killed, and what is wrong with the calls."""
+    with mt.simulated_host(seed, config=config(), setup=gates) as host:
+        calls = Calls(host, plan)
+        hit = strike(calls)
+        calls.finish(decision)
+        found = calls.problems()
+        if found:
+            found.append(host.report(20))
+        return hit, found
+
+
+def at_step(step: int, decision: Decision, calls: Calls) -> bool:
+    """Kill the host before this step of its turn."""
+    host = calls.host
+
+    def interrupt() -> None:
+        raise Interrupted
+
+    host.loop.at(host.loop.scheduler.steps + step, interrupt)
+    try:
+        calls.play(decision)
+    except Interrupted:
+        host.crash()
+        return True
+    except (MotetError, MotetRuntimeError):
+        host.crash()
+        return True
+    finally:
+        host.loop.at(10**12, lambda: None)
+    return False
+
+
+def at_change(change: int, decision: Decision, calls: Calls) -> bool:
+    """Cut the power before this change of its disk."""
+    with mt.power_cut(calls.host, change) as power:
+        calls.play(decision)
+    return power.failed
+
+
+def everywhere(
+    plan: tuple[str, ...], decision: Decision, *, gaps: tuple[int, int], first: int = 0
+) -> None:
+    """``gaps``: kill at each so many-th step and, in worlds of their own, change of the disk."""
+    for strike, gap in zip((at_step, at_change), gaps, strict=True):
+        at, hit = 1 + first % gap, True
+        while hit:
+            hit, found = struck(plan, decision, partial(strike, at, decision), seed=at)
+            assert found == [], (plan, decision, strike.__name__, at, found)
+            at += gap
+
+
+PLANS: tuple[tuple[str, ...], ...] = (
+    *((kind,) for kind in KINDS),
+    ("passed",),
+    ("delegate",),
+    ("tool", "free"),
+    ("free", "tool", "look"),
+    ("look", "hook"),
+    ("policy", "condition"),
+)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids="-".join)
+def test_a_kill_at_some_step_makes_no_call_unknown_that_was_not_allowed(
+    plan: tuple[str, ...],
+) -> None:
+    """Law: whenever a host is killed, each call has its effect at most once, and says what is true;
+    one that nobody has allowed is never unknown, and a lone one is asked for anew."""
+    number = PLANS.index(plan)
+    everywhere(plan, DECISIONS[number % 3], gaps=(151, 17), first=37 * number)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("decision", DECISIONS)
+@pytest.mark.parametrize("plan", PLANS, ids="-".join)
+def test_a_kill_at_every_step_makes_no_call_unknown_that_was_not_allowed(
+    plan: tuple[str, ...], decision: Decision
+) -> None:
+    everywhere(plan, decision, gaps=(3, 1))
