@@ -27,6 +27,7 @@ from motet.protocols.approvals import (
     ApprovalsConfig,
     Asking,
     ClaimApproval,
+    GetApproval,
     ListGrants,
     MarkBegun,
     NewApproval,
@@ -102,7 +103,7 @@ class ApprovalGate:
             if step is not None and (asked or not tool.only_reads):
                 await self._within(tool.timeout, step.journalled)
             open_ones = asked and await self._without_grants(request, asked)
-            if not open_ones:
+            if not open_ones and not await self._was_asked(step, call_id, args):
                 return await self._begin(step, request, tool, args, None, approved=bool(asked))
             if step is None or not self._config.ask:
                 return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
@@ -128,6 +129,17 @@ class ApprovalGate:
         which = ListGrants(request.principal, request.agent, request.call.name)
         granted = {grant.asker for grant in await self._store.ask(which)}
         return tuple(one for one in asked if one.asker not in granted)
+
+    async def _was_asked(self, step: CallApprovals | None, call_id: str, args: JsonObject) -> bool:
+        """Whether a person was asked about this very call, before its run was suspended or cut off.
+
+        That answer counts: a grant, a reload or a condition may have changed since, and would let a
+        call begin that was denied.
+        """
+        if step is None or not step.on_record:
+            return False
+        which = approval_id(step.run.id, call_id, hash_of(stable_json(args)))
+        return await self._store.ask(GetApproval(which)) is not None
 
     def begin(self, request: ExecuteCall) -> bool:
         """The tool begins in this step; False: its run, or one that waits for it, was stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -22,7 +23,19 @@ from motet.protocols.approvals import (
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import InputValidation, NotFound
-from tests.actors.runs.ops import ALICE, AT_ONCE, BOB, PATIENT, ops, pending, rows, told
+from tests.actors.runs.ops import (
+    ALICE,
+    AT_ONCE,
+    BOB,
+    PATIENT,
+    ended,
+    ops,
+    parts_of,
+    pending,
+    rows,
+    suspended,
+    told,
+)
 from tests.scripted import Scripted, call, say
 
 
@@ -209,6 +222,48 @@ async def test_always_is_for_one_tool_agent_user_and_asker_and_can_be_revoked() 
         nursery.start_soon(_answer, host, "deny")
         await host.run(own.agent, "go", session="s", principal=ALICE)
     assert len(own.ran) == 2
+
+
+@pytest.mark.parametrize("decision", ["deny", "expire"])
+@pytest.mark.parametrize("why", ["a grant", "its condition", "the policy"])
+async def test_a_call_that_was_not_allowed_does_not_run_though_nobody_asks_any_more(
+    why: str, decision: str
+) -> None:
+    """Its run is suspended meanwhile, so that its gates are asked again with the answer there."""
+    ran, asks = list[int](), [True]
+    model = Scripted(call(("act", {"n": 1}), ("act", {"n": 2})), say("ok"))
+    agent = motet.Agent("a", model=model)
+
+    @agent.tool(approval=False if why == "the policy" else lambda _ctx, _args: asks[0])
+    async def act(n: int) -> str:
+        ran.append(n)
+        return f"done {n}"
+
+    rules = (motet.PolicyRule(tool="act", effect="ask"),) if why == "the policy" else ()
+    config = attrs.evolve(AT_ONCE, policy=rules)
+    async with motet.open_host(config=config, agents=[agent]) as host:
+        run_id = (await host.submit("go", session="s", agent="a")).run_id
+        second, first = sorted(await pending(host, 2), key=lambda info: -int(str(info.args["n"])))
+        await suspended(host, run_id)
+        match why:
+            case "a grant":
+                await host.approve(first.id, "allow-always")
+            case "its condition":
+                asks[0] = False
+            case _:
+                await host.reload(AT_ONCE)
+        if decision == "deny":
+            await host.approve(second.id, "deny")
+        else:
+            waits = parts_of(host).services.pending_approvals
+            waits.deadlines[second.id] = trio.current_time()
+            waits.changed.set()
+        if why != "a grant":
+            await host.approve(first.id, "allow-once")
+        await ended(host, run_id)
+        states = {info.id: info.state for info in await host.approvals()}
+    assert states[second.id] == ("denied" if decision == "deny" else "expired")
+    assert ran == [1]
 
 
 async def test_a_gate_asks_though_the_tool_asks_no_more() -> None:
