@@ -45,15 +45,7 @@ from motet.protocols.policy import Policy
 from motet.protocols.queueing import QueueMode
 from motet.protocols.reload import Reloaded
 from motet.protocols.run import RunOptions, RunResult
-from motet.protocols.sessions import (
-    LOCAL,
-    Ack,
-    DeleteSession,
-    Principal,
-    Role,
-    RunInfo,
-    StopReport,
-)
+from motet.protocols.sessions import LOCAL, Ack, DeleteSession, Principal, Role, RunInfo, StopReport
 from motet.protocols.traces import FlushTraces
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_asyncio

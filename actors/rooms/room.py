@@ -20,19 +20,8 @@ from motet.actors.errors.log import logger
 from motet.actors.rooms import floor
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft, RoomHistory
-from motet.actors.rooms.member import (
-    MemberRunner,
-    Steering,
-    Turn,
-    last_of_prefix,
-    usage_between,
-)
-from motet.actors.rooms.publisher import (
-    RoomPublisher,
-    is_pass,
-    render_for_member,
-    without_name,
-)
+from motet.actors.rooms.member import MemberRunner, Steering, Turn, last_of_prefix, usage_between
+from motet.actors.rooms.publisher import RoomPublisher, is_pass, render_for_member, without_name
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run

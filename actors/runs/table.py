@@ -24,14 +24,7 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import Logger, logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.lifecycle import OUT_OF_QUEUE
-from motet.actors.runs.queue import (
-    INTERRUPTED,
-    PlacedRun,
-    SessionQueue,
-    SuspendedRun,
-    Way,
-    is_held,
-)
+from motet.actors.runs.queue import INTERRUPTED, PlacedRun, SessionQueue, SuspendedRun, Way, is_held
 from motet.actors.runs.run import CALLER_ENDED, Input, PendingInput, PendingInputs, Run
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.transcript.guards import Finding

@@ -13,14 +13,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.capture import (
-    Captured,
-    Description,
-    Given,
-    capture,
-    describe,
-    whole_error,
-)
+from motet.actors.errors.capture import Captured, Description, Given, capture, describe, whole_error
 from motet.actors.errors.describe import new_id, summarize
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject

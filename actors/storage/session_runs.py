@@ -34,11 +34,7 @@ from motet.actors.storage.tables import (
     to_json,
     where,
 )
-from motet.actors.transcript.grammar import (
-    close_calls,
-    held,
-    recovered_rows,
-)
+from motet.actors.transcript.grammar import close_calls, held, recovered_rows
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 from motet.protocols.error_rows import RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved

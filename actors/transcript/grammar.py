@@ -72,16 +72,12 @@ def close_calls(
             closed.append(head)
         if isinstance(head, AssistantMessage) and head.calls:
             found: dict[str, ToolMessage] = {}
-            for result in results:
-                found.setdefault(result.call_id, _settled(result))
+            for row in results:
+                found.setdefault(row.call_id, replace(row, kind="") if is_held(row) else row)
             closed += [
                 found.get(call.id) or missing_result(call, outcome, text) for call in head.calls
             ]
     return tuple(closed)
-
-
-def _settled(row: ToolMessage) -> ToolMessage:
-    return replace(row, kind="") if is_held(row) else row
 
 
 def violations(rows: Sequence[ChatMessage]) -> tuple[str, ...]:
