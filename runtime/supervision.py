@@ -90,6 +90,9 @@ class Decision(msgspec.Struct, frozen=True):
     shutdown: bool = False
 
 
+_NOTHING = Decision()
+
+
 @attrs.define
 class _Child:
     restart: Restart
@@ -99,18 +102,26 @@ class _Child:
     streak: int = 0
 
 
-@attrs.define
 class ChildTable:
     """The children of one supervisor in start order, and the restarts it has spent."""
 
-    supervision: Supervision
-    _children: dict[str, _Child] = attrs.field(factory=dict[str, _Child], init=False)
-    _restarts: list[float] = attrs.field(factory=list[float], init=False)
+    __slots__ = ("_children", "_restarts", "supervision")
+
+    def __init__(self, supervision: Supervision) -> None:
+        self.supervision = supervision
+        self._children: dict[str, _Child] = {}
+        self._restarts: list[float] = []
 
     @property
     def running(self) -> tuple[str, ...]:
         """Names of the children that are starting or running, in start order."""
-        return tuple(name for name, child in self._children.items() if child.running)
+        # A list inside, which takes half the time of a generator.
+        return tuple([name for name, child in self._children.items() if child.running])
+
+    def is_running(self, name: str) -> bool:
+        """Whether the child is starting or running; False for a name that is not in the table."""
+        child = self._children.get(name)
+        return child is not None and child.running
 
     def add(self, name: str, restart: Restart, significant: bool = False) -> None:
         """Add a new child, last in start order and not yet started."""
@@ -142,7 +153,7 @@ class ChildTable:
         """Decide on the exit of ``name`` at time ``now``; ``chance`` in [0, 1) sets the jitter."""
         child = self._children.get(name)
         if child is None or not child.running:
-            return Decision()
+            return _NOTHING
         child.running = False
         # First the ends that want no restart: they count against no limit.
         if child.restart == "temporary" or (child.restart == "transient" and kind == "normal"):
@@ -181,15 +192,21 @@ class ChildTable:
     def _restart(self, failed: str, delay: float) -> Decision:
         # The siblings count as not running from here on, though they still have to be stopped. So
         # an exit of a sibling while it is being stopped is stale and decides nothing.
-        group = self._group(failed)
-        stops = tuple(name for name in reversed(group) if self._children[name].running)
-        removes = tuple(name for name in group if self._children[name].restart == "temporary")
-        for name in group:
-            self._children[name].running = False
+        stops: list[str] = []
+        removes: list[str] = []
+        starts: list[str] = []
+        for name in self._group(failed):
+            child = self._children[name]
+            if child.running:
+                child.running = False
+                stops.append(name)
+            (removes if child.restart == "temporary" else starts).append(name)
         for name in removes:
             self.remove(name)
-        starts = tuple(name for name in group if name not in removes)
-        return Decision(stops=stops, removes=removes, starts=starts, delay=delay)
+        stops.reverse()
+        return Decision(
+            stops=tuple(stops), removes=tuple(removes), starts=tuple(starts), delay=delay
+        )
 
     def _group(self, failed: str) -> tuple[str, ...]:
         names = tuple(self._children)

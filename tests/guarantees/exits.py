@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-import attrs
 import msgspec
 
 from motet.runtime import Restart, Strategy, Supervision
@@ -22,6 +21,10 @@ RESTARTS: tuple[Restart, ...] = ("permanent", "permanent", "transient", "tempora
 STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
 KINDS: tuple[ExitKind, ...] = ("crashed", "crashed", "normal")
 NAMES = ("c0", "c1", "c2", "c3", "c4")
+# Texts of the logs: both sides use the same objects, which are compared without their letters.
+START = {name: f"+{name}" for name in NAMES}
+STOP = {name: f"-{name}" for name in NAMES}
+EXIT = {name: f"!{name}" for name in NAMES}
 GAPS = (0.0, 0.5, 1.0, 3.0)
 PERIOD = 2.0
 CHANCE = 0.5  # what the jitter of every back-off gets
@@ -92,7 +95,7 @@ class Model:
         self.in_a_row = dict.fromkeys(self.order, 0)
         self.failures: list[float] = []
         self.given_up = False
-        self.log = [f"+{name}" for name in self.order]
+        self.log = [START[name] for name in self.order]
 
     def advance(self, now: float) -> None:
         """Start what is due by ``now``."""
@@ -102,14 +105,14 @@ class Model:
                     del self.due[name]
                     self.up.add(name)
                     self.born[name] = moment
-                    self.log.append(f"+{name}")
+                    self.log.append(START[name])
 
     def exit(self, name: str, kind: ExitKind, now: float) -> None:
         """``name`` has ended by itself at ``now``, after everything due was started."""
         if name not in self.up:
             return
         self.up.remove(name)
-        self.log.append(f"!{name}")
+        self.log.append(EXIT[name])
         if self.type[name] == "temporary":
             self.order.remove(name)
             return
@@ -147,7 +150,7 @@ class Model:
         for name in reversed(group):
             if name in self.up:
                 self.up.remove(name)
-                self.log.append(f"-{name}")
+                self.log.append(STOP[name])
 
     def delay(self, in_a_row: int) -> float:
         if not self.case.backoff:
@@ -158,40 +161,39 @@ class Model:
         return min(seconds, BACKOFF_MAX) * (1 - JITTER * CHANCE)
 
 
-@attrs.define
 class Shell:
     """Executes the decisions of a table, and writes the log that the model writes."""
 
-    table: ChildTable
-    log: list[str] = attrs.field(factory=list[str])
-    due: dict[str, float] = attrs.field(factory=dict[str, float])
-    names: list[str] = attrs.field(factory=list[str])
-    given_up: bool = False
+    def __init__(self, table: ChildTable) -> None:
+        self.table = table
+        self.log: list[str] = []
+        self.due: dict[str, float] = {}
+        self.names: list[str] = []
+        self.given_up = False
 
     def add(self, name: str, restart: Restart) -> None:
         self.names.append(name)
         self.table.add(name, restart)
-        self.start(name, 0.0)
-
-    def start(self, name: str, now: float) -> None:
-        self.due.pop(name, None)
-        self.table.starting(name, now)
-        self.log.append(f"+{name}")
+        self.table.starting(name, 0.0)
+        self.log.append(START[name])
 
     def advance(self, now: float) -> None:
-        if not self.due:
-            return
-        for moment in sorted({when for when in self.due.values() if when <= now}):
+        due = self.due
+        while due and (moment := min(due.values())) <= now:
             for name in self.names:
-                if self.due.get(name, now + 1) <= moment:
-                    self.start(name, moment)
+                if name in due and due[name] <= moment:
+                    del due[name]
+                    self.table.starting(name, moment)
+                    self.log.append(START[name])
 
     def exit(self, name: str, kind: ExitKind, now: float) -> None:
-        if name in self.table.running:
-            self.log.append(f"!{name}")
+        if self.table.is_running(name):
+            self.log.append(EXIT[name])
         decision = self.table.exited(name, kind, now, CHANCE)
-        self.log += [f"-{stopped}" for stopped in decision.stops]
-        for gone in (*decision.stops, *decision.removes):
+        for stopped in decision.stops:
+            self.log.append(STOP[stopped])
+            self.due.pop(stopped, None)
+        for gone in decision.removes:
             self.due.pop(gone, None)
         for next_one in decision.starts:
             self.due[next_one] = now + decision.delay
@@ -210,9 +212,11 @@ def difference(case: Case) -> str | None:
     now = 0.0
     for later, index, kind in case.exits:
         now += later
-        for side in (model, shell):
-            side.advance(now)
-            side.exit(names[index], kind, now)
+        name = names[index]
+        model.advance(now)
+        model.exit(name, kind, now)
+        shell.advance(now)
+        shell.exit(name, kind, now)
         if (
             model.log != shell.log
             or model.given_up != shell.given_up
