@@ -46,7 +46,10 @@ class Kernel:
         self.check_messages = check_messages
         self.chance = chance  # returns numbers in [0, 1)
         self.meter = telemetry
-        self.tracer = telemetry if isinstance(telemetry, Telemetry) else None
+        # None first, since the look at a protocol takes as long as a hundred messages.
+        self.tracer = (
+            telemetry if telemetry is not None and isinstance(telemetry, Telemetry) else None
+        )
         self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
         # Two flags that spare the paths of tell and ask a longer look.
         self.observing = telemetry is not None  # there is a meter or a trace

@@ -62,12 +62,14 @@ class StopReport(msgspec.Struct, frozen=True):
         return not self.abandoned and not self.still_running
 
 
-@attrs.define
 class Ledger:
     """The paths that a stop has ended, and the clean-ups it cut, collected while it runs."""
 
-    ended: list[str] = attrs.field(factory=list[str])
-    abandoned: list[Leftover] = attrs.field(factory=list[Leftover])
+    __slots__ = ("abandoned", "ended")
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.abandoned: list[Leftover] = []
 
     def report(self, still_running: Iterator[Leftover]) -> StopReport:
         return StopReport(tuple(self.ended), tuple(self.abandoned), tuple(still_running))
