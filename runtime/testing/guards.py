@@ -67,7 +67,7 @@ class Guards:
     """
 
     def __init__(self, guards: Collection[Guard], note: Callable[[NotSimulated], None]) -> None:
-        unknown = set(guards) - set(get_args(Guard))
+        unknown = set(guards) - ALL_GUARDS
         if unknown:
             raise ValueError(f"no such guard: {sorted(unknown)}; there are {get_args(Guard)}")
         self.active = False

@@ -192,7 +192,9 @@ class Watch:
             here = cells(system)
             present += len(here)
             for cell in here:
-                self._look_at(cell)
+                watched = self._watched.get(cell)
+                if watched is None or watched.counted != _counted(cell):
+                    self._look_at(cell)
         if present != len(self._watched):
             self._look_at_the_gone()
 
@@ -211,13 +213,10 @@ class Watch:
                 del self._watched[cell]
 
     def _look_at(self, cell: Cell) -> None:
-        counted = _counted(cell)
         watched = self._watched.get(cell)
         if watched is None:
             watched = self._watched[cell] = _Watched(limits_of(cell))
-        elif watched.counted == counted:
-            return
-        watched.counted = counted
+        watched.counted = _counted(cell)
         before, now = watched.seen, statistics_of(cell)
         if now == before:
             return

@@ -8,6 +8,7 @@ and every schedule is one list of choices, independent of the policy that made i
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -85,20 +86,25 @@ class _Priorities:
         # At a change point, or after `patience` steps in a row, the best task falls to the lowest
         # priority so far. Between these, one task runs until it waits.
         self._choice += 1
-        best = max(range(len(ready)), key=lambda index: self._of(ready[index]))
+        best = self._best(ready)
         self._running = self._running + 1 if ready[best] is self._last else 1
         self._last = ready[best]
         if self._choice not in self._changes and self._running <= self._patience:
             return best
         self._lowest -= 1
         self._priority[ready[best]] = self._lowest
-        return max(range(len(ready)), key=lambda index: self._of(ready[index]))
+        return self._best(ready)
 
-    def _of(self, task: object) -> float:
-        found = self._priority.get(task)
-        if found is None:
-            found = self._priority[task] = self._chance.random()
-        return found
+    def _best(self, ready: Sequence[object]) -> int:
+        """The index of the task with the highest priority; a new task draws one."""
+        best, highest = 0, -math.inf
+        for index, task in enumerate(ready):
+            priority = self._priority.get(task)
+            if priority is None:
+                priority = self._priority[task] = self._chance.random()
+            if priority > highest:
+                best, highest = index, priority
+        return best
 
 
 def played(choices: Iterable[int]) -> Chooser:

@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import outcome
 import trio
+from trio.testing import MockClock
 
 from motet.runtime.testing.policies import Chooser
 
@@ -36,6 +37,7 @@ __all__ = [
     "age",
     "alone",
     "lift_shields",
+    "many_runs",
     "patched",
     "processes_of_trio",
     "rules_of",
@@ -64,6 +66,7 @@ _TRIOS = ("<init>", "<TrioToken.run_sync_soon task>")
 _IDLE_PASSES = 3
 
 _busy = threading.Lock()
+_ordered_in: int | None = None  # the thread of `many_runs`
 
 
 class Abandoned(Exception):
@@ -117,6 +120,7 @@ class Scheduler:
         self._queue: list[Task] = []  # ready and not chosen yet, in the order of their turn
         self.straight = False  # first in, first out, and no choice is recorded
         self._delays = _Delays()
+        self._batch: list[Task] = []  # Trio's, which it takes its next task from
         self._before: Callable[[list[Task]], None] | None = None
         self._thread = threading.get_ident()
 
@@ -159,37 +163,75 @@ class Scheduler:
                 self._idle()
             return
         self._idle_passes = 0
-        ready = self._ready(batch)
-        if ready[0].name in _TRIOS:
-            task, self._queue = ready[0], ready[1:]
-        else:
-            task, self._queue = self._next(ready)
+        self._batch = batch
+        # All that waited are in the batch again, since they were returned to the run queue. With
+        # the same length there is nothing new.
+        new: list[Task] = []
+        if len(self._queue) != len(batch):
+            waited = set(self._queue)
+            new = [task for task in batch if task not in waited] if waited else batch
+        task = self._chosen(new)
         if self._queue:
             # They stay runnable for Trio: its clock must not jump while they wait.
             _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(self._queue)
             batch[:] = [task]
 
+    def go_on(self, caller: trio.abc.Instrument) -> None:
+        """After a step: choose the next task at once, if Trio would change nothing before that.
+
+        Trio looks for input, deadlines and calls from outside between two batches. With batches of
+        one task that is a tenth of the time of a simulation. So the next task is put into the same
+        batch, unless there is something to find. ``caller`` is the instrument that Trio calls now;
+        it must be the last, since the others see the numbers of the step that ends.
+        """
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        runq, deadlines, entries = runner.runq, runner.deadlines._heap, runner.entry_queue
+        hooks: dict[str, dict[object, None]] = runner.instruments.data
+        descriptors = getattr(runner.io_manager, "_registered", None)  # None: not on Unix
+        if (
+            not runq
+            or self.abandoned
+            or entries.queue
+            or entries.idempotent_queue
+            or (deadlines and deadlines[0][0] <= _now(runner.clock))
+            or descriptors is None
+            or len(descriptors) > 1  # others than the one of the entry queue
+            or runner.is_guest  # whose host is called between two batches
+            or next(reversed(hooks["after_task_step"])) is not caller
+            or "before_io_wait" in hooks
+            or "after_io_wait" in hooks
+        ):
+            return
+        # Those that have waited are its first, see `shuffle`.
+        new: list[Task] = list(itertools.islice(runq, len(self._queue), None))
+        if len(new) > 1:
+            new.sort(key=age)
+        task = self._chosen(new)
+        runq.clear()
+        runq.extend(self._queue)
+        self._batch.append(task)
+
     # ------------------------------------------------------------------ within
 
-    def _ready(self, batch: list[Task]) -> list[Task]:
-        """The batch as a queue: first the tasks that waited, then the new ones by age."""
-        # All that waited are in the batch again, since they were returned to the run queue. With
-        # the same length there is nothing new.
-        queue = self._queue
-        if len(queue) == len(batch):
-            return queue
-        waited = set(queue)
-        new = [task for task in batch if task not in waited] if queue else batch
-        ready = queue + new
+    def _chosen(self, new: list[Task]) -> Task:
+        """The next task. ``new`` are those that have become ready, by age; the others wait."""
+        ready = self._queue + new if new else self._queue
         for task in new:
             if task.name in _TRIOS:
                 ready.remove(task)
                 ready.insert(0, task)
-        return ready
+        if ready[0].name in _TRIOS:
+            task, self._queue = ready[0], ready[1:]
+        else:
+            task, self._queue = self._next(ready)
+        return task
 
     def _next(self, ready: list[Task]) -> tuple[Task, list[Task]]:
         """Choose the task of the next step; returns it and the queue of the others."""
         self.steps += 1
+        if len(ready) == 1 and not self._delays.planned:
+            self._delays.held = None
+            return ready[0], []
         task, rest = self._turn(ready)
         length = self._delays.planned.pop(self.steps, None)
         if length is not None and rest:
@@ -226,6 +268,13 @@ class Scheduler:
         return [(_run, "_r", self), (_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)]
 
 
+def _now(clock: Any) -> float:
+    # Asked at every step: a clock that stands still need not look at the real one.
+    still = clock.__class__ is MockClock and not clock._rate
+    now: float = clock._virtual_base if still else clock.current_time()
+    return now
+
+
 @contextmanager
 def scheduling(scheduler: Scheduler) -> Generator[None]:
     """Use ``scheduler`` in every ``trio.run`` of this thread. One at a time in a process."""
@@ -246,7 +295,30 @@ def alone() -> Generator[None]:
 
 def rules_of(scheduler: Scheduler) -> list[Patch]:
     """The replacements for ``scheduler``; one list for all parts of one run of Trio."""
-    return [*scheduler.patches(), *_cancellations_by_age(), *_deadlines_in_order()]
+    orders = [] if _ordered_in == threading.get_ident() else _orders()
+    return [*scheduler.patches(), *orders]
+
+
+def _orders() -> list[Patch]:
+    return [*_cancellations_by_age(), *_deadlines_in_order()]
+
+
+@contextmanager
+def many_runs() -> Generator[None]:
+    """Around many simulations in this thread: the methods of Trio's classes are replaced once.
+
+    For after each replacement the interpreter looks up all attributes of the class anew, which
+    takes a fifteenth of a small world's time. In between, cancellations and deadlines of other runs
+    of Trio in this thread come in the order of a simulation too.
+    """
+    global _ordered_in
+    before = _ordered_in
+    with patched(_orders() if before is None else ()):
+        _ordered_in = before or threading.get_ident()
+        try:
+            yield
+        finally:
+            _ordered_in = before
 
 
 def swapped_context(context: dict[str, Any]) -> dict[str, Any]:

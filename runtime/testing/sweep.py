@@ -9,6 +9,7 @@ import msgspec
 
 from motet.runtime.testing.faults import Fault, FaultKind
 from motet.runtime.testing.policies import Policy
+from motet.runtime.testing.scheduler import many_runs
 from motet.runtime.testing.simulate import MAX_STEPS, Outcome, World, run
 
 __all__ = ["Finding", "SweepReport", "sweep"]
@@ -107,17 +108,18 @@ def sweep(
     Raises ValueError if there is no target, since such a sweep would prove nothing.
     """
     tally = _Tally(world, policy, max_steps)
-    for seed in seeds:
-        if len(tally.findings) >= max_findings:
-            break
-        undisturbed = tally.run(seed, None)
-        for target in _targets(fault, undisturbed, targets):
-            step = 1
-            while len(tally.findings) < max_findings:
-                plan = Fault(fault, step, target, grace, length)
-                if tally.run(seed, plan).steps < step:
-                    break
-                step += every
+    with many_runs():
+        for seed in seeds:
+            if len(tally.findings) >= max_findings:
+                break
+            undisturbed = tally.run(seed, None)
+            for target in _targets(fault, undisturbed, targets):
+                step = 1
+                while len(tally.findings) < max_findings:
+                    plan = Fault(fault, step, target, grace, length)
+                    if tally.run(seed, plan).steps < step:
+                        break
+                    step += every
     return tally.report()
 
 

@@ -37,7 +37,7 @@ class Event(msgspec.Struct, frozen=True):
     what: str
 
     def __str__(self) -> str:
-        return f"{self.step} {self.time:.6f} {self.who}: {self.what}"
+        return _line(self.step, self.time, self.who, self.what)
 
 
 class Trace:
@@ -75,12 +75,13 @@ class Trace:
 
     def lines(self) -> Iterator[str]:
         """Each event as its line."""
-        return map(str, self.events())
+        # Without the events, which take as long again: a search hashes thousands of traces.
+        return (_line(step, time, who, _text(what)) for step, time, who, what in self._raw)
 
     @property
     def hash(self) -> str:
         """The SHA-256 of all lines, in hexadecimal."""
-        text = "".join(f"{line}\n" for line in self.lines())
+        text = "".join([f"{line}\n" for line in self.lines()])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def report(self, last: int = 50) -> str:
@@ -91,14 +92,16 @@ class Trace:
         return len(self._raw)
 
 
+def _line(step: int, time: float, who: str, what: str) -> str:
+    return f"{step} {time:.6f} {who}: {what}"
+
+
 def _text(what: What) -> str:
-    if what is None:
-        return "begins"
-    if isinstance(what, str):
-        return normalised(what)
     if isinstance(what, CodeType):
         return f"resumes in {what.co_qualname.replace('<locals>.', '')}"
-    return normalised(what())
+    if what is None:
+        return "begins"
+    return normalised(what if isinstance(what, str) else what())
 
 
 def _short(name: str) -> str:
@@ -111,7 +114,9 @@ def _short(name: str) -> str:
 
 def normalised(text: str) -> str:
     """One line, without addresses."""
-    return _ADDRESS.sub("", " ".join(text.split()) if "\n" in text else text)
+    if "\n" in text:
+        text = " ".join(text.split())
+    return _ADDRESS.sub("", text) if " at 0x" in text else text
 
 
 def position(task: trio.lowlevel.Task) -> CodeType | None:

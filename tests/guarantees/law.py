@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import attrs
 
 from motet.runtime.testing import DelayBounded, Fault, Outcome, Pct, Policy, Uniform, World, run
-from motet.runtime.testing.scheduler import Patch, patched
+from motet.runtime.testing.scheduler import Patch, many_runs, patched
 
 __all__ = ["Finding", "Law", "Mutant", "Search", "first_finding", "planted"]
 
@@ -91,10 +91,11 @@ class Search:
 
 def first_finding(law: Law, schedules: Iterable[int]) -> Finding | None:
     """The first of ``schedules`` that breaks ``law``."""
-    for number in schedules:
-        how = law.broken(number)
-        if how is not None:
-            return Finding(number, how)
+    with many_runs():
+        for number in schedules:
+            how = law.broken(number)
+            if how is not None:
+                return Finding(number, how)
     return None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +13,13 @@ from trio.testing import MockClock
 
 from motet.runtime.testing import run
 from motet.runtime.testing.policies import played
-from motet.runtime.testing.scheduler import Scheduler, processes_of_trio, scheduling, thread_cache
+from motet.runtime.testing.scheduler import (
+    Scheduler,
+    many_runs,
+    processes_of_trio,
+    scheduling,
+    thread_cache,
+)
 from motet.runtime.testing.threads import inline_threads
 from tests.runtime.testing.worlds import simultaneous
 
@@ -35,6 +43,12 @@ _run: Any = __import__("trio._core._run", fromlist=["_run"])
         "GLOBAL_RUN_CONTEXT",
         "Runner.runq",
         "Runner.reschedule",
+        "Runner.clock",
+        "Runner.deadlines",
+        "Runner.entry_queue",
+        "Runner.instruments",
+        "Runner.io_manager",
+        "Runner.is_guest",
         "CancelStatus.recalculate",
         "CancelStatus._children",
         "CancelStatus._tasks",
@@ -101,6 +115,19 @@ def test_cancellations_and_equal_deadlines_come_in_the_order_of_age() -> None:
     assert outcome.check().split() == order + late, ADVICE
 
 
+async def test_a_pass_of_the_loop_finds_what_the_choice_within_a_batch_looks_for() -> None:
+    """An empty queue, no descriptor but the queue's own, and hooks by name: else a pass is made."""
+    await trio.testing.wait_all_tasks_blocked()
+    runner = _run.GLOBAL_RUN_CONTEXT.runner
+    assert not runner.entry_queue.queue, ADVICE
+    assert not runner.entry_queue.idempotent_queue, ADVICE
+    assert len(runner.io_manager._registered) == 1, ADVICE
+    assert isinstance(runner.instruments.data, dict), ADVICE
+    clock: Any = MockClock()
+    clock.jump(3)
+    assert (clock._virtual_base, clock._rate) == (3, 0), ADVICE
+
+
 def test_every_thread_of_trio_new_or_idle_comes_through_one_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -140,7 +167,10 @@ async def test_threads_are_started_and_reached_through_two_names_of_one_module()
     assert called == threading.get_ident(), ADVICE
 
 
-def test_a_run_restores_all_names_also_after_an_error() -> None:
+@pytest.mark.parametrize("around", [nullcontext, many_runs])
+def test_a_run_restores_all_names_also_after_an_error(
+    around: Callable[[], AbstractContextManager[None]],
+) -> None:
     def names() -> list[object]:
         return [
             _run._r,
@@ -160,8 +190,9 @@ def test_a_run_restores_all_names_also_after_an_error() -> None:
     async def skips(sim: object) -> None:
         raise KeyboardInterrupt
 
-    assert isinstance(run(fails).error, LookupError)
+    with around():
+        assert isinstance(run(fails).error, LookupError)
     assert names() == before
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), around():
         run(skips)
     assert names() == before

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from motet.runtime.testing import (
     explore,
     run,
 )
+from motet.runtime.testing.scheduler import Scheduler, many_runs
 from motet.runtime.testing.strategies import schedules
 from tests.runtime.testing.worlds import (
     Add,
@@ -52,6 +54,75 @@ def test_one_seed_gives_one_trace() -> None:
 
 def test_two_hundred_seeds_give_many_traces() -> None:
     assert len({run(graph, seed=seed).hash for seed in range(200)}) >= 195
+
+
+async def _interrupted(sim: Simulation) -> None:
+    """Between two steps: time that passes, calls from outside, and bytes on a real socket."""
+    left, right = trio.socket.socketpair()
+    token = trio.lowlevel.current_trio_token()
+
+    async def busy(name: str) -> None:
+        for number in range(8):
+            await trio.lowlevel.checkpoint()
+            sim.note(f"{name} {number}")
+            if sim.random.random() < 0.2:
+                sim.clock.jump(0.5)
+            if sim.random.random() < 0.2:
+                token.run_sync_soon(sim.note, f"called by {name}")
+
+    async def patient() -> None:
+        with trio.move_on_after(sim.random.choice((0.5, 1, 2))):
+            await trio.sleep_forever()
+        sim.note("too late")
+        await left.send(b"x")
+
+    sim.law("none", lambda: None)
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            nursery.start_soon(busy, name)
+        nursery.start_soon(patient)
+        await right.recv(1)
+        sim.note("received")
+    left.close()
+    right.close()
+
+
+@pytest.mark.parametrize("world", [graph, simultaneous, _interrupted])
+def test_a_choice_between_two_passes_of_the_loop_is_that_of_the_next_pass(
+    world: Callable[[Simulation], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: Trio's checks before a choice are left out only where they would change nothing."""
+
+    def hashes() -> list[str]:
+        return [run(world, seed=seed, guards=()).hash for seed in range(50)]
+
+    def wait(_: Scheduler, __: trio.abc.Instrument) -> None:
+        pass
+
+    quick = hashes()
+    monkeypatch.setattr(Scheduler, "go_on", wait)
+    assert quick == hashes()
+
+
+def test_most_choices_are_made_without_a_pass_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = 0
+    shuffle = Scheduler.shuffle
+
+    def counted(scheduler: Scheduler, batch: list[trio.lowlevel.Task]) -> None:
+        nonlocal passes
+        passes += 1
+        shuffle(scheduler, batch)
+
+    monkeypatch.setattr(Scheduler, "shuffle", counted)
+    steps = run(graph, seed=3).steps
+
+    assert passes < steps / 2
+
+
+def test_many_runs_with_one_replacement_of_names_leave_the_same_traces() -> None:
+    alone = [run(simultaneous, seed=seed).hash for seed in range(20)]
+    with many_runs(), many_runs():
+        assert [run(simultaneous, seed=seed).hash for seed in range(20)] == alone
 
 
 def test_processes_with_different_hash_seeds_give_one_trace() -> None:
