@@ -20,6 +20,12 @@ settings.register_profile("long", _COMMON, max_examples=5_000)
 # `--hypothesis-profile=NAME` is read later than this and wins.
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# Hypothesis parses every module of motet for its constants, and keeps them in the folder that a
+# process is started in: the folder of a test would never have any.
+os.environ.setdefault(
+    "HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parents[1] / ".hypothesis")
+)
+
 # A shell starts what it puts in the background with Ctrl-C ignored, and Python keeps it ignored in
 # itself and in its children: the tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -41,9 +47,9 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    # Full collections took a twelfth of all tests' time: what tests leave is looked through ten
-    # times as seldom. A test that needs a collection makes one.
-    gc.set_threshold(2_000, 10, 50)
+    # Collections took a tenth of all tests' time: what tests leave is looked through far more
+    # seldom. A test that needs a collection makes one.
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,6 +22,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 AREAS = ("actors", "runtime", "testing")
 """The parts of motet for which circles are listed one by one."""
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+"""The fields of a syntax tree that hold statements; a handler and a case hold them one below."""
 
 
 class Import(NamedTuple):
@@ -45,9 +47,19 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     return found
 
 
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement below, in the order of the file. Expressions are most of a tree, and hold no
+    statement."""
+    for part in (getattr(tree, name, ()) for name in BLOCKS):
+        for node in part:
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from statements(node)
+
+
 def imports_of(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
     """Every import of a module of motet in one file, wherever in the file it stands."""
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+    for node in statements(ast.parse(path.read_bytes(), filename=str(path))):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

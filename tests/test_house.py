@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 def facts(path: Path) -> Facts:
     """Parsed once for all tests: parsing takes longer than all that is looked for."""
     tree = ast.parse(path.read_bytes(), filename=str(path))
-    nodes = list(ast.walk(tree))
+    nodes = list(house_graph.statements(tree))
     return Facts(
         ast.get_docstring(tree) or "",
         not tree.body,
