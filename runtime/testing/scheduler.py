@@ -402,10 +402,14 @@ def age(task: Task) -> int:
 
 def lift_shields(tasks: Iterable[Task]) -> None:
     """Remove every shield above ``tasks``, so that a cancellation from outside reaches them."""
+    # Tasks share what is above them, and Trio computes a scope anew also when nothing has changed.
+    lifted: set[int] = set()
     for task in tasks:
         status: Any = cast(Any, task)._cancel_status
-        while status is not None:
-            status._scope.shield = False
+        while status is not None and id(status) not in lifted:
+            lifted.add(id(status))
+            if status._scope.shield:
+                status._scope.shield = False
             status = status._parent
 
 
