@@ -134,7 +134,10 @@ async def start_stores(
     async def store_fault(record: EventRecord, error: Exception) -> None:
         channel = ErrorChannel(spool, lambda _run, _event: None, tracer)
         session, run_id = record.stream.partition(":")[2], record.run_id or ""
-        await channel.report(session=session, run_id=run_id, tool="subscriber", error=error)
+        whose = "", record.owner or ""  # the database knows the agent of a run
+        await channel.report(
+            session=session, run_id=run_id, tool="subscriber", error=error, whose=whose
+        )
 
     await system.start(
         lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"

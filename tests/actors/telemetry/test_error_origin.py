@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Never
 
+import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 import motet
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import ARGUMENTS_LIMIT, bounded_arguments
+from motet.protocols.errors import Errors
 from motet.protocols.hooks import BeforeTool
+from motet.protocols.models import ModelRequest
+from motet.testing.errors import MemoryErrors
 from tests.motet.command import motet as command
 from tests.protocols.redaction.test_redact import SECRETS
 from tests.scripted import Scripted, call, say
@@ -70,6 +76,39 @@ async def test_the_error_of_a_hook_has_the_call_before_which_it_ran(tmp_path: Pa
     assert error.arguments is not None
     assert error.arguments["host"] == "db1"
     assert "hunter2" not in str(error)
+
+
+class Broken(Scripted):
+    """A model whose adapter has a bug."""
+
+    def request(self, request: ModelRequest) -> Never:
+        raise RuntimeError("the adapter is broken")
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_errors_beside_calls_say_whose_run_it_was(given: bool) -> None:
+    """Of a model and of a subscriber; in the database, and in a store that knows no runs."""
+    errors: Errors | None = MemoryErrors() if given else None
+    agents = [
+        motet.Agent("broken", model=Broken(name="bug")),
+        motet.Agent("fine", model=Scripted(say("hi"), name="fine")),
+    ]
+
+    def forget(event: object) -> None:
+        raise LookupError("this subscriber is broken")
+
+    async with motet.open_host(agents=agents, errors=errors) as host:
+        host.events.attach("session:s", forget)
+        for agent, session in (("broken", "b"), ("fine", "s")):
+            of = motet.Principal("alice")
+            await host.run(agent, "go", session=session, principal=of, check=False)
+        await wait_all_tasks_blocked()
+        found = {error.tool_name: error for error in await host.errors()}
+    assert set(found) == {"runtime", "subscriber"}
+    assert {error.user for error in found.values()} == {"alice"}
+    assert found["runtime"].agent == "broken"
+    assert found["subscriber"].run_id
+    assert found["subscriber"].agent == ("" if given else "fine")
 
 
 def test_the_arguments_of_a_call_are_cut_before_they_are_redacted() -> None:
