@@ -6,12 +6,11 @@ short transactions, each of which waits some seconds for the host's and is refus
 
 from __future__ import annotations
 
-import json as jsonlib
 import re
 import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime
+from json import dumps
 from pathlib import Path
 from typing import cast, get_args
 
@@ -23,7 +22,7 @@ from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible
-from motet.cli.screen import console
+from motet.cli.screen import console, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading, stored_error, waiting_errors, writing
 from motet.protocols.error_rows import count_query, errors_condition
@@ -79,7 +78,7 @@ def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) ->
     if json:
         print(msgspec.json.encode(found.errors).decode())
     elif found.errors:
-        _print_table(found)
+        _print_each(found)
     else:
         print(f"no errors in {setup.state}", file=sys.stderr)
     return OK
@@ -93,6 +92,12 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
     if json:
         print(msgspec.json.encode(error).decode())
         return OK
+    page(described(error))
+    return OK
+
+
+def described(error: StoredError) -> str:
+    """A whole error as text: its facts, then its parts, each as it was written."""
     first, last = error.first_seen, error.last_seen
     seen = ""
     if error.count > 1 and first is not None and last is not None:
@@ -113,16 +118,19 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
         "damaged": error.malformed,
         "run": f"{error.run_id}   motet traces show {error.run_id}" if error.run_id else "",
     }
-    for name, value in facts.items():
-        if value:
-            print(f"{name:8} {one_line(value)}")
-    raw = {key: value for key, value in error.raw_error.items() if key != "traceback"}
-    if error.arguments is not None:
-        print(visible(jsonlib.dumps({"arguments": error.arguments}, indent=2, ensure_ascii=False)))
-    print(visible(jsonlib.dumps(raw, indent=2, ensure_ascii=False)))
-    if (traceback := error.raw_error.get("traceback")) is not None:
-        print(visible(str(traceback)))
-    return OK
+    lines = [f"{name:8} {one_line(value)}" for name, value in facts.items() if value]
+    told = {"message", "traceback"}
+    parts = {
+        "arguments": error.arguments,
+        "message": error.raw_error.get("message"),
+        "details": {key: value for key, value in error.raw_error.items() if key not in told},
+        "traceback": error.raw_error.get("traceback"),
+    }
+    for name, part in parts.items():
+        if part:
+            text = part if isinstance(part, str) else dumps(part, indent=2, ensure_ascii=False)
+            lines += ["", f"{name}:", visible(text)]
+    return "\n".join(lines)
 
 
 def moment(text: str, now: datetime, option: str = "--since") -> float:
@@ -166,53 +174,39 @@ async def _one(state: Path, error_id: str) -> StoredError:
         return await stored_error(readers, error_id)
 
 
-def _print_groups(page: GroupPage, request: ListErrors) -> None:
-    users = len({group.owner for group in page.groups}) > 1
-    headings = ("last", "times", *(["user"] if users else []), "agent", "tool", "summary", "newest")
+def _print_groups(found: GroupPage, request: ListErrors) -> None:
+    users = len({group.owner for group in found.groups}) > 1
+    headings = ("last", "times", "user", "agent", "tool", "state", "summary", "newest")
     rows = [
         (
             clock_time(group.last_seen)[5:16],
-            f"{group.count}" + (" resolved" if group.open == 0 else ""),
-            *([group.owner] if users else []),
+            f"{group.count}x",
+            group.owner if users else "",
             group.agent,
             group.tool_name,
+            "resolved" if group.open == 0 else "",
             group.summary or group.malformed,
             group.newest,
         )
-        for group in page.groups
+        for group in found.groups
     ]
-    _print_rows(headings, rows)
-    if page.cursor is not None:
+    print_entries(headings, rows, "summary")
+    if found.cursor is not None:
         print(f"older ones: motet errors -n {10 * request.limit}", file=sys.stderr)
 
 
-def _print_table(page: ErrorPage) -> None:
-    _print_rows(
-        ("time", "session", "tool", "summary", "id"),
-        [
-            (
-                clock_time(error.timestamp)[5:16],
-                error.session_id,
-                error.tool_name,
-                f"damaged: {error.malformed}" if error.malformed else error.short_summary,
-                error.id,
-            )
-            for error in page.errors
-        ],
-    )
-
-
-def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    kept = ("time", "last", "times", "id", "newest")
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading in kept, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    console(sys.stdout).print(table)
+def _print_each(found: ErrorPage) -> None:
+    rows = [
+        (
+            clock_time(error.timestamp)[5:16],
+            error.session_id,
+            error.tool_name,
+            f"damaged: {error.malformed}" if error.malformed else error.short_summary,
+            error.id,
+        )
+        for error in found.errors
+    ]
+    print_entries(("time", "session", "tool", "summary", "id"), rows, "summary")
 
 
 # Counting and pruning

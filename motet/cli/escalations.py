@@ -23,7 +23,7 @@ from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, one_line
 from motet.cli.running import PATIENCE, running, talking, while_it_runs
-from motet.cli.screen import Screen, console, page
+from motet.cli.screen import Screen, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading
 from motet.protocols.errors import ConfigError, NotFound
@@ -40,7 +40,9 @@ def list_escalations(setup: Setup, session: str | None, limit: int, *, json: boo
     if json:
         print(msgspec.json.encode(found).decode())
     elif found:
-        _print_table(found)
+        headings = ("time", "session", "user", "reason", "id")
+        rows = [(clock_time(e.created)[5:16], e.session, e.user, e.reason, e.id) for e in found]
+        print_entries(headings, rows, "reason")
     else:
         print(f"nothing waits for a person in {setup.state}", file=sys.stderr)
     return OK
@@ -173,16 +175,3 @@ def _described(one: EscalationInfo) -> str:
     where = f"{clock_time(one.created)[5:16]}  {one.state}  session {one_line(one.session)}"
     head, *calls = decision(one)
     return "\n".join([head, f"  {where}", *calls])
-
-
-def _print_table(found: tuple[EscalationInfo, ...]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("time", "session", "user", "reason", "id"):
-        table.add_column(heading, no_wrap=heading in ("time", "id"), overflow="fold")
-    for one in found:
-        cells = [Text(one_line(cell)) for cell in (one.session, one.user, one.reason)]
-        table.add_row(clock_time(one.created)[5:16], *cells, one.id)
-    console(sys.stdout).print(table)

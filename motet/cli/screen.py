@@ -9,12 +9,12 @@ from __future__ import annotations
 import pydoc
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import attrs
 
-from motet.cli.render import Kind, Piece
+from motet.cli.render import Kind, Piece, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,6 +86,40 @@ def page(text: str) -> None:
         pydoc.pager(text)
     else:
         print(text)
+
+
+LEAST_TEXT = 50
+"""Columns of a terminal that the text of an entry gets beside its facts, or it has its own line."""
+
+
+def print_entries(headings: Sequence[str], rows: Iterable[Sequence[str]], text: str) -> None:
+    """A table whose column ``text`` has what is left of a line.
+
+    Where that is too little, each entry is a line of its facts, and its text below.
+    """
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = [*zip(headings, *rows, strict=True)]
+    used = [column for column in columns if any(column[1:])]  # one without any cell is left out
+    headings, *cells = ([one_line(cell) for cell in row] for row in zip(*used, strict=True))
+    at = headings.index(text)
+    facts = [row[:at] + row[at + 1 :] for row in (headings, *cells)]
+    taken = sum(2 + max(map(cell_len, column)) for column in zip(*facts, strict=True))
+    out = console(sys.stdout)
+    if out.width - taken < LEAST_TEXT:
+        for row, known in zip(cells, facts[1:], strict=True):
+            out.print(Text("  ".join(filter(None, known)), overflow="fold"))
+            out.print(Padding(Text(row[at], overflow="fold"), (0, 0, 0, 2)))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading != text, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    out.print(table)
 
 
 def console(file: TextIO) -> Console:

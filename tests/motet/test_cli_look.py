@@ -44,7 +44,7 @@ def test_errors_are_listed_filtered_and_shown_while_a_host_runs(
 
     headings, group = groups.splitlines()
     assert headings.split() == ["last", "times", "agent", "tool", "summary", "newest"]
-    assert group.split()[2:4] == ["2", "helper"]
+    assert group.split()[2:4] == ["2x", "helper"]
     lines = table.splitlines()
     assert lines[0].split() == ["time", "session", "tool", "summary", "id"]
     assert [line.split()[2] for line in lines[1:]] == ["two", "one"]

@@ -155,8 +155,8 @@ async function refreshRuns() {
 
 async function refreshErrors() {
   if (!may("errors.list")) return;
-  const { errors } = await ask("errors.list", { limit: 20 }).catch(() => ({ errors: [] }));
-  $("errors").replaceChildren(...errors.map(errorItem));
+  const { groups } = await ask("errors.list", { limit: 20, grouped: true }).catch(() => ({ groups: [] }));
+  $("errors").replaceChildren(...groups.map(errorItem));
 }
 
 function runItem(one) {
@@ -188,14 +188,39 @@ async function wholeError(id) {
   return { ...error, raw_error: exact(pages.join("")) };
 }
 
+/** A group of equal errors, which shows the newest of them. */
 function errorItem(one) {
-  const button = element("button", { type: "button" }, `${one.tool}: ${one.kind} · ${one.summary}`);
-  button.onclick = async () => {
-    const whole = await wholeError(one.id).catch((error) => error);
-    $("error").hidden = false;
-    $("error").textContent = json(whole);
-  };
+  const times = one.count > 1 ? `${one.count} times, last ` : "";
+  const what = `${one.tool_name} · ${times}${moment(one.last_seen)} · ${reveal(one.summary || one.malformed)}`;
+  const button = element("button", { type: "button" }, what);
+  button.onclick = () => wholeError(one.newest).then(showError, problem);
   return element("li", {}, button);
+}
+
+function showError(one) {
+  const { message, traceback, ...rest } = one.raw_error;
+  const session = element("button", { type: "button" }, reveal(one.session_id));
+  session.onclick = () => {
+    $("error-box").close();
+    enter({ stream: `session:${one.session_id}`, kind: "session", name: one.session_id });
+  };
+  const seen = one.count > 1 ? `${one.count} times since ${moment(one.first_seen)}` : "";
+  const facts = [
+    ["id", one.id], ["time", moment(one.timestamp)], ["seen", seen], ["tool", one.tool_name], ["kind", one.kind],
+    ["agent", one.agent], ["user", one.user], ["session", one.session_id && session], ["run", one.run_id],
+    ["resolved", one.resolved && moment(one.resolved)], ["damaged", one.malformed],
+  ].filter(([, value]) => value);
+  const shown = facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value === session ? value : reveal(value))]);
+  const pre = (text) => element("pre", {}, reveal(typeof text === "string" ? text : json(text)));
+  const parts = [["Arguments", one.arguments], ["Message", message], ["More", Object.keys(rest).length ? rest : null], ["Traceback", traceback]];
+  const texts = parts.filter(([, value]) => value != null).flatMap(([name, value]) => [element("h2", {}, name), pre(value)]);
+  $("error").replaceChildren(element("strong", {}, reveal(one.short_summary)), element("dl", {}, ...shown), ...texts);
+  $("error-box").showModal();
+}
+
+/** A moment in the reader's time zone, from Unix seconds. */
+function moment(seconds) {
+  return new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
 }
 
 function enter(one) {

@@ -147,6 +147,42 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
 
 @needs_browser
 @pytest.mark.slow
+async def test_a_person_reads_the_whole_of_a_large_error_and_goes_to_its_session() -> None:
+    """An error of 11 MB, which comes in pages; equal errors are one entry, with their number."""
+    text = "\n".join(f"row {n} of the dump, as the worker has sent it" for n in range(230_000))
+    steps = [step for n in range(2) for step in (call("dump", n=n), say("it failed"))]
+    agent = motet.Agent("dumper", model=ScriptedModel(steps))
+
+    @agent.tool
+    def dump(n: int) -> str:
+        """Dump."""
+        raise RuntimeError(text + "\x1b[31m the end")
+
+    assert PROGRAM is not None
+    async with motet.open_host(agents=[agent]) as host, tab(PROGRAM) as page:
+        for session in ("one", "two"):
+            await host.run(agent, "dump", session=session)
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        await page.call("Page.navigate", url=url)
+        await page.until("document.querySelector('#new-agent')?.value")
+        await page.evaluate("document.querySelector('#errors-box').open = true")
+        await page.until("document.querySelectorAll('#errors button').length == 1")
+        await page.until("document.querySelector('#errors').innerText.includes('2 times')")
+        await page.evaluate("document.querySelector('#errors button').click()")
+        await page.until("document.querySelector('#error-box').open")
+        parts = "[...document.querySelectorAll('#error pre')].map((one) => one.textContent)"
+        message = await page.evaluate(f"{parts}.find((one) => one.startsWith('row 0 '))")
+        assert message == text + "<U+001B>[31m the end"
+        assert "raise RuntimeError" in str(await page.evaluate(f"{parts}.at(-1)"))
+        await page.click("two")
+        await page.until("!document.querySelector('#error-box').open")
+        await page.until("document.querySelector('#title').textContent == 'two'")
+        await page.shows("it failed")
+    assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
 async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
     """Law: the numbers of an approval, of a call and of an error are shown as the host has them."""
     account, amount = 2**53 + 1, 123456789012345678901234567890

@@ -223,4 +223,8 @@ def test_groups_of_the_command_line_join_no_users(
     trio.run(story)
     list_errors(load_setup(None, tmp_path), ListErrors(limit=20), each=False, json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [(line[2], line[3]) for line in lines[1:]] == [("3", "cy"), ("1", "bob"), ("2", "ann")]
+    assert [(line[2], line[3]) for line in lines[1:]] == [
+        ("3x", "cy"),
+        ("1x", "bob"),
+        ("2x", "ann"),
+    ]
