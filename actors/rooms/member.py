@@ -31,6 +31,7 @@ from motet.actors.tools.tool import Tool, tool
 from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
+from motet.protocols.escalations import ListEscalations, follow_up, with_history
 from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
@@ -289,10 +290,19 @@ class MemberRunner:
             return Turn(problem=WAITS)
         extra = room_instructions(room.name, member, self._settings.members)
         try:
+            if f"@{member} " in text:
+                text = await self._with_history(session, text)
             result = await self._run(agent, text, session, extra, too_late, sender, asked_by)
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
         return Turn(problem=STOPPED) if result is None else turn_of(result)
+
+    async def _with_history(self, session: str, text: str) -> str:
+        """The text; if it answers an escalation, with the failed calls that led to that."""
+        for last in await self._sessions.ask(ListEscalations(session=session, limit=1)):
+            told = follow_up(last.decision, last.note, last.tool) if last.decision else None
+            return with_history(text, last.error_history) if told and told in text else text
+        return text
 
     async def ask_model(
         self, too_late: Callable[[], bool], model: str | Model, system: str, text: str

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import NODEFAULT
 
+from motet.protocols.escalations import Answer as Decision
 from motet.testing.scripted import source_of
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Post",
     "Resend",
     "Reset",
+    "Resolve",
     "Run",
     "Send",
     "SourceRepr",
@@ -107,6 +109,14 @@ class Approve(SourceRepr, frozen=True, tag="approve"):
     allow: bool = True
 
 
+class Resolve(SourceRepr, frozen=True, tag="resolve"):
+    """``user`` answers all open escalations; those of a room, its operator does."""
+
+    user: str
+    decision: Decision = "retry"
+    note: str = "take the other one"
+
+
 class Post(SourceRepr, frozen=True, tag="post"):
     """``user`` posts a message in the room of the program."""
 
@@ -132,8 +142,19 @@ class Crash(SourceRepr, frozen=True, tag="crash"):
 
 
 Act: TypeAlias = (
-    Send | Resend | Steer | Stop | Approve | Disconnect | Reset | Post | Wait | Run | Crash
+    Send
+    | Resend
+    | Steer
+    | Stop
+    | Approve
+    | Disconnect
+    | Reset
+    | Resolve
+    | Post
+    | Wait
+    | Run
+    | Crash
 )
 
-INPUTS = (Send, Resend, Steer, Disconnect, Post)
-"""Steps that send a message."""
+INPUTS = (Send, Resend, Steer, Disconnect, Resolve, Post)
+"""Steps that begin runs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import attrs
 import msgspec
@@ -20,6 +20,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject, json_object
+from motet.protocols.escalations import Answer as Decision
 from motet.protocols.schema_values import filled
 from motet.testing.scripted import Answer, RawCall, Step, call, cut, fail, say, slow
 from motet.testing.stories import acts
@@ -240,6 +241,9 @@ MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
 choice for all, since Hypothesis removes steps with few choices best."""
 LATE = (0.5, 20.0, 100.0)
 
+DECISIONS = get_args(Decision)
+"""Of escalations."""
+
 Kind: TypeAlias = Literal[
     "send",
     "run",
@@ -250,12 +254,13 @@ Kind: TypeAlias = Literal[
     "disconnect",
     "reset",
     "approve",
+    "resolve",
     "post",
     "crash",
 ]
 
 
-INPUTS: frozenset[Kind] = frozenset({"send", "steer", "disconnect", "post"})
+INPUTS: frozenset[Kind] = frozenset({"send", "steer", "disconnect", "resolve", "post"})
 """Steps that models must answer."""
 
 
@@ -296,7 +301,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     seed = between(draw, 0, MOST_SEEDS)
     users = bounds.users[: between(draw, 1, len(bounds.users))]
     keys = _sessions(users, between(draw, 1, bounds.sessions))
-    kinds = _kinds(bounds.faults, room=target.room is not None, approved=target.approved)
+    kinds = _kinds(bounds.faults, target)
     agents = () if target.own_models else target.agents
     said = st.lists(_line(agents, bounds.faults), max_size=MOST_LINES if agents else 0)
     shapes: list[Shape] = []
@@ -329,12 +334,13 @@ def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
     }
 
 
-def _kinds(faults: Faults, *, room: bool, approved: bool) -> Sequence[tuple[Kind, float]]:
+def _kinds(faults: Faults, target: Target) -> Sequence[tuple[Kind, float]]:
     """The kinds of steps with their weights, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
-    approve: list[tuple[Kind, float]] = [("approve", 0.1)] if approved else []
-    if room:
-        return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), *approve, crash]
+    people: list[tuple[Kind, float]] = [("approve", 0.1)] if target.approved else []
+    people += [("resolve", 0.1)] if target.escalated else []
+    if target.room is not None:
+        return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), *people, crash]
     return [
         ("send", 0.3),
         ("wait", 0.1),
@@ -344,7 +350,7 @@ def _kinds(faults: Faults, *, room: bool, approved: bool) -> Sequence[tuple[Kind
         ("resend", 0.08),
         ("disconnect", 0.06),
         ("reset", 0.02),
-        *approve,
+        *people,
         crash,
     ]
 
@@ -370,7 +376,9 @@ def _shape(
             manner = weighted(draw, MANNERS) if kind in INPUTS else ""
             owner = one_of(draw, users) if manner == "astray" else user
             session = one_of(draw, sessions[owner])
-            most = {"disconnect": MOST_EVENTS, "approve": 1}.get(kind, 0)
+            most = {"disconnect": MOST_EVENTS, "approve": 1, "resolve": len(DECISIONS) - 1}.get(
+                kind, 0
+            )
             after = between(draw, 0, most) if most else 0
             keyed, soon = manner in ("keyed", "soon"), manner == "soon"
             lines = draw(said) if kind in INPUTS else ()
@@ -404,6 +412,7 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
         ),
         "reset": lambda: acts.Reset(user, session=session),
         "approve": lambda: acts.Approve(user, allow=shape.number < 1),
+        "resolve": lambda: acts.Resolve(user, DECISIONS[int(shape.number)]),
         "post": lambda: acts.Post(user, text([f"@{name}" for name in names]), key=key),
         "crash": acts.Crash,
     }

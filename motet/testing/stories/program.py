@@ -342,6 +342,10 @@ class Play:
                 self._call(_reset, session, Principal(user))
             case acts.Approve(user, allow):
                 host.call(_answer, Principal(user), allow)
+            case acts.Resolve(user):
+                # What failed in a room, its owner decides: here, the operator.
+                who = Principal(user) if self.target.room is None else LOCAL
+                host.call(_resolve, step, who)
             case acts.Post(user, text, key):
                 assert self.target.room is not None
                 with _refused():
@@ -524,6 +528,14 @@ async def _answer(host: Host, principal: Principal, allow: bool) -> int:
         with suppress(ApprovalAnswered, NotFound):  # the run was faster, and has ended
             await host.approve(approval.id, decision, principal=principal)
     return len(waiting)
+
+
+async def _resolve(host: Host, step: acts.Resolve, who: Principal) -> None:
+    """Answer the open escalations of this principal, oldest first."""
+    waiting = await host.escalations(state="open", principal=who)
+    for escalation in reversed(waiting):
+        with _refused():  # such as: its session was deleted meanwhile
+            await host.resolve(escalation.id, step.decision, note=step.note, principal=who)
 
 
 async def _reset(host: Host, session: str, principal: Principal) -> None:

@@ -61,6 +61,12 @@ class Target:
         return any(isinstance(tool, Tool) and tool.approval is not False for tool in tools)
 
     @property
+    def escalated(self) -> bool:
+        """True if failures of a tool may hand a run to a person."""
+        bounds = (a.limits for a in self.agents if a.tools)
+        return any(one.tool_errors is not None or one.total_errors is not None for one in bounds)
+
+    @property
     def agents(self) -> Sequence[AnyAgent]:
         """All agents that may run: members, and those of tools and handoffs."""
         room = self.room

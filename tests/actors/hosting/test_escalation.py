@@ -21,7 +21,12 @@ from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.commands import parse_command
 from motet.protocols.config import HostConfig
-from motet.protocols.escalations import EscalationAnswered, without_history
+from motet.protocols.escalations import (
+    HISTORY_TAG,
+    EscalationAnswered,
+    history_lines,
+    without_history,
+)
 from motet.protocols.rooms import RoomPlan
 from tests.scripted import Scripted, call, say
 
@@ -490,3 +495,16 @@ async def test_a_member_s_escalation_is_answered_by_the_owner_of_its_room() -> N
         assert [author for author, _ in said] == ["bob", "alice", "ops"]
         assert said[1][1].startswith("@ops Leave out the step that failed: do not call deploy")
         assert said[2][1] == "it works"
+        # The member reads the block that a session's next run reads; people and later turns do not.
+        (line,) = history_lines(info.error_history)
+        assert line.startswith("1. deploy(")
+        asked = model_of(agent).requests[-1].messages[-1]
+        assert isinstance(asked, UserMessage)
+        assert asked.text.endswith(f"{line}\n</{HISTORY_TAG}>")
+        assert HISTORY_TAG not in str(said)
+        model_of(agent).then(say("again"))
+        await host.rooms.post(made.name, "@ops use staging again", principal=BOB)
+        await (await host.open_room(made.name, principal=ALICE)).wait()
+        last = model_of(agent).requests[-1].messages
+        assert isinstance(last[-1], UserMessage)
+        assert HISTORY_TAG not in last[-1].text

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 import motet
 from motet import testing as mt
 from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
+from motet.protocols.escalations import Answer as Decision
+from motet.protocols.escalations import EscalationInfo
 from motet.protocols.sessions import RunStatus
 from motet.testing.fake_program import FakeProgram
 from motet.testing.stories.acts import Act
@@ -118,6 +120,54 @@ def test_a_pending_approval_is_answered_by_a_step_or_denied_at_the_end() -> None
             seen = mt.snapshot(host)
         assert ends(seen) == ["completed"]
         assert any("paid 5" in row.text for row in seen.rows("main")) == paid
+
+
+def shipper(tool_errors: int = 1) -> motet.Agent[None, str]:
+    """An agent whose tool never works."""
+    agent = motet.Agent("shipper", limits=motet.Limits(tool_errors=tool_errors))
+
+    @agent.tool
+    async def ship(item: str) -> str:
+        """Ship."""
+        raise OSError("no route to the warehouse")
+
+    return agent
+
+
+@pytest.mark.parametrize("decision", ["retry", "advice", "skip", "give_up"])
+def test_an_escalation_is_answered_by_a_step(decision: Decision) -> None:
+    again: list[Act] = [mt.Resolve("ann", decision), mt.Wait(1)]
+    program = mt.Program(
+        [HI, mt.Wait(1), *again, *again], {"shipper": [mt.call("ship", item="box"), mt.say("so")]}
+    )
+    with mt.simulated_host() as host:
+        program.execute(host, shipper())
+        mt.check(host)
+        seen = mt.snapshot(host)
+    assert ends(seen) == ["escalated", *([] if decision == "give_up" else ["completed"])]
+
+
+def test_drawn_programs_answer_escalations_in_every_way() -> None:
+    """Law: between crashes, stops and resets too, answers are given, and all invariants hold."""
+    drawn: set[str] = set()
+    answered: set[str] = set()
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(program=mt.programs(shipper(), max_steps=14))
+    def search(program: mt.BoundProgram) -> None:
+        with mt.simulated_host() as host:
+            program.execute(host)
+            mt.check(host)
+            drawn.update(one.decision for one in program.steps if isinstance(one, mt.Resolve))
+            answered.update(one.decision for one in host.call(_escalations) if one.decision)
+
+    search()
+    assert len(drawn) > 1
+    assert answered
+
+
+async def _escalations(host: motet.Host) -> Sequence[EscalationInfo]:
+    return await host.escalations()
 
 
 def test_an_input_is_answered_after_a_crash() -> None:
