@@ -137,7 +137,7 @@ class Runner:
         is_over = finish.status not in ("waiting", "interrupted")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
             if finish.status == "interrupted":
-                await self.suspension.keep_for_next_host()
+                await self.suspension.keep_for_next_host(self.tool_step)
             if is_over:
                 await self._conclude(finish)
         outcome = self._outcome(finish)

@@ -141,20 +141,21 @@ class Suspension:
         self._services.events.log.warning("not suspended", run=self._run.id, why=why)
         return not self._run.was_stopped
 
-    async def keep_for_next_host(self) -> None:
+    async def keep_for_next_host(self, step: ToolStep | None) -> None:
         """Leave the run to the next host, with its whole journal on disk. Shield it."""
         self.state = "kept"
         try:
-            await self._enter_late()
+            await self._enter_late(step)
         except Exception as error:  # the next host goes on from the rows that are there
             message = f"the last rows of a run for the next host are not on disk: {error}"
             await self._services.events.warn(self._run, "transcript", message)
 
-    async def _enter_late(self) -> None:
+    async def _enter_late(self, step: ToolStep | None = None) -> None:
         """Store the rest of the journal, and the inputs that are in its rows."""
         run, late = self._run, self._run.carried.entered
         is_torn = bool(late) or run.id in self._services.journal.torn
-        rows = tuple(self._turn.rows) if is_torn else ()
+        calls = step.for_next_host() if step is not None else ()
+        rows = (*self._turn.rows, *calls) if is_torn else ()
         await self._services.store.ask(EnterRun(run.id, 0, rows, (), late))
         run.carried.entered = ()
         await publish_entered(run, late, self._services)

@@ -11,7 +11,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.tracker import stored_result
-from motet.actors.runs.lifecycle import OPEN, CallStates
+from motet.actors.runs.lifecycle import BEGINS, OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services, publish_entered
@@ -20,10 +20,10 @@ from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import guards as guard
-from motet.actors.transcript.grammar import missing_result, row_of
+from motet.actors.transcript.grammar import held, missing_result, row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
-from motet.protocols.chat import Call, ChatMessage
+from motet.protocols.chat import Call, ChatMessage, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -156,6 +156,16 @@ class ToolStep:
         if self.record:
             self.record[index] = result  # its state says no more how it was cut, once it is done
         await self._report(result, index)
+
+    def for_next_host(self) -> Iterator[ToolMessage]:
+        """What is known of each call here, in place of an intent that was never stored."""
+        for call, result in zip(self.calls, self._here, strict=True):
+            if call.id in self._known or self.states[call.id] == "done":
+                yield row_of(result)
+            elif call.id in self._repeats or self.states[call.id] in BEGINS:
+                yield missing_result(call, "unknown")
+            else:
+                yield held(call)
 
     async def suspend(self) -> tuple[Mark, ...]:
         """Publish the results of calls that were cut while they ran; all results that are known.
@@ -303,6 +313,7 @@ class ToolStep:
         run, budget, late = self.run, self.run.lineage.budget, self.run.carried.entered
         *earlier, intent = self._rows
         is_torn = bool(late) or run.id in self.services.journal.torn
+        held_back = self.approvals.held
         await self.services.store.ask(
             RecordIntent(
                 run.id,
@@ -312,7 +323,7 @@ class ToolStep:
                 tuple(earlier) if is_torn else (),
                 late,
                 run.carried.handed_to,
-                self.approvals.held,
+                tuple((self.approvals.place(c.id), c) for c in self.calls if c.id in held_back),
             )
         )
         self._is_journalled, run.carried.handed_to = True, ()

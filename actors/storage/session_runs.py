@@ -35,7 +35,7 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.actors.transcript.grammar import close_calls, held, recovered_rows
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
+from motet.protocols.chat import ChatMessage, ToolMessage
 from motet.protocols.error_rows import RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved
 from motet.protocols.escalations import (
@@ -433,12 +433,7 @@ class RunTables(TableStore):
         again += _handed_over(run_id, request.agents)
         again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
-        calls = request.row.calls if isinstance(request.row, AssistantMessage) else ()
-        marks = tuple(
-            (run_id, place, encode_message(held(call)))
-            for place, call in enumerate(calls, request.step + 1)
-            if call.id in request.held
-        )
+        marks = tuple((run_id, at, encode_message(held(call))) for at, call in request.held)
         held_back = (Statement(KEEP_ROW, each=marks),) if marks else ()
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
         if not await self._succeeds((*steps, *again, intent, *held_back, *spent)):

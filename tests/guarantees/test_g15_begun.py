@@ -275,6 +275,24 @@ def test_a_kill_at_some_step_makes_no_call_unknown_that_was_not_allowed(
     everywhere(plan, DECISIONS[number % 3], gaps=(151, 17), first=37 * number)
 
 
+@pytest.mark.parametrize("tool", ["free", *KINDS])
+def test_a_call_that_waits_for_the_storage_when_its_host_closes_begins_in_the_next(
+    tool: str,
+) -> None:
+    """Its intent was never stored, so that it has not begun, and the host knows that."""
+    with mt.simulated_host(1, config=config(), setup=gates) as host:
+        calls = Calls(host, (tool,))
+        host.start(calls.agent(), "do it", key="once")
+        host.disk.room = host.disk.used
+        host.advance(1)
+        assert sum(calls.began.values()) == 0
+        host.disk.room = None
+        host.restart(0)
+        calls.finish("allow-once")
+        assert calls.problems() == []
+        assert list(calls.began.values()) == [1]
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("decision", DECISIONS)
 @pytest.mark.parametrize("plan", PLANS, ids="-".join)
