@@ -63,7 +63,8 @@ def show(setup: Setup, escalation: str, *, json: bool) -> int:
 def resolve(setup: Setup, escalation: str, decided: str | None, note: str, *, json: bool) -> int:
     """Answer an escalation and follow the next run to its end; the exit code of the run.
 
-    If a server runs on the state, it takes the answer; else a host is opened for it.
+    If a server runs on the state, it takes the answer; else a host is opened for it, in which a run
+    that waits for an approval is suspended at once.
     """
     answer = _answer(escalation, decided)
     known = trio.run(_one, setup.state, escalation)
@@ -71,7 +72,7 @@ def resolve(setup: Setup, escalation: str, decided: str | None, note: str, *, js
         print(_described(known), file=sys.stderr)
     owner = lock_owner(setup.state)
     if owner is None:
-        work = partial(_resolve, setup, known, answer, note, json=json)
+        work = partial(_resolve, setup.unattended(), known, answer, note, json=json)
     elif running(setup.state) is not None:
         work = partial(_resolve_beside, setup, known, answer, note, json=json)
     else:

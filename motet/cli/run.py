@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-import attrs
 import msgspec
 import trio
 
@@ -53,9 +52,7 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
         raise InputValidation("the text is empty: say something")
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    # No person can answer this process: a run that waits for a person is suspended at once.
-    approvals = attrs.evolve(setup.config.approvals, hold=0.0)
-    setup = attrs.evolve(setup, config=attrs.evolve(setup.config, approvals=approvals))
+    setup = setup.unattended()
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))
     if json:
         print(msgspec.json.encode(report(result)).decode())

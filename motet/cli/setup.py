@@ -58,6 +58,12 @@ class Setup:
         agents[self.name(agent)] = attrs.evolve(agents[self.name(agent)], model=model)
         return attrs.evolve(self, config=attrs.evolve(self.config, agents=agents))
 
+    def unattended(self) -> Setup:
+        """The setup of a process in which no person can allow a call: a run that waits for an
+        approval is suspended at once."""
+        approvals = attrs.evolve(self.config.approvals, hold=0.0)
+        return attrs.evolve(self, config=attrs.evolve(self.config, approvals=approvals))
+
     def name(self, agent: str | None) -> str:
         """The name of a known agent; None: the first one. Raises ``UnknownName``."""
         known = tuple(self.config.agents or DEFAULT_AGENTS)

@@ -196,8 +196,10 @@ def test_a_host_that_serves_nobody_is_named(
 def test_an_answer_whose_run_waits_for_an_approval_says_so(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """At once, however long a run would wait in memory: no person can answer this process."""
     (waiting,) = open_ones(capsys)
-    (failing / "motet.toml").write_text(f'{IMPATIENT}[[policy]]\ntool = "*"\neffect = "ask"\n')
+    asking = '[[policy]]\ntool = "*"\neffect = "ask"\n[approvals]\nhold = 3600\n'
+    (failing / "motet.toml").write_text(IMPATIENT + asking)
     resolve = ("errors", "escalations", "resolve", waiting, "--state", "../st")
     code, _, told = printed(capsys, *resolve, "--decision", "advice", "--note", "run make")
     assert (code, "[waiting: motet approvals allow apr_" in told) == (5, True)
