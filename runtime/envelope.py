@@ -244,7 +244,7 @@ class ItemsAsk(Ask, eq=False):
         It sent its item between its cancellation and its next checkpoint, which would have raised
         ``Cancelled``. So this is no failure of the handler.
         """
-        if isinstance(result, outcome.Error) and self.cancelled_at is not None:
+        if self.cancelled_at is not None and isinstance(result, outcome.Error):
             result = None if is_asker_left(result.error) else result
         super().settle(result)
 

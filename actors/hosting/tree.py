@@ -381,6 +381,7 @@ async def start_workers(
     services = Services(
         table=table,
         store=stores.sessions,
+        runs=stores.runs,
         tools=tools,
         toolkits=toolkits,
         settings=settings,
@@ -419,14 +420,7 @@ async def start_sessions(
     stalled = generations.config.watchdog.stalled
     router = await system.start(lambda: Router(services, actors, stalled), name="router")
     rooms = await system.start(lambda: Rooms(room_table), name="rooms")
-    intake = Intake(
-        table,
-        stores.sessions,
-        router,
-        workers.resolver,
-        services,
-        actors,
-    )
+    intake = Intake(table, stores.sessions, router, workers.resolver, services, actors)
     workers.children.connect(intake)
     return Sessions(actors, router, intake, room_table, rooms)
 
@@ -440,11 +434,7 @@ def _add_agent(
 
 
 async def _start_hooks(
-    system: System,
-    publisher: Publisher,
-    channel: ErrorChannel,
-    workspace: Path,
-    config: HostConfig,
+    system: System, publisher: Publisher, channel: ErrorChannel, workspace: Path, config: HostConfig
 ) -> HooksClient:
     hooks, mark = HookSet(), partial(_mark, publisher)
     add_configured(hooks, config.hooks, workspace)
@@ -494,11 +484,7 @@ def _mark(publisher: Publisher, fault: HookFault) -> None:
 
 
 def _context(
-    table: RunTable,
-    workspace: Path,
-    children: ChildRuns,
-    events: RunEvents,
-    request: ExecuteCall,
+    table: RunTable, workspace: Path, children: ChildRuns, events: RunEvents, request: ExecuteCall
 ) -> Context[object]:
     run = table.runs[request.run_id]
     return Context(

@@ -39,6 +39,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.results import ResultStore
 from motet.actors.storage.rooms import RoomStore
 from motet.actors.storage.run_access import ContextCache, RunJournal
+from motet.actors.storage.session_runs import RunTables
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tokens import TokenBook
@@ -92,6 +93,7 @@ class Stores:
         publisher: the way to the event bus.
         spool: takes errors for the store of errors.
         journal: rows of live runs on their way to disk.
+        runs: what ``sessions`` does at the begin and the end of each run, by plain calls.
         contexts: a cache of recently used session contexts.
         transact: runs one transaction in the writer.
         health: whether the writer can store anything now.
@@ -102,6 +104,7 @@ class Stores:
     spool: ErrorSpool
     results: ActorRef[ResultProtocol]
     sessions: ActorRef[SessionStoreMessage]
+    runs: RunTables
     journal: RunJournal
     contexts: ContextCache
     approvals: ActorRef[ApprovalProtocol]
@@ -151,7 +154,7 @@ async def start_stores(
     journal, contexts = RunJournal(), ContextCache()
     sessions = await system.start(
         lambda: SessionStore(
-            writer.submit, readers, journal=journal, contexts=contexts, resolved=spool.resolve
+            writer.submit, readers, journal=journal, contexts=contexts, errors=spool
         ),
         name="sessions",
     )
@@ -179,6 +182,7 @@ async def start_stores(
         spool=spool,
         results=results,
         sessions=sessions,
+        runs=RunTables(writer.submit, readers, journal=journal, contexts=contexts, errors=spool),
         journal=journal,
         contexts=contexts,
         approvals=approvals,

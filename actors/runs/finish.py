@@ -135,7 +135,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         async with queue.storing():
             while queue.unsaved:
                 await store_late(queue, services)
-            withdrawn = await services.store.ask(end)
+            withdrawn = await services.runs.finish(end)
         is_stored = True
     except Exception as error:
         message = f"the transcript could not be stored and is kept in memory: {error}"

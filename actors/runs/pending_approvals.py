@@ -35,7 +35,7 @@ class CallApprovals:
         step: the place of their assistant row among the rows of the run.
         in_order: their tools run one by one.
         capture: gives what the run needs to be resumed, as of now; None: it cannot be suspended.
-        journalled: waits until the calls are on disk.
+        journalled: waits until the calls are on disk; ``is_journalled``: they are.
         on_record: the run can be resumed from disk, so that each call that begins is recorded too.
         held: the calls that have not begun on record, so that one that begins is recorded, too.
     """
@@ -49,6 +49,7 @@ class CallApprovals:
     journalled: Callable[[], Awaitable[None]]
     on_record: bool = False
     held: frozenset[str] = frozenset()
+    is_journalled: bool = False
     _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)
 

@@ -320,12 +320,10 @@ class Run:
     pending: Final[PendingInput | None] = attrs.field(default=None, repr=False)
     # Of the input; here too, since they never change and are read everywhere.
     id: Final[str] = attrs.field(
-        default=attrs.Factory(lambda self: self.input.id, takes_self=True),
-        init=False,
+        default=attrs.Factory(lambda self: self.input.id, takes_self=True), init=False
     )
     session: Final[str] = attrs.field(
-        default=attrs.Factory(lambda self: self.input.session, takes_self=True),
-        init=False,
+        default=attrs.Factory(lambda self: self.input.session, takes_self=True), init=False
     )
     placement: Final[Placement] = attrs.field(factory=Placement, repr=False)
     lineage: Final[Lineage] = attrs.field(factory=Lineage, repr=False)
@@ -354,14 +352,9 @@ class Run:
         """Whom policy is asked about when it calls a tool: its ancestors, the people whose words
         it answers, and itself.
         """
-        said = self.input
-        return (
-            *self.lineage.ancestors,
-            *(
-                Subject(self.agent.name, who.user, who.role, self.session)
-                for who in (*said.asked_by, said.principal)
-            ),
-        )
+        people = (*self.input.asked_by, self.input.principal)
+        own = [Subject(self.agent.name, who.user, who.role, self.session) for who in people]
+        return (*self.lineage.ancestors, *own)
 
     def ask_also(self, who: Principal) -> None:
         """Words of this person enter it too: from now on policy is asked about them."""

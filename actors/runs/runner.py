@@ -134,13 +134,13 @@ class Runner:
                 finish = self._stop()  # it could not be stored, or a stop came meanwhile
             elif self.suspension.state == "kept":
                 finish = Finish("interrupted", detail=self._why)
-        is_over = finish.status not in ("waiting", "interrupted")
+        is_over, outcome = finish.status not in ("waiting", "interrupted"), None
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
             if finish.status == "interrupted":
                 await self.suspension.keep_for_next_host(self.tool_step)
             if is_over:
-                await self._conclude(finish)
-        outcome = self._outcome(finish)
+                outcome = await self._conclude(finish)
+        outcome = outcome or self._outcome(finish)
         if self.hooks.watch_end and is_over:
             # Those who watch have a budget of their own, so that they cost no transcript.
             with trio.CancelScope(shield=True):
@@ -156,7 +156,7 @@ class Runner:
             self.suspension.publish()
         return result
 
-    async def _conclude(self, finish: Finish) -> None:
+    async def _conclude(self, finish: Finish) -> Outcome:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
         run, turn = self.run, self.turn
         if run.carried.start_published is False:  # a stop has ended it before it went on
@@ -175,6 +175,7 @@ class Runner:
             await self.publisher.emit(outcome.terminal())
         else:
             self.services.events.show(run, outcome.terminal())
+        return outcome
 
     def _outcome(self, finish: Finish) -> Outcome:
         return Outcome(

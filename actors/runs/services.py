@@ -21,6 +21,7 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.runs.turn import Turn
 from motet.actors.storage.run_access import ContextCache, RunJournal
+from motet.actors.storage.session_runs import RunTables
 from motet.actors.storage.writer import StorageHealth
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.tracer import RunTrace, Tracer
@@ -158,6 +159,7 @@ class Services:
     """Refs stay valid across restarts of what they point to.
 
     Attributes:
+        runs: what ``store`` does at the begin and the end of each run, without a message.
         tools: the executor of calls.
         events: publishes what happens to runs.
         journal: rows of unfinished runs, on their way to disk.
@@ -170,6 +172,7 @@ class Services:
 
     table: RunTable
     store: ActorRef[SessionStoreMessage]
+    runs: RunTables
     tools: ActorRef[ExecuteCall]
     toolkits: Toolkits
     settings: SessionSettings

@@ -320,11 +320,7 @@ class SuspendedRuns:
             said = left.rows[0]
             sender = said.sender if isinstance(said, UserMessage) else ""
             run.input = attrs.evolve(
-                run.input,
-                principal=who,
-                extra=left.extra,
-                sender=sender,
-                asked_by=left.asked_by,
+                run.input, principal=who, extra=left.extra, sender=sender, asked_by=left.asked_by
             )
             run.found.update(left.found)
             if left.next_agent:
@@ -401,9 +397,7 @@ def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
     return failures
 
 
-def _batches(
-    rows: Sequence[ChatMessage],
-) -> list[tuple[tuple[Call, ...], dict[str, CallResult]]]:
+def _batches(rows: Sequence[ChatMessage]) -> list[tuple[tuple[Call, ...], dict[str, CallResult]]]:
     """The calls of each answer with the results that follow it."""
     found: list[tuple[tuple[Call, ...], dict[str, CallResult]]] = []
     for row in rows:

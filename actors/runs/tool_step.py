@@ -70,7 +70,6 @@ class ToolStep:
             held=frozenset(self._held()),
         )
         self._rows = tuple(rows)
-        self._is_journalled = False
         self._journalling = trio.Lock()
         self._spans: dict[int, ToolSpan] = {}
         self._announced = left.announced if left is not None else frozenset[str]()
@@ -285,7 +284,7 @@ class ToolStep:
     async def journalled(self) -> None:
         """Wait until the calls are on disk. Raises ``NotFound`` if the run has ended elsewhere."""
         async with self._journalling:
-            if not self._is_journalled:
+            if not self.approvals.is_journalled:
                 await self.services.health.insist(self._journal)
 
     async def _try_journal(self) -> None:
@@ -314,7 +313,7 @@ class ToolStep:
         *earlier, intent = self._rows
         is_torn = bool(late) or run.id in self.services.journal.torn
         held_back = self.approvals.held
-        await self.services.store.ask(
+        await self.services.runs.record_intent(
             RecordIntent(
                 run.id,
                 self.step,
@@ -326,7 +325,7 @@ class ToolStep:
                 tuple((self.approvals.place(c.id), c) for c in self.calls if c.id in held_back),
             )
         )
-        self._is_journalled, run.carried.handed_to = True, ()
+        self.approvals.is_journalled, run.carried.handed_to = True, ()
         if late:
             run.carried.entered = ()
             await publish_entered(run, late, self.services)

@@ -90,11 +90,7 @@ class SummaryTask:
     def tokens(self, context: SessionContext) -> int:
         """The size of the next run's request."""
         view = replace(
-            self.view,
-            history=context.rows,
-            summary=context.summary,
-            covered=0,
-            pinned=None,
+            self.view, history=context.rows, summary=context.summary, covered=0, pinned=None
         )
         return view.prepare((), self.around).tokens
 

@@ -172,12 +172,7 @@ class MemoryFlush:
         specs = [tool.spec for tool in memory_tools()]
         for left in range(FLUSH_REQUESTS - 1, -1, -1):
             asked = flush_request(
-                self.model,
-                shown,
-                own,
-                today=today,
-                system=self.system,
-                tools=specs if left else (),
+                self.model, shown, own, today=today, system=self.system, tools=specs if left else ()
             )
             response = await self.ask(asked)
             if not response.calls or response.stop_reason == "content_filter":

@@ -71,7 +71,7 @@ class Session(Actor[SessionMessage]):
         while queue.starting:
             run = queue.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
-        if self._has_unsaved and not queue.saving:
+        if queue.unsaved and not queue.saving:
             queue.saving = True
             self.start_soon(self._save, name="unsaved ends")
         at = wakes(queue.inputs, trio.current_time()) if queue.inputs else inf
@@ -108,16 +108,11 @@ class Session(Actor[SessionMessage]):
         await drop(run, self.services)
         self._pump()
 
-    @property
-    def _has_unsaved(self) -> bool:
-        """Whether an end could not be stored."""
-        return bool(self.queue.unsaved)
-
     async def _save(self) -> None:
         """Store the ends that could not be stored, as soon as the storage takes them."""
         queue = self.queue
         try:
-            while self._has_unsaved:
+            while queue.unsaved:
                 await self.services.health.retry()
                 async with queue.storing():
                     failed = await self._save_now()
@@ -130,7 +125,7 @@ class Session(Actor[SessionMessage]):
         """Store what the storage takes now; true: it works, and has not taken all."""
         queue, services = self.queue, self.services
         try:
-            while self._has_unsaved:
+            while queue.unsaved:
                 await store_late(queue, services)
         except StorageUnavailable:
             pass
@@ -186,7 +181,7 @@ class Session(Actor[SessionMessage]):
         return done
 
     async def on_stop(self) -> None:
-        if self._has_unsaved and self.services.health.problem is None:
+        if self.queue.unsaved and self.services.health.problem is None:
             with trio.move_on_after(JOIN_BUDGET):
                 await self._save_now()
         if self.end is not None and self.services.hooks.any_at("session_end"):

@@ -79,7 +79,8 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         keep_raw: store without redaction.
         is_database: the store is the database, where the end of a run resolves its errors.
 
-    The others are those of :class:`~motet.runtime.spool.Spool`.
+    The others are those of :class:`~motet.runtime.spool.Spool`. ``failing``: the sessions of
+    which this process has begun to store errors, and those that are known to have older ones.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         super().__init__(spill, clock, threads=threads, limit=limit, deadline=deadline)
         self._is_database = is_database
         self._successes, self.successes = trio.open_memory_channel[ResolveErrors](SUCCESSES)
+        self.failing: set[str] = set()
         self._forgotten: dict[str, float] = {}
         self._used = False  # since it was known to be idle
         self._store = store
@@ -117,10 +119,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
         (``given``), a store that is slow, and does not fail, is waited for.
         """
-        self._used = True
         try:
             await self.enter()
         finally:
+            self._used = True
             captured = capture(error, code, detail, given)
             report = Report(origin, captured)
             size = captured.size + len(origin.arguments)
@@ -140,6 +142,11 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._used = not self.is_idle
         return self._used
 
+    def may_be_open(self, session: str) -> bool:
+        """Whether a session may have errors to resolve, if ``failing`` says so of older ones."""
+        waiting = self._used and self._is_in_use()
+        return waiting or session in self.failing or not self._is_database
+
     def resolve(self, session: str, tools: Resolved) -> None:
         """Tools have succeeded in a run, whose end is stored: in the database, their errors are
         resolved. Those that are not in it yet, and those of another store, are told to
@@ -155,6 +162,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
 
     def forget(self, session: str) -> None:
         """The session was deleted: its errors that wait are not stored."""
+        self.failing.discard(session)
         if self.is_idle:
             self._forgotten.clear()
         else:
@@ -185,6 +193,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             records = [r for r in records if r.timestamp > known.get(r.session_id, never)]
             if not records:
                 return ()
+        self.failing.update(record.session_id for record in records)
         try:
             with foreign_code:
                 return await self._store(records)

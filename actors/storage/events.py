@@ -169,8 +169,9 @@ def proof_of(record: EventRecord) -> Proof | None:
 
 def proofs(records: Sequence[tuple[EventRecord, str]]) -> tuple[Proof, ...]:
     """The different proofs of the records."""
-    found = (proof_of(record) for record, _ in records)
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+    different = {(record.stream, record.owner, record.run_id): record for record, _ in records}
+    found = dict.fromkeys(map(proof_of, different.values()))
+    return tuple([one for one in found if one is not None])
 
 
 def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) -> Statement:

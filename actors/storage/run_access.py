@@ -190,13 +190,15 @@ class RunJournal:
     """Collects statements, for :meth:`run` to write.
 
     ``lost`` counts the statements that could not be written; ``torn``: the live runs that such a
-    statement is missing of, whose rows are all stored with their next intent; ``closed``:
-    :meth:`run` has ended.
+    statement is missing of, whose rows are all stored with their next intent; ``accepted``: the
+    sessions of the unfinished runs whose inputs this process has stored; ``closed``: :meth:`run`
+    has ended.
     """
 
     def __init__(self) -> None:
         self.lost = 0
         self.torn: set[str] = set()
+        self.accepted: dict[str, str] = {}
         self.closed = False
         self._waiting: dict[str, _Waiting] = {}
         self._count = 0

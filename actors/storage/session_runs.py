@@ -9,11 +9,12 @@ with the end of its run or not at all, and answered once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from motet.actors.errors.tracker import successes
 from motet.actors.storage import recovery
 from motet.actors.storage.approval_rows import KEEP_ROW, transition
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.readers import Readers
@@ -35,7 +36,7 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.actors.transcript.grammar import close_calls, held, recovered_rows
-from motet.protocols.chat import ChatMessage, ToolMessage
+from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved
 from motet.protocols.escalations import (
@@ -71,8 +72,9 @@ from motet.protocols.sessions import (
     SetSessionModel,
     UnpublishedEnd,
 )
-from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import handles
+from motet.runtime.outside import wall_time
 
 _ADD_ESCALATION = """
 INSERT INTO escalations
@@ -200,7 +202,11 @@ SET agent = excluded.agent, updated = max(updated, excluded.updated)
 WHERE owner = excluded.owner
 RETURNING generation"""
 
-HAS_ROWS = "SELECT 1 FROM messages WHERE session = ? LIMIT 1"
+# The errors too: without any, no end of a run has to look for those that its tools resolve.
+STATE_OF_SESSION = (
+    "SELECT EXISTS (SELECT 1 FROM messages WHERE session = ?1),"
+    " EXISTS (SELECT 1 FROM error_records WHERE session = ?1)"
+)
 
 _ADD_RUN = """
 INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)
@@ -217,10 +223,12 @@ END_RUN = """
 UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
 WHERE run_id = ?1 AND (status = 'queued' OR status = 'running' OR status = 'waiting')"""
 
-_ADD_MESSAGE = """
+ROWS_AT_ONCE = 8
+"""Rows of a transcript in one statement: each more costs a third of a statement of its own."""
+_ADD_MESSAGES = """
 INSERT INTO messages (session, pos, run_id, ts, role, body)
-VALUES (?1, 1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0), ?2, ?3, ?4, ?5)"""
-
+SELECT ?1, column1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0), ?2, ?3,
+       column2, column3 FROM"""
 _CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 
 # The event of a run's end, until it stands in the event journal (``storage/events.py``).
@@ -266,15 +274,12 @@ def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
     stored = (
         *answered,
         Statement(CLAIM_SESSION, session, expect=1),
-        Statement(HAS_ROWS, (new.session,)),
+        Statement(STATE_OF_SESSION, (new.session,)),
         Statement(_ADD_RUN, run),
     )
     if new.key is None:
         return stored
-    return (
-        *claim_key(new.user, new.method, new.key, new.body_hash, new.run_id, now),
-        *stored,
-    )
+    return (*claim_key(new.user, new.method, new.key, new.body_hash, new.run_id, now), *stored)
 
 
 def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:
@@ -322,12 +327,12 @@ def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Sta
 
 def finish_statements(
     request: FinishRun,
-    messages: tuple[tuple[SqlValue, ...], ...],
+    messages: Sequence[tuple[str, str]],
     session: str,
     now: float,
     resolved: Resolved,
 ) -> tuple[Statement, ...]:
-    """End a run with these rows of ``messages``; one fails when it has ended before."""
+    """End a run with these rows (role and body); a statement fails when it has ended before."""
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
     escalation = request.escalation
     return (
@@ -335,13 +340,23 @@ def finish_statements(
         Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
-        *((Statement(_ADD_MESSAGE, each=messages),) if messages else ()),
+        *_add_messages(session, run_id, now, messages),
         Statement(_CLEAR_STEPS, (run_id,)),
         *_steered_late(request.inputs, run_id, now),
         *((_keep_end(run_id, request.event),) if request.event else ()),
         *(_resolve(session, resolved, now) if resolved else ()),
         Statement(TOUCH_SESSION, (session, now)),
     )
+
+
+def _add_messages(
+    session: str, run_id: str, now: float, messages: Sequence[tuple[str, str]]
+) -> Iterator[Statement]:
+    for first in range(0, len(messages), ROWS_AT_ONCE):
+        rows = messages[first : first + ROWS_AT_ONCE]
+        places = [value for place, row in enumerate(rows, start=1) for value in (place, *row)]
+        values = ", ".join(["(?, ?, ?)"] * len(rows))
+        yield Statement(f"{_ADD_MESSAGES} (VALUES {values})", (session, run_id, now, *places))
 
 
 def _resolve(session: str, tools: Resolved, now: float) -> tuple[Statement, ...]:
@@ -370,13 +385,23 @@ def _unpublished_end(row: Row) -> UnpublishedEnd:
 
 
 class RunTables(TableStore):
-    """Handles inputs and runs for :class:`SessionStore`, which sets the fields."""
+    """Handles inputs and runs. Runs call it without a message, which costs as much as a commit."""
 
-    _contexts: ContextCache
-    _journal: RunJournal
-    _unfinished: dict[str, str]
-    """Sessions of the runs that this incarnation has accepted."""
-    _resolved: Callable[[str, Resolved], None]
+    def __init__(
+        self,
+        commit: Commit,
+        readers: Readers,
+        clock: Callable[[], float] = wall_time,
+        *,
+        journal: RunJournal | None = None,
+        contexts: ContextCache | None = None,
+        errors: ErrorSpool | None = None,
+    ) -> None:
+        super().__init__(commit, readers, clock)
+        self._journal = RunJournal() if journal is None else journal
+        self._contexts = ContextCache() if contexts is None else contexts
+        self._unfinished = self._journal.accepted
+        self._errors = errors
 
     # Inputs
 
@@ -395,7 +420,10 @@ class RunTables(TableStore):
                     raise NotFound(f"no session {new.session!r}") from None
             else:
                 self._unfinished[new.run_id] = new.session
-                if not rows_of(HAS_ROWS, statements, answer):
+                ((has_rows, has_errors),) = rows_of(STATE_OF_SESSION, statements, answer)
+                if has_errors and self._errors is not None:
+                    self._errors.failing.add(new.session)
+                if not has_rows:
                     # A fresh session: its first turn need not read an empty context.
                     ((generation,),) = rows_of(CLAIM_SESSION, statements, answer)
                     fresh = SessionContext(generation=str(generation))
@@ -482,14 +510,11 @@ class RunTables(TableStore):
         """End a run; the approvals that this withdraws, or None when it has ended before."""
         run_id, now = request.run_id, self._clock()
         bodies = [encode_message(row) for row in transcript]
-        messages = tuple(
-            [
-                (session, run_id, now, role_of(row), body)
-                for row, body in zip(transcript, bodies, strict=True)
-            ]
-        )
-        done = any(isinstance(row, ToolMessage) and row.outcome == "done" for row in transcript)
-        resolved: Resolved = successes(transcript) if done else {}
+        messages = [*zip(map(role_of, transcript), bodies, strict=True)]
+        # The acceptance of an input, if this process has stored it, has looked for older errors.
+        errors, is_known = self._errors, run_id in self._unfinished
+        is_clean = is_known and errors is not None and not errors.may_be_open(session)
+        resolved: Resolved = {} if is_clean else successes(transcript)
         statements = finish_statements(request, messages, session, now, resolved)
         with self._contexts.changing(session) as change:
             try:
@@ -501,8 +526,8 @@ class RunTables(TableStore):
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)
-        if resolved:
-            self._resolved(session, resolved)
+        if resolved and errors is not None:
+            errors.resolve(session, resolved)
         found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
         return tuple([str(approval) for (approval,) in found])
 

@@ -435,23 +435,23 @@ class EventBus(Actor[Never]):
     async def _round(self) -> None:
         if not self._feed.batch:
             self._feed.take()
-        self._deliver_ephemeral()
         await self._process()
         self._feed.moved()
 
-    def _deliver_ephemeral(self) -> None:
-        """Deliver the ephemeral events ahead of the first durable one: they need no disk."""
-        batch = self._feed.batch
-        first = (n for n, record in enumerate(batch) if _is_journalled(record))
-        self._deliver(batch[: next(first, len(batch))])
-
     async def _process(self) -> None:
+        """Journal and deliver the batch; ephemeral events ahead of all durable ones at once."""
         batch = self._feed.batch
-        durable = [storable(record) for record in batch if _is_journalled(record)]
+        kept = [_is_journalled(record) for record in batch]
+        first = kept.index(True) if True in kept else len(kept)
+        self._deliver(batch[:first])
+        del kept[:first]
+        durable = [storable(one) for one, is_kept in zip(batch, kept, strict=True) if is_kept]
         if not durable and not self._feed.late:
             return
         journalled = iter(await self._journalled(durable))
-        found = [next(journalled) if _is_journalled(record) else record for record in batch]
+        found = [
+            next(journalled) if is_kept else one for one, is_kept in zip(batch, kept, strict=True)
+        ]
         self._deliver(found)
 
     def _deliver(self, records: Sequence[EventRecord | None]) -> None:
@@ -474,7 +474,7 @@ class EventBus(Actor[Never]):
         if problem is not None:
             self._postpone(kept, durable, problem)
             return records
-        while kept := [one for one in kept if proof_of(one[0]) not in refused]:
+        while kept:
             try:
                 answer = await self._written(append_events(kept).statements)
                 break
@@ -484,6 +484,7 @@ class EventBus(Actor[Never]):
                     self._postpone(kept, durable, error)
                     return [one if proof_of(one) not in refused else None for one in records]
                 refused.add(proof)
+                kept = [one for one in kept if proof_of(one[0]) not in refused]
         else:
             answer = ()
         self._feed.caught_up()

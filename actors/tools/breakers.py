@@ -90,8 +90,8 @@ class Breakers:
 
     def end(self, attempt: Attempt, verdict: Verdict) -> str:
         """Count the attempt; returns a warning if this failure has opened a breaker, else ""."""
-        if attempt.refusal:
-            return ""
+        if attempt.refusal or not (self.scopes or verdict in ("failed", "down")):
+            return ""  # fresh breakers do not change
         counting: dict[Verdict, tuple[Verdict, Verdict]] = {
             "succeeded": ("succeeded", "succeeded"),
             "failed": ("abandoned", "failed"),

@@ -463,11 +463,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             return end.of(call, read.text)
         with trio.CancelScope(shield=True):
             shown = await inline(
-                self._results,
-                session=request.session,
-                tool=call.name,
-                read=read,
-                limit=work.limit,
+                self._results, session=request.session, tool=call.name, read=read, limit=work.limit
             )
             if shown.problem:
                 self._degraded(work, "results", f"not stored whole: {shown.problem}")

@@ -234,6 +234,8 @@ def fitting_result(fn: Function, returns: object, value: object) -> object:
     Raises ``ToolFailure``, with the function and the remedy, for a value that is still to be
     awaited, and, where a type was declared, for one without a JSON form.
     """
+    if type(value) is str:
+        return value
     inner = function_of(fn)
     where = f"{inner.__module__}.{inner.__qualname__}"
     if inspect.isawaitable(value):

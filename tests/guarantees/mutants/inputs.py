@@ -14,7 +14,7 @@ from motet.actors.storage.connection import Connection
 from motet.actors.storage.idempotency import FORGET_KEYS
 from motet.actors.storage.location import Location
 from motet.actors.storage.run_access import PATIENCE
-from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.session_runs import RunTables
 from motet.protocols.sessions import RecoverRuns
 from motet.protocols.storage import Rows, Statement, Transaction
 from motet.runtime.testing.scheduler import Patch
@@ -25,30 +25,30 @@ __all__ = ["MUTANTS"]
 
 def _acknowledge_early() -> list[Patch]:
     """An input without a key is written with what is written behind, and acknowledged at once."""
-    write = SessionStore._write
+    write = RunTables._write
 
-    async def write_later(store: SessionStore, statements: Transaction) -> Rows:
+    async def write_later(store: RunTables, statements: Transaction) -> Rows:
         if statements[0].sql is not session_runs.CLAIM_SESSION:
             return await write(store, statements)
         for statement in statements:
             await store._journal.add(str(statements[-1].params[0]), statement)
         return (), ((0,),), ()
 
-    return [(SessionStore, "_write", write_later)]
+    return [(RunTables, "_write", write_later)]
 
 
 def _claim_keys_first() -> list[Patch]:
     """A key is claimed in a transaction of its own, a moment before its input is stored."""
-    write = SessionStore._write
+    write = RunTables._write
 
-    async def write_apart(store: SessionStore, statements: Transaction) -> Rows:
+    async def write_apart(store: RunTables, statements: Transaction) -> Rows:
         if statements[0].sql is not FORGET_KEYS:
             return await write(store, statements)
         claimed = await write(store, statements[:2])
         await trio.sleep(PATIENCE)
         return (*claimed, *await write(store, statements[2:]))
 
-    return [(SessionStore, "_write", write_apart)]
+    return [(RunTables, "_write", write_apart)]
 
 
 def _forget_keys() -> list[Patch]:

@@ -14,7 +14,7 @@ from motet.actors.runs.runner import Runner
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.run_access import PATIENCE, RunJournal
-from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.session_runs import RunTables
 from motet.actors.transcript import grammar as transcript
 from motet.protocols.chat import ChatMessage, Outcome, ToolMessage
 from motet.protocols.storage import Rows, Transaction
@@ -31,7 +31,7 @@ def _begin_unwritten() -> list[Patch]:
     async def journal(batch: ToolStep) -> None:
         (intent,) = batch._rows[-1:]
         await batch.services.journal.note(batch.run.id, batch.step, intent)
-        batch._is_journalled = True
+        batch.approvals.is_journalled = True
 
     return [(ToolStep, "_journal", journal)]
 
@@ -89,16 +89,16 @@ def _sort_by_id() -> list[Patch]:
 
 def _end_in_two_commits() -> list[Patch]:
     """That a run has ended is on disk at once, and its rows with what is written behind."""
-    write = SessionStore._write
+    write = RunTables._write
 
-    async def write_apart(itself: SessionStore, statements: Transaction) -> Rows:
+    async def write_apart(itself: RunTables, statements: Transaction) -> Rows:
         if len(statements) > 1 and statements[0].sql is session_runs.END_RUN:
             ended = await write(itself, statements[:1])
             await trio.sleep(PATIENCE)
             return (*ended, *await write(itself, statements[1:]))
         return await write(itself, statements)
 
-    return [(SessionStore, "_write", write_apart)]
+    return [(RunTables, "_write", write_apart)]
 
 
 MUTANTS = (
