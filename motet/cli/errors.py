@@ -34,7 +34,7 @@ from motet.protocols.errors import (
     GroupPage,
     ListErrors,
     StoredError,
-    UnknownName,
+    listing,
 )
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
@@ -52,8 +52,9 @@ def chosen(
 ) -> ListErrors:
     """The filter that the options describe. Raises ``ConfigError``."""
     now = datetime.now().astimezone()
-    if kind is not None and kind not in get_args(ErrorType):
-        raise UnknownName("kind of error", kind, get_args(ErrorType))
+    kinds = get_args(ErrorType)
+    if kind is not None and kind not in kinds:
+        raise ConfigError(f"--kind {kind!r} is no kind of error: those are {listing(kinds)}")
     return ListErrors(
         session,
         tool,
@@ -80,7 +81,8 @@ def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) ->
     elif found.errors:
         _print_each(found)
     else:
-        print(f"no errors in {setup.state}", file=sys.stderr)
+        any_ = request == ListErrors(limit=request.limit)
+        print(f"no {'' if any_ else 'matching '}errors in {setup.state}", file=sys.stderr)
     return OK
 
 

@@ -175,4 +175,9 @@ async def _show(run_id: str, records: AsyncIterable[EventRecord], *, quiet: bool
 def _described(one: EscalationInfo) -> str:
     where = f"{clock_time(one.created)[5:16]}  {one.state}  session {one_line(one.session)}"
     head, *calls = decision(one)
-    return "\n".join([head, f"  {where}", *calls])
+    answered: list[str] = []
+    if one.decision is not None and one.resolved is not None:
+        note, run, who = one_line(one.note), one.next_run, one_line(one.resolved_by or "")
+        told = f"  {clock_time(one.resolved)[5:16]}  {one.decision} by {who}"
+        answered = [f"{told}{note and f': {note}'}{f'   motet traces show {run}' if run else ''}"]
+    return "\n".join([head, f"  {where}", *calls, *answered])

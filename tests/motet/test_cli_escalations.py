@@ -52,6 +52,9 @@ def test_an_escalated_run_is_printed_listed_and_answered_once(
     assert (code, answered["state"], answered["note"]) == (0, "resolved", "hello")
     code, _, other = printed(capsys, *resolve, "--decision", "give_up")
     assert (code, "has answered" in other) == (1, True)
+    show = ("errors", "escalations", "show", escalation["id"], "--state", "../st")
+    _, shown, _ = printed(capsys, *show)
+    assert f"advice by local: hello   motet traces show {answered['next_run']}\n" in shown
     _, _, nothing = printed(capsys, "errors", "escalations", "--state", "../st")
     assert "nothing waits for a person" in nothing
 
