@@ -1,0 +1,50 @@
+"""The Python calls that a turn makes are counted, exactly, so that its cost can only fall.
+
+The clock stands still: no timer of the host goes off, so that every turn makes the same calls. The
+journal of events and the traces, which are written for many turns at once, are no part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import motet
+from bench.turns import FakeModel, double
+
+TURNS = 10
+
+
+def calls_of_a_turn(*, tools: bool) -> float:
+    """Calls of Python functions in one turn in a new session, resumptions included."""
+
+    async def story() -> float:
+        calls = 0
+
+        def count(_frame: object, event: str, _arg: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        agent = motet.Agent("a", model=FakeModel(tools), tools=[double] if tools else [])
+        async with motet.open_host(agents=[agent]) as host:
+            for turn in range(3 * TURNS):  # all that is made at first use is there then
+                await host.run(agent, "hi", session=f"first-{turn}")
+            before = sys.getprofile()
+            sys.setprofile(count)
+            try:
+                for turn in range(TURNS):
+                    await host.run(agent, "hi", session=f"{turn}")
+            finally:
+                sys.setprofile(before)
+            return calls / TURNS
+
+    return trio.run(story, clock=MockClock())
+
+
+@pytest.mark.parametrize(("tools", "most"), [(False, 1_165), (True, 3_155)])
+def test_a_turn_makes_no_more_calls_than_it_did(tools: bool, most: int) -> None:
+    """Lower the bound when a turn gets cheaper: it is one per cent above the count."""
+    assert calls_of_a_turn(tools=tools) <= most
