@@ -359,6 +359,11 @@ class World:
             for _ in range(3):
                 self.do(self._answer)
         self.host.advance(40)
+        # A run that three hosts in a row have ended with waits for its person, who may have nothing
+        # to answer, since it has never asked: then a stop ends it (G14).
+        table = self.host.host._parts.table
+        for left in [one for one in table.all_suspended() if one.blocked]:
+            self.stop(run_id=left.id)
         self.host.settle()
 
 
