@@ -112,7 +112,9 @@ class Calls:
         return await self.work(ctx)
 
     def answer_all(self, decision: Decision) -> int:
-        pending = self.host.call(_pending) if decision != "stop" else ()
+        if decision == "stop":
+            return 0
+        pending = self.host.call(_pending)
         for approval, run_id, call_id in pending:
             if decision != "deny":
                 self.allowed.add((run_id, call_id))
