@@ -171,7 +171,7 @@ async def lists(store: ActorRef[ErrorProtocol], asked: list[Listed]) -> list[flo
         which, place = one
         return await store.ask(PageErrors(which, None if place is None else cursor_of(place)))
 
-    return await _each(page, asked)
+    return await each(page, asked)
 
 
 async def groups(store: ActorRef[ErrorProtocol], asked: list[Grouped]) -> list[float]:
@@ -180,7 +180,7 @@ async def groups(store: ActorRef[ErrorProtocol], asked: list[Grouped]) -> list[f
         cursor = None if place is None else cursor_of(place)
         return await store.ask(msgspec.structs.replace(which, cursor=cursor))
 
-    return await _each(page, asked)
+    return await each(page, asked)
 
 
 async def bare_lists(connection: Connection, asked: list[Listed]) -> list[float]:
@@ -189,17 +189,17 @@ async def bare_lists(connection: Connection, asked: list[Listed]) -> list[float]
     async def page(one: Listed) -> object:
         return [error_of(row) for row in connection.run(*list_query(*one, grouped=True))]
 
-    return await _each(page, asked)
+    return await each(page, asked)
 
 
 async def bare_groups(connection: Connection, asked: list[Grouped]) -> list[float]:
     async def page(one: Grouped) -> object:
         return connection.run(*groups_query(*one))
 
-    return await _each(page, asked)
+    return await each(page, asked)
 
 
-async def _each(query: Callable[[T], Awaitable[object]], asked: list[T]) -> list[float]:
+async def each(query: Callable[[T], Awaitable[object]], asked: list[T]) -> list[float]:
     """CPU seconds of each: the least of some rounds, since other programs only add to it."""
     least = [inf] * len(asked)
     for _ in range(ROUNDS):

@@ -216,10 +216,11 @@ async def _gets(folder: str, sizes: Sizes) -> tuple[float, float]:
     rng = random.Random(9)
     ids = [_id(rng.randrange(sizes.rows)) for _ in range(sizes.queries)]
     connection = Connection(str(Path(folder, DATABASE_FILE)))
-    peer = await _slowest(lambda made: _get(connection, made), ids)
+    peer = error_lists.p99(await error_lists.each(lambda made: _get(connection, made), ids))
     connection.close()
     async with _open(folder) as store:
-        return await _slowest(lambda made: store.ask(GetError(made)), ids), peer
+        took = await error_lists.each(lambda made: store.ask(GetError(made)), ids)
+        return error_lists.p99(took), peer
 
 
 async def _lists(folder: str, sizes: Sizes) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -238,15 +239,3 @@ async def _lists(folder: str, sizes: Sizes) -> tuple[tuple[float, float], tuple[
 
 async def _get(connection: Connection, made: str) -> object:
     return error_of(connection.run(SELECT_ERROR, (made,))[0])
-
-
-async def _slowest(query: Callable[[T], Awaitable[object]], inputs: list[T]) -> float:
-    """The 99th percentile of CPU in milliseconds, without the first tenth as a warm-up."""
-    for value in inputs[: len(inputs) // 10]:
-        await query(value)
-    took: list[float] = []
-    for value in inputs:
-        began = time.process_time()
-        await query(value)
-        took.append(time.process_time() - began)
-    return statistics.quantiles(took, n=100)[98] * 1000
