@@ -9,6 +9,7 @@ process and version of Python; nothing raises; the time is linear in the input.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -22,29 +23,51 @@ _FRAMES: Final = 12
 _TRACEBACK: Final = 262_144
 
 _PLACEHOLDERS: Final = tuple(
-    (re.compile(expression), placeholder)
-    for expression, placeholder in (
-        (r"\[[A-Za-z_ ]{0,40}REDACTED[^\]\n]{0,40}\]|\[secret(?::[^\]\n]{0,80})?\]", "<secret>"),
-        # A quote within a word is an apostrophe. Quoted are names, paths and values.
-        (r"(?<!\w)'[^'\n]{0,500}'(?!\w)|\"[^\"\n]{0,500}\"|`[^`\n]{0,500}`", "<text>"),
-        (r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
-        (r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
+    (re.compile(needed), re.compile(expression), placeholder)
+    for needed, expression, placeholder in (
         (
+            r"\[",
+            r"\[[A-Za-z_ ]{0,40}REDACTED[^\]\n]{0,40}\]|\[secret(?::[^\]\n]{0,80})?\]",
+            "<secret>",
+        ),
+        # A quote within a word is an apostrophe. Quoted are names, paths and values.
+        (
+            r"['\"`]",
+            r"(?<!\w)'[^'\n]{0,500}'(?!\w)|\"[^\"\n]{0,500}\"|`[^`\n]{0,500}`",
+            "<text>",
+        ),
+        ("://", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
+        ("@", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
+        (
+            r"\d-\d",
             r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?"
             r"(?: ?Z\b| ?[+-]\d\d:?\d\d\b)?",
             "<time>",
         ),
-        (r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.])", "<address>"),
-        (r"(?<![\w:])\[?(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?", "<address>"),
-        (r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
-        (r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
-        (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
-        (r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
+        (
+            r"\d\.\d",
+            r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.])",
+            "<address>",
+        ),
+        (
+            ":[0-9a-fA-F]{0,4}:",
+            r"(?<![\w:])\[?(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?",
+            "<address>",
+        ),
+        (r"[/\\]", r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
+        ("/", r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
+        (
+            "-[0-9a-fA-F]{4}-",
+            r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b",
+            "<id>",
+        ),
+        ("0[xX]", r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
         # A word of letters and digits, such as run_9b1d2c3e4f5a; a name such as utf8 stays.
-        (r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
-        (r"(?<![A-Za-z_])[+-]?\d+(?:[.,_]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
+        (r"\d", r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
+        (r"\d", r"(?<![A-Za-z_])[+-]?\d+(?:[.,_]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
     )
 )
+"""Of each: a part that all of its texts have and most messages lack, which saves a slow search."""
 _SPACE: Final = re.compile(r"\s+")
 _ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
 _FRAME: Final = re.compile(r'^ *File "([^"\n]*)", line \d+(?:, in (.*))?$', re.MULTILINE)
@@ -70,9 +93,15 @@ def fingerprint(tool: str, kind: str, raw: JsonObject) -> str:
 def template(message: str) -> str:
     """The first line of a message with placeholders for its data; 300 characters at most."""
     found = _LINE.search(message[:_READ])
-    line = found.group() if found else ""
-    for expression, placeholder in _PLACEHOLDERS:
-        line = expression.sub(placeholder, line)
+    return _template(found.group()) if found else ""
+
+
+@lru_cache(maxsize=256)
+def _template(line: str) -> str:
+    """Cached, since errors that come in bursts are often equal."""
+    for needed, expression, placeholder in _PLACEHOLDERS:
+        if needed.search(line):
+            line = expression.sub(placeholder, line)
     return _ADJACENT.sub(r"\1", _SPACE.sub(" ", line)).strip()[:_SHOWN]
 
 
