@@ -28,6 +28,7 @@ _PARSED: Final = 4_000_000
 _SEARCHED: Final = 65_536
 """Characters of one text of them that are searched for secrets; most are dropped after that."""
 
+_object: Final = msgspec.json.Decoder(JsonObject)
 _JSON: Final = ("raw_error", "arguments")
 S = TypeVar("S", StoredError, ErrorGroup)
 
@@ -54,7 +55,16 @@ def stored_error(columns: Mapping[str, object], size: object = None) -> StoredEr
 
 def stored_record(record: ErrorRecord) -> StoredError:
     """A record as it will be read from the store."""
-    return stored_error({**asdict(record), "arguments": record.arguments or None})
+    try:
+        raw = _object.decode(record.raw_error)
+        arguments = _object.decode(record.arguments) if record.arguments else None
+    except (msgspec.MsgspecError, RecursionError):
+        return stored_error({**asdict(record), "arguments": record.arguments or None})
+    return StoredError(
+        *(record.id, record.timestamp, record.session_id, record.tool_name),
+        *(raw, record.short_summary, record.kind, arguments, record.run_id, record.call_id),
+        *(record.agent, record.user, record.fingerprint),
+    )
 
 
 def readable(fields: Mapping[str, object], kind: type[S], problems: Sequence[str] = ()) -> S:

@@ -84,6 +84,27 @@ FORGET: Final = (
     "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)"
 )
 
+# Sequels: facts about errors that wait to be stored. They are written in the transaction of their
+# cause, so that a crash separates neither, and end when the errors were stored or dropped.
+SEQUELS: Final = """
+CREATE TABLE error_sequels (
+    seq INTEGER PRIMARY KEY,
+    session TEXT NOT NULL,
+    tool TEXT,                              -- it has succeeded; NULL: the session was deleted
+    at REAL NOT NULL,                       -- of the cause: later errors are not meant
+    later TEXT NOT NULL DEFAULT '[]'        -- nor are these, as JSON
+);
+"""
+ADD_SEQUEL: Final = "INSERT INTO error_sequels (session, tool, at, later) VALUES (?, ?, ?, ?)"
+DELETIONS: Final = "SELECT seq, session, at FROM error_sequels WHERE tool IS NULL ORDER BY seq"
+SUCCESSES: Final = (
+    "SELECT seq, session, tool, at, later FROM error_sequels WHERE tool IS NOT NULL ORDER BY seq"
+)
+END_SEQUEL: Final = "DELETE FROM error_sequels WHERE seq = ?"
+RUNS_OF: Final = (
+    "SELECT run_id FROM sessions LEFT JOIN runs USING (session) WHERE sessions.session = ?"
+)
+
 
 # Tables: a step of the migrations, which never changes once it is released.
 #

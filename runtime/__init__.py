@@ -8,7 +8,8 @@ share, so that they need not import each other in circles; nothing imports ``act
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
 ``gather``, ``asks`` (many asks of one task), ``stream``, ``observe`` and ``telemetry``, ``entry``
-(programs with signals), ``processes`` (child processes), ``backoff``, ``rates``.
+(programs with signals), ``processes`` (child processes), ``backoff``, ``rates``, ``spool`` and
+``spill``, ``exceptions`` and ``describe``.
 """
 
 from motet.runtime.actor import Actor

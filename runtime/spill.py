@@ -47,6 +47,7 @@ class SpillFile(Generic[R]):
 
     Attributes:
         places: the offset and length of each record that the store does not have, by its id.
+        aside: of these, the ids that other items in the store have.
     """
 
     def __init__(self, path: Path, kind: type[R], limit: int) -> None:
@@ -55,6 +56,7 @@ class SpillFile(Generic[R]):
         self.limit = limit
         self.end = 0
         self.places: dict[str, tuple[int, int]] = {}
+        self.aside: set[str] = set()
         self._file: int | None = None
 
     def load(self) -> None:
@@ -104,6 +106,21 @@ class SpillFile(Generic[R]):
                 found.append(msgspec.msgpack.decode(content, type=self.kind))
         return found
 
+    def erase(self, doomed: Callable[[R], bool]) -> None:
+        """Overwrite the doomed records, also those that the store has. Raises ``OSError``."""
+        erased = False
+        for at, content in frames(_content(self.path)):
+            with suppress(msgspec.MsgspecError):
+                record = msgspec.msgpack.decode(content, type=self.kind)
+                if doomed(record):
+                    _write(self._opened(), bytes(HEAD_SIZE + len(content)), at)
+                    self.places.pop(record.id, None)
+                    self.aside.discard(record.id)
+                    erased = True
+        if erased:
+            os.fsync(self._opened())
+        self.clear_if_empty()
+
     def clear_if_empty(self) -> None:
         """Delete a file without records. Where that fails, storing them again changes nothing."""
         if not self.places:
@@ -138,21 +155,42 @@ class Spill(Generic[R]):
         self._thread = trio.CapacityLimiter(1)
 
     def __len__(self) -> int:
-        return 0 if self._file is None else len(self._file.places)
+        """Records that wait for the store."""
+        return 0 if self._file is None else len(self._file.places) - len(self._file.aside)
 
     def __contains__(self, error_id: str) -> bool:
         return self._file is not None and error_id in self._file.places
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None and self._file.end > 0
 
     async def load(self) -> None:
         if self._file is not None:
             await self._run(self._file.load, "spill_file_not_read")
 
-    async def append(self, records: Sequence[R]) -> Collection[str]:
-        """The ids of the records that are in the file now."""
-        if self._file is None or not records:
+    async def append(self, records: Callable[[], Sequence[R]]) -> Collection[str]:
+        """The ids of the records that are in the file now. ``records``: called just before."""
+        file = self._file
+        if file is None:
             return ()
-        done = await self._run(partial(self._file.append, records), "spill_file_not_written")
+        async with self._turn:
+            given = records()
+            done = await self._job(partial(file.append, given), "spill_file_not_written")
         return () if done is None else set(done)
+
+    async def erase(self, doomed: Callable[[R], bool]) -> bool:
+        """Overwrite the doomed records; False: some are still on disk."""
+        file = self._file
+        if file is None or not (file.end or file.path.exists()):
+            return True
+
+        def work() -> bool:
+            file.erase(doomed)
+            return True
+
+        return bool(await self._run(work, "spill_file_not_written"))
 
     async def read(self, ids: Sequence[str]) -> list[R]:
         """Raises ``OSError``."""
@@ -163,7 +201,8 @@ class Spill(Generic[R]):
     def first(self, count: int, size: int) -> list[str]:
         """The ids of the first records: so many at most, of so many bytes if there are several."""
         chosen: list[str] = []
-        for error_id, (_, length) in islice(self._places().items(), count):
+        waiting = (one for one in self._places().items() if one[0] not in self._aside())
+        for error_id, (_, length) in islice(waiting, count):
             size -= length
             if size < 0 and chosen:
                 break
@@ -174,9 +213,13 @@ class Spill(Generic[R]):
         for error_id in ids:
             self._places().pop(error_id, None)
 
+    def set_aside(self, error_id: str) -> None:
+        """Keep a record here: the store has another item with its id."""
+        self._aside().add(error_id)
+
     async def tidy(self) -> None:
         """Delete the file when all of its records are forgotten."""
-        if self._file is not None and self._file.end and not self._file.places:
+        if self._file is not None and self.is_used and not self._file.places:
             await self._run(self._file.clear_if_empty, "spill_file_not_deleted")
 
     async def close(self) -> None:
@@ -186,13 +229,19 @@ class Spill(Generic[R]):
     def _places(self) -> dict[str, tuple[int, int]]:
         return {} if self._file is None else self._file.places
 
+    def _aside(self) -> set[str]:
+        return set() if self._file is None else self._file.aside
+
     async def _run(self, job: Callable[[], T], failure: str) -> T | None:
         async with self._turn:
-            try:
-                return await trio.to_thread.run_sync(job, limiter=self._thread)
-            except OSError as error:
-                self._trouble(failure, reason=error.strerror or type(error).__name__)
-                return None
+            return await self._job(job, failure)
+
+    async def _job(self, job: Callable[[], T], failure: str) -> T | None:
+        try:
+            return await trio.to_thread.run_sync(job, limiter=self._thread)
+        except OSError as error:
+            self._trouble(failure, reason=error.strerror or type(error).__name__)
+            return None
 
 
 def spilled(path: Path, kind: type[R]) -> dict[str, R]:

@@ -7,8 +7,11 @@ Invariants:
   when the memory of the spool and the spill file are both full.
 - A durable entry is on disk: in the store, or in the spill file after its sync. Who shows the id of
   an entry waits for that, so that a kill costs only ids that nobody has seen.
-- An id is given to one item. Ids need no store; when another process has made the same one, the
-  item gets another id before anybody sees it.
+- An id is given to one item. Ids need no store. Where another process has given the same id to an
+  item in the same store, the item gets another id as long as nobody has seen its own; after that,
+  its record stays in the spill file, and is found there.
+- A record that is dropped is neither stored nor written to the spill file from then on, and what
+  was in that file is overwritten.
 
 Waiting records are moved to the spill file when the store fails, or takes longer than
 :data:`PATIENCE`. What the spill file does not take is held up: it waits in memory.
@@ -18,8 +21,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import islice
+from math import inf
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -49,8 +53,10 @@ INLINE = 4_500
 PORTION, INLINE_PORTION = 1_000_000, 65_536
 """Bytes that are prepared together, in a thread and in the event loop."""
 AT_ONCE = 64
-"""Items taken in one pass of the event loop: to capture an error takes some 40 us."""
+"""Items taken in one pass of the event loop: to capture an error takes some 25 us."""
 ID_ATTEMPTS = 8
+SECONDS = 8
+"""Seconds of which the ids are known: items of a crowd are named later than they arrive."""
 FULL = "the memory of the spool and its spill file are full"
 
 
@@ -73,11 +79,30 @@ class Entry(Generic[T, R]):
     problem: Exception | None = None
     attempts: int = 0
     patient: bool = False
-    settled: trio.Event = attrs.field(factory=trio.Event)
+    _waiter: trio.lowlevel.Task | None = None
 
     @property
     def durable(self) -> bool:
         return self.state in ("stored", "spilled")
+
+    async def settled(self) -> None:
+        """Wait until its fate is known; for one task. No event, since thousands wait at once."""
+        if self.state != "waiting":
+            await trio.lowlevel.checkpoint()
+            return
+        assert self._waiter is None
+        self._waiter = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._leave_it)
+
+    def _leave_it(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._waiter = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def settle(self, state: State, problem: Exception | None = None) -> None:
+        self.state, self.problem = state, problem
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            trio.lowlevel.reschedule(waiter)
 
 
 @attrs.frozen
@@ -132,7 +157,8 @@ class Spool(ABC, Generic[T, R]):
         self._ready: dict[str, Entry[T, R]] = {}
         self._held_up: dict[str, Entry[T, R]] = {}
         self._held = 0
-        self._made: tuple[int, set[str]] = (0, set())
+        self._arrivals: dict[Entry[T, R], None] = {}
+        self._made: dict[int, set[str]] = {}
         self._counts = _Counts()
         self._problem: Exception | None = None
         self._latest: Exception | None = None
@@ -140,6 +166,14 @@ class Spool(ABC, Generic[T, R]):
     @abstractmethod
     def fresh_id(self, timestamp: float) -> str:
         """An id for an item of that time, which may be taken."""
+
+    @abstractmethod
+    def take(self, item: T) -> int:
+        """Copy whatever may change of an item that has arrived; its bytes. Raises nothing."""
+
+    @abstractmethod
+    def drops(self, record: R) -> bool:
+        """Whether the record is not to be stored any more."""
 
     @abstractmethod
     def prepared(self, entries: Sequence[Entry[T, R]]) -> list[R | None]:
@@ -161,19 +195,16 @@ class Spool(ABC, Generic[T, R]):
         """
 
     @abstractmethod
-    def loss(self, count: int) -> tuple[T, int]:
-        """An item, with its bytes, that says how many were lost."""
-
-    @abstractmethod
-    def restored(self, record: R) -> Entry[T, R]:
-        """The entry of a record that was in the spill file."""
+    def loss(self, count: int) -> T:
+        """An item that says how many were lost."""
 
     @abstractmethod
     def trouble(self, event: str, /, **facts: object) -> None:
         """Called when the storage fails, for the log."""
 
     def statistics(self) -> SpoolStatistics:
-        waiting = len(self._ready) + len(self._held_up) + sum(map(len, self._lanes))
+        waiting = len(self._ready) + len(self._held_up) + len(self._arrivals)
+        waiting += sum(map(len, self._lanes))
         problem = "" if self._problem is None else str(self._problem)
         return SpoolStatistics(
             *(waiting, self._held, len(self._spill)),
@@ -182,29 +213,68 @@ class Spool(ABC, Generic[T, R]):
 
     # Taking items
 
-    async def enter(self) -> None:
-        """Wait until the spool can take an item, or it is known that nothing makes room for it."""
-        await self._doors.enter(lambda: self._held < self._limit or bool(self._held_up))
+    async def deliver(self, item: T, *, patient: bool = False) -> Entry[T, R]:
+        """Take an item, and wait until its fate is known.
 
-    def put(self, item: T, size: int, *, patient: bool = False) -> Entry[T, R]:
-        """Take an item. Its entry has its id, and is settled once its fate is known."""
-        entry: Entry[T, R] = Entry("", item, round(self._clock(), 6), size, patient=patient)
+        In one pass of the event loop so many items are taken; others wait for the next, and while
+        the memory is full. After a cancellation the item is taken nevertheless.
+        """
+        entry: Entry[T, R] = Entry("", item, self._now(), 0, patient=patient)
+        doors = self._doors
+        if doors.open and (self._arrivals or doors.entered >= AT_ONCE or not self._has_room()):
+            self._arrivals[entry] = None
+        else:
+            doors.entered += 1
+            self._accept(entry)
+        if doors.entered >= AT_ONCE or self._arrivals:
+            doors.crowded.unpark()
+        try:
+            await entry.settled()
+        finally:
+            if entry in self._arrivals:
+                del self._arrivals[entry]
+                self._accept(entry)
+        return entry
+
+    def put(self, item: T, *, patient: bool = False) -> Entry[T, R]:
+        """Take an item at once. Its entry has its id, and is settled once its fate is known."""
+        entry: Entry[T, R] = Entry("", item, self._now(), 0, patient=patient)
+        self._accept(entry)
+        return entry
+
+    def _now(self) -> float:
+        return round(self._clock(), 6)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for an item, or it is known that nothing makes room for it."""
+        return self._held < self._limit or bool(self._held_up)
+
+    def _accept(self, entry: Entry[T, R]) -> None:
+        entry.size = self.take(entry.item)
         if self._held >= self._limit:
             self._lose(entry, StorageError(FULL))
         elif self._name(entry):
-            self._held += size
-            self._lanes[size > LARGE].append(entry)
-            self._doors.arrived.unpark_all()
+            self._held += entry.size
+            is_idle = not (self._ready or self._lanes[0] or self._lanes[1])
             if not self._doors.open:
-                self._settle(entry, "held up", DatabaseClosed("the spool has stopped"))
-        return entry
+                self._lanes[entry.size > LARGE].append(entry)
+                entry.settle("held up", DatabaseClosed("the spool has stopped"))
+            elif is_idle and entry.size <= INLINE:
+                # Of a single item, a task that prepares it would take most of the time.
+                self._is_prepared(entry, *self.prepared([entry]))
+                self._doors.prepared.unpark_all()
+            else:
+                self._lanes[entry.size > LARGE].append(entry)
+                self._doors.arrived.unpark_all()
 
     def _name(self, entry: Entry[T, R]) -> bool:
         """Give an entry an id that no other has; False, and it is lost, after too many clashes."""
-        second, made = int(entry.timestamp), self._made[1]
-        if second != self._made[0]:
-            made = set[str]()
-            self._made = second, made
+        second = int(entry.timestamp)
+        made = self._made.get(second)
+        if made is None:
+            made = self._made[second] = set[str]()
+            if len(self._made) > SECONDS:
+                del self._made[min(self._made)]
         while entry.attempts < ID_ATTEMPTS:
             entry.attempts += 1
             entry.id = self.fresh_id(entry.timestamp)
@@ -225,10 +295,16 @@ class Spool(ABC, Generic[T, R]):
 
     # Running
 
-    async def open(self) -> None:
-        """Store first what an earlier process has left in the spill file, within some seconds."""
+    async def open(self, look: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Store first what an earlier process has left in the spill file, within some seconds.
+
+        ``look``: called before that, when the file was read.
+        """
         self._doors.open = True
         await self._spill.load()
+        await self._spill.tidy()
+        if look is not None:
+            await look()
         with trio.move_on_after(STUCK):
             while self._spill and await self._drain():
                 pass
@@ -243,9 +319,11 @@ class Spool(ABC, Generic[T, R]):
                 nursery.start_soon(self._store_all)
                 nursery.start_soon(self._watch)
                 nursery.start_soon(self._watch_all)
-                nursery.start_soon(self._doors.usher)
+                nursery.start_soon(self._admit_all)
         finally:
-            self._doors.close()
+            self._doors.open = False
+            for entry in [*self._arrivals]:
+                self._admit(entry)
 
     async def finish(self, seconds: float) -> None:
         """Store what is left, or write it to the spill file; :meth:`run` has ended."""
@@ -259,6 +337,27 @@ class Spool(ABC, Generic[T, R]):
         if left := len(self._ready) + len(self._held_up):
             self.trouble("errors_lost", count=left, reason="the host stops, and nothing takes them")
         await self._spill.close()
+
+    async def _admit_all(self) -> None:
+        """Take the items that have arrived, so many in each pass."""
+        while True:
+            if not self._arrivals and self._doors.entered < AT_ONCE:
+                await self._doors.crowded.park()
+            await trio.lowlevel.checkpoint()
+            is_stuck = False
+            if self._arrivals and not self._has_room():
+                with trio.move_on_after(STUCK) as waiting:
+                    await self._doors.room.park()
+                is_stuck = waiting.cancelled_caught
+            self._doors.entered = 0
+            for entry in [*islice(self._arrivals, AT_ONCE)]:
+                if is_stuck or self._has_room():
+                    self._doors.entered += 1
+                    self._admit(entry)
+
+    def _admit(self, entry: Entry[T, R]) -> None:
+        del self._arrivals[entry]
+        self._accept(entry)
 
     async def _prepare_all(self, lane: deque[Entry[T, R]]) -> None:
         while True:
@@ -278,16 +377,19 @@ class Spool(ABC, Generic[T, R]):
             made = self.prepared(portion)
         for entry, record in zip(portion, made, strict=True):
             lane.popleft()
-            entry.record = record
-            if record is None:
-                self._leave(entry, "blank")
-            else:
-                self._ready[entry.id] = entry
-                self._resize(entry, self.weight(record))
-        self._counts.steps += 1
+            self._is_prepared(entry, record)
         self._doors.prepared.unpark_all()
         if lane:
             await trio.lowlevel.checkpoint()
+
+    def _is_prepared(self, entry: Entry[T, R], record: R | None) -> None:
+        entry.record = record
+        self._counts.steps += 1
+        if record is None or self.drops(record):
+            self._leave(entry, "blank")
+        else:
+            self._ready[entry.id] = entry
+            self._resize(entry, self.weight(record))
 
     async def _store_all(self) -> None:
         delay = RETRY
@@ -325,9 +427,8 @@ class Spool(ABC, Generic[T, R]):
             await trio.sleep(STUCK)
             if steps == self._counts.steps:
                 for entry in self._ready.values():
-                    if not entry.patient and not entry.settled.is_set():
-                        why = StorageError(f"no answer within {STUCK:g} s")
-                        self._settle(entry, "held up", why)
+                    if not entry.patient and entry.state == "waiting":
+                        entry.settle("held up", StorageError(f"no answer within {STUCK:g} s"))
 
     # Storing
 
@@ -344,9 +445,14 @@ class Spool(ABC, Generic[T, R]):
         for identity in stored:
             self._leave(batch[identity], "stored")
         for identity in clashes:
-            self._rename(batch[identity])
-        await self._spill.tidy()
-        await self._keep([entry for entry in batch.values() if entry.id in self._ready])
+            if batch[identity].durable:  # spilled meanwhile, and its id was shown
+                self._spill.set_aside(identity)
+            else:
+                self._rename(batch[identity])
+        if self._spill.is_used:
+            await self._spill.tidy()
+        if left := [entry for entry in batch.values() if entry.id in self._ready]:
+            await self._keep(left)
         return bool(stored or clashes)
 
     async def _drain(self) -> bool:
@@ -358,16 +464,16 @@ class Spool(ABC, Generic[T, R]):
             self.trouble("spill_file_not_read", reason=str(error))
             return False
         stored, clashes = await self._transact(records) if records else ([], ())
-        for record in records:
-            if record.id in clashes:  # made by two processes in one second
-                entry = self.restored(record)
-                self._rename(entry)
-                self.trouble("error_id_changed", id=record.id, new=entry.id)
-        if damaged := {*ids} - {record.id for record in records}:
+        for taken in clashes:
+            self._spill.set_aside(taken)
+            self.trouble("error_id_taken", id=taken)
+        whole = {record.id for record in records}
+        # Others were stored meanwhile, by a transaction that had begun before they were spilled.
+        if damaged := [one for one in ids if one not in whole and one in self._spill]:
             self._counts.lost += len(damaged)
             self.trouble("errors_lost", count=len(damaged), reason="the spill file is damaged")
         self._counts.stored += len(stored)
-        self._spill.forget([*stored, *clashes, *damaged])
+        self._spill.forget([*stored, *damaged])
         await self._spill.tidy()
         return bool(stored or clashes or damaged)
 
@@ -396,42 +502,54 @@ class Spool(ABC, Generic[T, R]):
         return stored, taken
 
     async def _answer(self, records: Sequence[R]) -> Collection[str]:
+        try:
+            return await self._attempt(records)
+        except DatabaseLocked:
+            return await self._attempt(records)
+
+    async def _attempt(self, records: Sequence[R]) -> Collection[str]:
+        if self._deadline == inf:
+            return await self.store(records)
         with trio.move_on_after(self._deadline):
-            try:
-                return await self.store(records)
-            except DatabaseLocked:
-                return await self.store(records)
+            return await self.store(records)
         raise StorageError(f"the store has not answered within {self._deadline:g} s")
 
     async def _keep(self, entries: Sequence[Entry[T, R]]) -> None:
         """Move records to the spill file; what it does not take is held up."""
-        spilled = await self._spill.append([e.record for e in entries if e.record is not None])
+        spilled = await self._spill.append(
+            lambda: [e.record for e in entries if e.record is not None and not self.drops(e.record)]
+        )
+        self._spill.forget({*spilled} - {entry.id for entry in entries})  # renamed meanwhile
         for entry in entries:
-            if entry.durable:  # stored meanwhile
+            if entry.state == "stored":  # meanwhile
                 self._spill.forget([entry.id])
             elif entry.id in spilled:
                 self._leave(entry, "spilled")
             elif self._ready.pop(entry.id, None) is not None:
                 self._held_up[entry.id] = entry
-                self._settle(entry, "held up", self._problem or self._latest)
+                entry.settle("held up", self._problem or self._latest)
                 self._doors.room.unpark_all()
+        await self._spill.tidy()
 
     # Changes of one entry
 
-    def _settle(self, entry: Entry[T, R], state: State, problem: Exception | None = None) -> None:
-        entry.state, entry.problem = state, problem
-        entry.settled.set()
+    async def purge(self) -> bool:
+        """Let go of everything that :meth:`drops` names now; False: some of it is still on disk."""
+        for entry in [*self._ready.values(), *self._held_up.values()]:
+            if entry.record is not None and self.drops(entry.record):
+                self._leave(entry, "blank")
+        return await self._spill.erase(self.drops)
 
     def _leave(self, entry: Entry[T, R], state: State) -> None:
         """An entry is no longer in memory."""
         self._ready.pop(entry.id, None)
         self._held_up.pop(entry.id, None)
         self._resize(entry, 0)
-        self._settle(entry, state)
+        entry.settle(state)
 
     def _lose(self, entry: Entry[T, R], problem: Exception) -> None:
         self._counts.lost += 1
-        self._settle(entry, "lost", problem)
+        entry.settle("lost", problem)
         self.trouble("errors_lost", count=1, id=entry.id, reason=str(problem))
 
     def _resize(self, entry: Entry[T, R], size: int) -> None:
@@ -455,7 +573,7 @@ class Spool(ABC, Generic[T, R]):
         count = self._counts.lost - self._counts.told
         if count and self._problem is None:
             self._counts.told += count
-            self.put(*self.loss(count))
+            self.put(self.loss(count))
 
 
 def _portion(entries: Iterable[Entry[T, R]], limit: int) -> list[Entry[T, R]]:
@@ -470,45 +588,13 @@ def _portion(entries: Iterable[Entry[T, R]], limit: int) -> list[Entry[T, R]]:
 
 
 class _Doors:
-    """The waiting places of a spool.
-
-    :meth:`enter` bounds the items that are taken in one pass of the event loop, so that no other
-    task waits long for thousands of them.
-    """
+    """The waiting places of a spool. ``entered``: items of this pass of the event loop."""
 
     def __init__(self) -> None:
         self.open = False
+        self.entered = 0
         self.arrived = trio.lowlevel.ParkingLot()
+        self.crowded = trio.lowlevel.ParkingLot()
         self.prepared = trio.lowlevel.ParkingLot()
         self.room = trio.lowlevel.ParkingLot()
         self.threads = trio.CapacityLimiter(2)
-        self._queue = trio.lowlevel.ParkingLot()
-        self._crowded = trio.lowlevel.ParkingLot()
-        self._entered = 0
-
-    async def enter(self, has_room: Callable[[], bool]) -> None:
-        if self.open and self._entered >= AT_ONCE:
-            await self._queue.park()
-        self._entered += 1
-        if self._entered == AT_ONCE:
-            self._crowded.unpark()
-        while self.open and not has_room():
-            with trio.move_on_after(STUCK) as waiting:
-                await self.room.park()
-            if waiting.cancelled_caught:
-                break
-
-    async def usher(self) -> None:
-        """Admit so many in each pass."""
-        while True:
-            if not self._queue and self._entered < AT_ONCE:
-                await self._crowded.park()
-            await trio.lowlevel.checkpoint()
-            self._entered = 0
-            self._queue.unpark(count=AT_ONCE)
-
-    def close(self) -> None:
-        self.open = False
-        self._entered = 0
-        self._queue.unpark_all()
-        self.room.unpark_all()

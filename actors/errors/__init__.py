@@ -1,4 +1,4 @@
 """Errors: serialized, redacted, classified, summarised, counted. A model sees one line and an id.
 
-Doors: ``describe``, ``classify``, ``log.logger``.
+Doors: ``capture``, ``classify``, ``log.logger``.
 """

@@ -20,12 +20,12 @@ from motet.actors.errors.classify import (
     kind_lines,
     kind_of,
 )
-from motet.actors.errors.describe import error_code, error_text, summarize
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorType
 from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, MARGIN, LongText, Texts, with_texts
 from motet.protocols.redaction.redact import Redactor, redact, redact_text, redacted_head
 from motet.protocols.texts import first_line, well_formed
+from motet.runtime.describe import error_code, error_text, summarize
 from motet.runtime.exceptions import (
     Trace,
     exception_object,

@@ -22,17 +22,17 @@ from typing import Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 import msgspec
 import trio
 
-from motet.actors.errors.describe import (
+from motet.protocols.chat import FailureClass, JsonObject, Outcome
+from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
+from motet.protocols.storage import StorageError
+from motet.protocols.texts import first_line, shorten, well_formed
+from motet.runtime.describe import (
     ID_SHAPE,
     SUMMARY_LIMIT,
     error_code,
     error_object,
     error_text,
 )
-from motet.protocols.chat import FailureClass, JsonObject, Outcome
-from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
-from motet.protocols.storage import StorageError
-from motet.protocols.texts import first_line, shorten, well_formed
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,

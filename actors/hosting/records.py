@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.describe import EXAMPLE_ID, is_id
 from motet.actors.hosting.answers import scope_of, sees, with_end
 from motet.actors.hosting.config import view_of
 from motet.actors.hosting.tree import Parts
@@ -62,6 +61,7 @@ from motet.protocols.sessions import (
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.protocols.traces import GetTrace, ListTraces, Trace, TraceInfo
 from motet.protocols.version import __version__
+from motet.runtime.describe import EXAMPLE_ID, is_id
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:

@@ -209,6 +209,7 @@ def error_spool(
     return ErrorSpool(
         store.store,
         spill,
+        hex_source=location.hex_source(),
         keep_raw=config.keep_raw,
         threads=location.path is not None,
         limit=int(config.spool_mb * MEGABYTE),

@@ -16,7 +16,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from motet.actors.agents.output import OutputForm, Unreadable
-from motet.actors.errors.describe import summarize
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.transcript.grammar import said_before_refusal
@@ -27,6 +26,7 @@ from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun, ReadHistory, SessionStoreMessage
 from motet.protocols.texts import shorten
 from motet.runtime import ActorRef
+from motet.runtime.describe import summarize
 from motet.runtime.outside import foreign_code
 
 PAGE = 200

@@ -6,6 +6,7 @@ See :class:`motet.runtime.spool.Spool`. Ids have the form ``err_YYYYMMDD_HHMMSS_
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
@@ -14,14 +15,15 @@ import msgspec
 import trio
 
 from motet.actors.errors.capture import Captured, Description, Given, capture, describe, whole_error
-from motet.actors.errors.describe import new_id, summarize
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import bounded_arguments
-from motet.protocols.errors import ErrorRecord, Resolved, ResolveErrors
+from motet.protocols.error_rows import ADD_SEQUEL
+from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
-from motet.protocols.storage import StorageError
+from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
+from motet.runtime.describe import new_id, summarize
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
 from motet.runtime.spool import FULL, Entry, Spool
@@ -30,8 +32,6 @@ StoreBatch: TypeAlias = Callable[[Sequence[ErrorRecord]], Awaitable[Collection[s
 """As :meth:`motet.protocols.errors.Errors.store`."""
 SPOOL_LIMIT = 32_000_000
 """Bytes of errors in memory."""
-SUCCESSES: Final = 4_096
-"""Successes of tools that wait for the store of their errors."""
 SPILL_FILE: Final = "errors.spill"
 LOSSES: Final = "error_store"
 """The name in place of a tool's in records of lost errors."""
@@ -51,12 +51,27 @@ class Origin(NamedTuple):
     arguments: str = ""
 
 
+class Forgotten(NamedTuple):
+    """The errors of a deleted session: of its runs, up to that time, and of none, up to another.
+
+    ``runs``: those of a session that has the same name.
+    """
+
+    until: float
+    others: float
+    runs: frozenset[str] = frozenset()
+
+
 @attrs.define(eq=False)
 class Report:
-    """A reported error. ``captured``: None, as soon as it is described."""
+    """A reported error. ``captured``: None, as soon as it is described.
+
+    ``given``: the error itself with its code, detail and description, until it is captured.
+    """
 
     origin: Origin
-    captured: Captured | None
+    given: tuple[object, str, JsonObject | None, Given | None] | None = None
+    captured: Captured | None = None
     description: Description | None = None
 
     def described(self) -> Description:
@@ -98,10 +113,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
     ) -> None:
         super().__init__(spill, clock, threads=threads, limit=limit, deadline=deadline)
         self._is_database = is_database
-        self._successes, self.successes = trio.open_memory_channel[ResolveErrors](SUCCESSES)
+        self._tell, self.told = trio.open_memory_channel[None](1)
         self.failing: set[str] = set()
-        self._forgotten: dict[str, float] = {}
-        self._used = False  # since it was known to be idle
+        self._forgotten: dict[str, Forgotten] = {}
+        self._used = True  # since it was known to be idle
         self._store = store
         self._hex = hex_source
         self._keep_raw = keep_raw
@@ -114,64 +129,76 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         detail: JsonObject | None = None,
         given: Given | None = None,
     ) -> ErrorEntry:
-        """Take an error; its entry is settled when it is durable, or known not to be soon.
+        """Take an error, and wait until it is durable, or known not to be soon.
 
         Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
         (``given``), a store that is slow, and does not fail, is waited for.
         """
-        try:
-            await self.enter()
-        finally:
-            self._used = True
-            captured = capture(error, code, detail, given)
-            report = Report(origin, captured)
-            size = captured.size + len(origin.arguments)
-            entry = self.put(report, size, patient=given is not None)
-        return entry
+        self._used = True
+        report = Report(origin, (error, code, detail, given))
+        return await self.deliver(report, patient=given is not None)
 
     @property
     def is_idle(self) -> bool:
         found = self.statistics()
         return not found.waiting and not found.spilled
 
-    async def open(self) -> None:
-        await super().open()
-        self._is_in_use()
-
-    def _is_in_use(self) -> bool:
+    def is_in_use(self) -> bool:
         self._used = not self.is_idle
         return self._used
 
     def may_be_open(self, session: str) -> bool:
         """Whether a session may have errors to resolve, if ``failing`` says so of older ones."""
-        waiting = self._used and self._is_in_use()
+        waiting = self._used and self.is_in_use()
         return waiting or session in self.failing or not self._is_database
 
-    def resolve(self, session: str, tools: Resolved) -> None:
-        """Tools have succeeded in a run, whose end is stored: in the database, their errors are
-        resolved. Those that are not in it yet, and those of another store, are told to
-        ``successes``.
-        """
-        if self._is_database and not (self._used and self._is_in_use()):
-            return
-        for tool, later in tools.items():
-            try:
-                self._successes.send_nowait(ResolveErrors(session, tool, later))
-            except trio.WouldBlock:
-                log.warning("errors_not_resolved", session=session, tool=tool, exc_info=None)
+    def sequels(self, session: str, tools: Resolved | None, now: float) -> tuple[Statement, ...]:
+        """For the transaction in which tools have succeeded; None: that deletes the session.
 
-    def forget(self, session: str) -> None:
-        """The session was deleted: its errors that wait are not stored."""
-        self.failing.discard(session)
+        Errors that are in the database are resolved by that transaction itself.
+        """
+        if tools is None:
+            return (Statement(ADD_SEQUEL, (well_formed(session), None, now, "[]")),)
+        if self._is_database and not (self._used and self.is_in_use()):
+            return ()
+        rows = [
+            (well_formed(session), well_formed(tool), now, msgspec.json.encode(later).decode())
+            for tool, later in tools.items()
+        ]
+        return (Statement(ADD_SEQUEL, each=tuple(rows)),)
+
+    def tell(self) -> None:
+        """Sequels may have been stored."""
+        with suppress(trio.WouldBlock):
+            self._tell.send_nowait(None)
+
+    async def forget(self, session: str, which: Forgotten | None = None) -> bool:
+        """The session was deleted: its errors that wait are dropped; False: some are on disk."""
+        now = self._clock()
+        if which is None:
+            self.failing.discard(session)
         if self.is_idle:
             self._forgotten.clear()
-        else:
-            self._forgotten[session] = self._clock()
+        self._forgotten[well_formed(session)] = which or Forgotten(now, now)
+        return await self.purge()
 
     # The parts of a spool
 
     def fresh_id(self, timestamp: float) -> str:
         return new_id(timestamp, self._hex)
+
+    def take(self, item: Report) -> int:
+        given, item.given = item.given, None
+        if given is not None:
+            item.captured = capture(*given)
+        assert item.captured is not None
+        return item.captured.size + len(item.origin.arguments)
+
+    def drops(self, record: ErrorRecord) -> bool:
+        known = self._forgotten.get(record.session_id)
+        if known is None or record.run_id in known.runs:
+            return False
+        return record.timestamp <= (known.until if record.run_id else known.others)
 
     def prepared(self, entries: Sequence[ErrorEntry]) -> list[ErrorRecord | None]:
         return [self._record(entry) for entry in entries]
@@ -180,17 +207,12 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         assert entry.record is not None
         return msgspec.structs.replace(entry.record, id=entry.id)
 
-    def restored(self, record: ErrorRecord) -> ErrorEntry:
-        origin = Origin(record.session_id, record.tool_name)
-        return Entry(record.id, Report(origin, None), record.timestamp, 0, record)
-
     def weight(self, record: ErrorRecord) -> int:
         return len(record.raw_error) + len(record.arguments) + 1_000
 
     async def store(self, records: Sequence[ErrorRecord]) -> Collection[str]:
         if self._forgotten:
-            known, never = self._forgotten, -inf
-            records = [r for r in records if r.timestamp > known.get(r.session_id, never)]
+            records = [record for record in records if not self.drops(record)]
             if not records:
                 return ()
         self.failing.update(record.session_id for record in records)
@@ -202,9 +224,9 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         except Exception as error:
             raise StorageError(f"the error store failed: {summarize(error)}") from error
 
-    def loss(self, count: int) -> tuple[Report, int]:
-        captured = capture({"message": f"{count} errors were lost: {FULL}", "lost": count})
-        return Report(Origin("", LOSSES), captured), captured.size
+    def loss(self, count: int) -> Report:
+        told = {"message": f"{count} errors were lost: {FULL}", "lost": count}
+        return Report(Origin("", LOSSES), (told, "", None, None))
 
     def trouble(self, event: str, /, **facts: object) -> None:
         if event == "errors_lost":

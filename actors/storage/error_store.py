@@ -16,17 +16,18 @@ from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.capture import Given
-from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.connection import in_thread
-from motet.actors.storage.error_spool import ErrorSpool, Origin
+from motet.actors.storage.error_spool import ErrorSpool, Forgotten, Origin
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
+from motet.protocols import error_rows
 from motet.protocols.error_records import SMALL, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
 from motet.protocols.errors import (
@@ -53,6 +54,7 @@ from motet.protocols.messages import Request
 from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
+from motet.runtime.describe import summarize
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spool import RETRY
 
@@ -234,16 +236,17 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         )
 
     async def on_start(self) -> None:
-        await self._spool.open()
+        await self._spool.open(self._bury_first)
         self.start_soon(self._spool.run, name="spool")
-        self.start_soon(self._resolve_all, name="resolve")
+        self.start_soon(self._follow_up, name="sequels")
 
     async def on_stop(self) -> None:
         """Store the rest; the spool's tasks have ended."""
         await self._spool.finish(self.cleanup_budget / 2)
-        with trio.move_on_after(self.cleanup_budget / 4), suppress(StorageError, trio.WouldBlock):
-            while True:
-                await self.resolve_errors(self._spool.successes.receive_nowait())
+        with trio.move_on_after(self.cleanup_budget / 4), suppress(StorageError):
+            await self._bury()
+            if self._spool.is_idle:
+                await self._resolve_late()
 
     @handles(StoreError, concurrent=256)
     async def store_error(self, request: StoreError) -> StoredError:
@@ -253,7 +256,6 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         )
         given = Given(request.kind, request.short_summary)
         entry = await self._spool.report(origin, request.raw_error, given=given)
-        await entry.settled.wait()
         if not entry.durable or entry.record is None:
             raise entry.problem or StorageError("the error store has stopped")
         return await _read_back(entry.record)
@@ -295,21 +297,63 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         of = request.session_id, request.tool_name, self._clock(), request.later
         return await self._call(partial(self._errors.resolve, *of))
 
-    async def _resolve_all(self) -> None:
-        """Resolve errors that were stored after the end of the run that resolves them."""
-        async for one in self._spool.successes:
-            for delay in (RETRY, 1.0, 10.0, 60.0):
-                while not self._spool.is_idle:
-                    await trio.sleep(RETRY)
-                with suppress(StorageError):
-                    await self.resolve_errors(one)
-                    break
-                await trio.sleep(delay)
-
     @handles(ForgetErrors, concurrent=16)
     async def forget_errors(self, request: ForgetErrors) -> None:
-        self._spool.forget(request.session_id)
-        await self._call(partial(self._errors.forget, request.session_id))
+        """Raises nothing: if it fails, it is tried again, also by the next host."""
+        await self._spool.forget(request.session_id)
+        try:
+            await self._call(partial(self._errors.forget, request.session_id))
+            await self._bury()
+        except StorageError:
+            self._spool.tell()
+
+    # Sequels: see ``motet.protocols.error_rows``
+
+    async def _follow_up(self) -> None:
+        """Drop and resolve errors that were not stored when their session or tool did that."""
+        delay = RETRY
+        while True:
+            try:
+                await self._bury()
+                while self._spool.is_in_use():
+                    await trio.sleep(RETRY)
+                await self._resolve_late()
+            except StorageError:
+                await trio.sleep(delay)
+                delay = min(2 * delay, 60.0)
+            else:
+                delay = RETRY
+                await self._spool.told.receive()
+
+    async def _bury_first(self) -> None:
+        """Before anything of an earlier process is stored."""
+        try:
+            await self._bury()
+        except StorageError:
+            if not self._spool.is_idle:
+                raise
+
+    async def _bury(self) -> None:
+        """Drop the errors of deleted sessions. A session of the same name keeps its own."""
+        for seq, session, at in await self._readers.read(error_rows.DELETIONS):
+            runs = await self._readers.read(error_rows.RUNS_OF, (session,))
+            end = self._clock()
+            others = float(at or 0) if runs else end
+            known = frozenset(str(run) for (run,) in runs)
+            is_gone = await self._spool.forget(str(session), Forgotten(end, others, known))
+            if not runs:
+                await self._call(partial(self._errors.forget, str(session)))
+            if is_gone:
+                await self._write((Statement(error_rows.END_SEQUEL, (seq,)),))
+
+    async def _resolve_late(self) -> None:
+        for seq, session, tool, at, later in await self._readers.read(error_rows.SUCCESSES):
+            of, moment = (str(session), str(tool)), float(at or 0)
+            newer = ListErrors(*of, start=math.nextafter(moment, math.inf), resolved=False)
+            page = await self._call(partial(self._errors.page, newer, None))
+            skipped = {*msgspec.json.decode(str(later)), *(error.id for error in page.errors)}
+            await self._call(partial(self._errors.resolve, *of, moment, sorted(skipped)))
+            await self._write((Statement(error_rows.END_SEQUEL, (seq,)),))
 
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Call the store. A given one may raise anything, and hang: then the storage has failed."""

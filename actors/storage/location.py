@@ -29,13 +29,14 @@ from motet.actors.storage.connection import (
     storage_error,
 )
 from motet.protocols.storage import StateInUse, StorageError
-from motet.runtime.outside import fresh_hex
+from motet.runtime.outside import fresh_hex, suffixes
 
 DATABASE_FILE = "motet.db"
 KEY_FILE, KEY_BYTES = "redaction.key", 16
 FILES = ("", "-wal", "-shm")
 """Ends of the names of a database's files while it is open."""
 LOCK_FILE = "motet.lock"
+TURNS = 256
 BUSY_TIMEOUT = 2.0
 """Seconds that SQLite waits for a lock of another program before it gives up."""
 
@@ -46,7 +47,8 @@ T = TypeVar("T")
 class Location:
     """An open location, made by one of the class methods; a context manager.
 
-    ``path`` is the directory, None without one. ``name`` stands in error messages.
+    ``path`` is the directory, None without one. ``name`` stands in error messages. ``turn``: a
+    number that the few processes before this one did not have.
     """
 
     path: Path | None
@@ -55,6 +57,11 @@ class Location:
     _flags: int
     _release: Callable[[], None]
     _vfs: str | None = None
+    turn: int | None = None
+
+    def hex_source(self) -> Callable[[int], str]:
+        """The source of the ids of errors, which begin with the turn."""
+        return fresh_hex if self.turn is None else suffixes(self.turn)
 
     @property
     def outlives_host(self) -> bool:
@@ -70,9 +77,9 @@ class Location:
             StorageError: it cannot be made or written.
         """
         root = Path(path).absolute()
-        lock = _locked(root)
+        lock, turn = _locked(root)
         file = str(root / DATABASE_FILE)
-        return cls(root, f"the database {file}", file, 0, lambda: os.close(lock))
+        return cls(root, f"the database {file}", file, 0, lambda: os.close(lock), turn=turn)
 
     @classmethod
     def memory(cls, image: bytes = b"") -> Location:
@@ -174,8 +181,11 @@ def _nothing() -> None:
     """Nothing is left to release."""
 
 
-def _locked(root: Path) -> int:
-    """The descriptor that holds the lock of the directory. Child programs do not inherit it."""
+def _locked(root: Path) -> tuple[int, int]:
+    """The descriptor that holds the lock of the directory, and the turn of this process.
+
+    Child programs do not inherit it. The file has the process in 32 digits, then its turn.
+    """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -183,8 +193,10 @@ def _locked(root: Path) -> int:
         raise _unusable(root, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        last = os.pread(descriptor, 32, 32)
+        turn = (int(last) + 1 if last.isdigit() else int(fresh_hex(1), 16)) % TURNS
+        os.pwrite(descriptor, f"{os.getpid():032}{turn:03}".encode(), 0)
+        os.truncate(descriptor, 35)
     except BlockingIOError:
         holder = _pid(descriptor)
         os.close(descriptor)
@@ -192,7 +204,7 @@ def _locked(root: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         raise _unusable(root, error) from error
-    return descriptor
+    return descriptor, turn
 
 
 def _pid(descriptor: int) -> int | None:

@@ -409,6 +409,7 @@ MIGRATIONS: tuple[str, ...] = (
     error_rows.TABLES,
     _ROOM_RIGHTS,
     error_rows.INDEXES,
+    error_rows.SEQUELS,
 )
 VERSION = len(MIGRATIONS)
 

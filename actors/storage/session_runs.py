@@ -516,6 +516,8 @@ class RunTables(TableStore):
         is_clean = is_known and errors is not None and not errors.may_be_open(session)
         resolved: Resolved = {} if is_clean else successes(transcript)
         statements = finish_statements(request, messages, session, now, resolved)
+        sequels = errors.sequels(session, resolved, now) if resolved and errors else ()
+        statements += sequels
         with self._contexts.changing(session) as change:
             try:
                 answer = await self._write(statements)
@@ -526,8 +528,8 @@ class RunTables(TableStore):
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)
-        if resolved and errors is not None:
-            errors.resolve(session, resolved)
+        if sequels and errors is not None:
+            errors.tell()
         found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
         return tuple([str(approval) for (approval,) in found])
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.tables import (
@@ -170,6 +171,7 @@ _DELETIONS = (
     "DELETE FROM runs WHERE session = ?",
     "DELETE FROM events WHERE stream = 'session:' || ?",
     "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)",
+    "DELETE FROM error_sequels WHERE session = ?",
     "DELETE FROM results WHERE session = ?",
     "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
     "DELETE FROM traces WHERE session = ?",
@@ -234,6 +236,7 @@ class TranscriptTables(TableStore):
     """Handles sessions, transcripts and summaries for :class:`SessionStore`, which sets fields."""
 
     _contexts: ContextCache
+    _errors: ErrorSpool | None
 
     @handles(ListSessions, concurrent=AT_ONCE)
     async def list_sessions(self, request: ListSessions) -> tuple[SessionInfo, ...]:
@@ -260,11 +263,13 @@ class TranscriptTables(TableStore):
     async def delete(self, request: DeleteSession) -> int:
         found = await self._readers.read(_CHILD_SESSIONS, (request.session,))
         sessions = (*(str(child) for (child,) in found), request.session)
+        now, errors = self._clock(), self._errors
         statements = (
             Statement(_THIS, (request.session, request.generation), expect=1),
             Statement(_BUSY, (request.session,), expect=0),
             Statement(_COUNT_ROWS, (request.session,)),
             *(Statement(sql, (session,)) for session in sessions for sql in _DELETIONS),
+            *(one for told in sessions if errors for one in errors.sequels(told, None, now)),
         )
         try:
             with self._contexts.changing(request.session):

@@ -18,7 +18,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY, Query, TableStore, clamped, struct, to_json, where
@@ -52,6 +51,7 @@ from motet.protocols.traces import (
     trace_identity,
 )
 from motet.runtime import Actor, ActorDead, handles
+from motet.runtime.describe import summarize
 from motet.runtime.outside import wall_time
 
 PRUNED_AT_ONCE = 500

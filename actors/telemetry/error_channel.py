@@ -14,7 +14,6 @@ import msgspec
 
 from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import failure_text, kind_lines
-from motet.actors.errors.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
@@ -24,6 +23,7 @@ from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.protocols.redaction.redact import redact, redact_text
 from motet.protocols.texts import first_line, shorten
 from motet.runtime import ActorRef
+from motet.runtime.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.runtime.exceptions import serialize_error, type_name
 
 DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
@@ -83,9 +83,8 @@ class ErrorChannel:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
         origin = Origin(session, tool, run_id, call_id, *whose, arguments)
-        entry = await self.spool.report(origin, error, code, detail)
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
-            await entry.settled.wait()
+            entry = await self.spool.report(origin, error, code, detail)
             if entry.durable:
                 self.stored += 1
                 span.error_id = entry.id

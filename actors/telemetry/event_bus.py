@@ -22,7 +22,6 @@ from typing import ClassVar, Never, TypeAlias
 import attrs
 import trio
 
-from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
 from motet.actors.storage.events import (
     OF_SESSION,
@@ -47,6 +46,7 @@ from motet.protocols.storage import (
     Transaction,
 )
 from motet.runtime import Actor
+from motet.runtime.describe import summarize
 from motet.runtime.exceptions import serialize_error
 from motet.runtime.outside import foreign_code, wall_time
 

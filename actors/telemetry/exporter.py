@@ -15,7 +15,6 @@ from typing import ClassVar
 import attrs
 import trio
 
-from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
 from motet.actors.telemetry.http import HttpFailed, Response, is_address, post
 from motet.protocols.errors import ConfigError, MotetError
@@ -24,6 +23,7 @@ from motet.protocols.otlp import body, endpoint, portions, rejected
 from motet.protocols.traces import Trace
 from motet.runtime import Actor, handles
 from motet.runtime.backoff import Backoff
+from motet.runtime.describe import summarize
 
 ATTEMPTS = 4
 TIMEOUT = 10.0

@@ -30,7 +30,6 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import error_text, summarize
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
@@ -47,6 +46,7 @@ from motet.protocols.results import (
 from motet.protocols.texts import first_line, shorten, well_formed
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorRef
+from motet.runtime.describe import error_text, summarize
 from motet.runtime.exceptions import type_name
 from motet.runtime.outside import foreign_code
 

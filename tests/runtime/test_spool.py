@@ -44,6 +44,8 @@ class Notes(Spool[str, Note]):
         self.kept: dict[str, str] = {}
         self.numbers = Random(4)
         self.lost: list[str] = []
+        self.taken: list[str] = []
+        self.dropped: set[str] = set()
 
     def fresh_id(self, timestamp: float) -> str:
         return f"n{self.numbers.randrange(200_000)}"
@@ -55,8 +57,12 @@ class Notes(Spool[str, Note]):
         assert entry.record is not None
         return Note(entry.id, entry.record.text)
 
-    def restored(self, record: Note) -> Entry[str, Note]:
-        return Entry(record.id, record.text, 7.0, 0, record)
+    def take(self, item: str) -> int:
+        self.taken.append(item)
+        return len(item)
+
+    def drops(self, record: Note) -> bool:
+        return record.text in self.dropped
 
     def weight(self, record: Note) -> int:
         return len(record.text)
@@ -69,8 +75,8 @@ class Notes(Spool[str, Note]):
         self.kept |= {one.id: one.text for one in records if one.id not in clashes}
         return clashes
 
-    def loss(self, count: int) -> tuple[str, int]:
-        return f"lost {count}", 10
+    def loss(self, count: int) -> str:
+        return f"lost {count}"
 
     def trouble(self, event: str, /, **facts: object) -> None:
         if event == "errors_lost":
@@ -81,10 +87,7 @@ async def put_all(spool: Notes, texts: Sequence[str]) -> list[Entry[str, Note]]:
     entries: list[Entry[str, Note]] = []
 
     async def put(text: str) -> None:
-        await spool.enter()
-        entry = spool.put(text, len(text))
-        await entry.settled.wait()
-        entries.append(entry)
+        entries.append(await spool.deliver(text))
 
     async with trio.open_nursery() as nursery:
         for text in texts:
@@ -155,7 +158,7 @@ async def test_a_stop_writes_what_waits_and_the_next_start_stores_it_first(tmp_p
     spool = Notes(SpillFile(file, Note, LIMIT), lambda: True)
     await spool.open()
     for number in range(10):
-        spool.put(f"text {number}", 10)
+        spool.put(f"text {number}")
     await spool.finish(1.0)
     assert len(spilled(file, Note)) == 10
     assert file.stat().st_mode & 0o777 == 0o600
@@ -168,24 +171,18 @@ async def test_a_stop_writes_what_waits_and_the_next_start_stores_it_first(tmp_p
 
 async def test_so_many_items_are_taken_in_one_pass_of_the_loop() -> None:
     spool = Notes(None, lambda: False)
-    taken: list[int] = []
     async with trio.open_nursery() as nursery:
         await spool.open()
         nursery.start_soon(spool.run)
         await wait_all_tasks_blocked()
-
-        async def take(number: int) -> None:
-            await spool.enter()
-            taken.append(number)
-
         async with trio.open_nursery() as takers:
             for number in range(5 * AT_ONCE):
-                takers.start_soon(take, number)
+                takers.start_soon(spool.deliver, str(number))
             before = 0
-            while len(taken) < 5 * AT_ONCE:
+            while len(spool.taken) < 5 * AT_ONCE:
                 await trio.lowlevel.checkpoint()
-                assert len(taken) - before <= 2 * AT_ONCE
-                before = len(taken)
+                assert len(spool.taken) - before <= 2 * AT_ONCE
+                before = len(spool.taken)
         nursery.cancel_scope.cancel()
 
 

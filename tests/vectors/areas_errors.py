@@ -16,7 +16,6 @@ import trio
 import trio.testing
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import new_id, summarize
 from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
@@ -32,6 +31,7 @@ from motet.protocols.errors import (
 from motet.protocols.events import AnyEvent, event_name
 from motet.protocols.storage import DatabaseClosed, StorageError
 from motet.runtime import ActorDead, ActorRef
+from motet.runtime.describe import new_id, summarize
 from motet.runtime.exceptions import serialize_error
 from tests.actors.errors.builders import open_store
 from tests.vectors.areas_host import advertised, executed_calls

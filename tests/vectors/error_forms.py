@@ -7,11 +7,11 @@ from collections.abc import Container
 import msgspec
 
 from motet.actors.errors.classify import classify, compact_error, error_block
-from motet.actors.errors.describe import error_text
 from motet.actors.errors.tracker import SHOWN, ErrorContext, Escalation
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import CompactError, ErrorType
 from motet.protocols.redaction.redact import redacted_head
+from motet.runtime.describe import error_text
 
 
 def short_form(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.errors.describe import find_id
 from motet.protocols.storage import Statement, StorageError, Transact
 from motet.runtime import StartFailed
+from motet.runtime.describe import find_id
 from tests import forks
 from tests.scripted import Scripted, call, say
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from motet.actors.errors.describe import is_id
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
@@ -18,6 +17,7 @@ from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import DatabaseLocked, DiskFull, StorageError
 from motet.runtime import ActorDead, open_system
+from motet.runtime.describe import is_id
 from tests.actors.errors.builders import FakeWriter, failure, open_store
 from tests.protocols.redaction.builders import alike
 

@@ -11,7 +11,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.errors.describe import is_id
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
@@ -31,6 +30,7 @@ from motet.protocols.redaction.redact import (
 )
 from motet.protocols.storage import ConstraintFailed, DiskFull, Rows, Transaction
 from motet.runtime import open_system
+from motet.runtime.describe import is_id
 from motet.runtime.exceptions import serialize_error
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.storage.test_error_store import model

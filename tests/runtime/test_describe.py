@@ -15,7 +15,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.describe import (
+from motet.runtime.describe import (
     ID_LENGTH,
     SUMMARY_LIMIT,
     error_code,
