@@ -97,7 +97,7 @@ async def is_found(host: motet.Host, error_id: str) -> bool:
 
 
 async def all_stored(host: motet.Host, state: Path) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while (state / SPILL_FILE).exists() or rows(state, "error_sequels"):
             await trio.sleep(0.01)
 
@@ -270,7 +270,7 @@ async def test_an_error_whose_id_another_host_has_used_is_found_under_it(
             )
         disk.is_full = False
         other = await report(host, "s", "another")
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while len(await host.errors()) < 2:
                 await trio.sleep(0.01)
         assert (await host.error(shown)).short_summary == "the one that was shown"
