@@ -134,7 +134,11 @@ def _clock_names() -> Iterator[tuple[object, str, str]]:
         functions[id(getattr(time, name))] = f"time.{name}"
         yield time, name, f"time.{name}"
     for module in _modules_of_the_program():
-        for name, value in list(vars(module).items()):
+        globals_of = vars(module)
+        # Most modules have none of them, which one pass without Python code finds out.
+        if functions.keys().isdisjoint(map(id, globals_of.values())):
+            continue
+        for name, value in list(globals_of.items()):
             shown = functions.get(id(value))
             if shown is not None:
                 yield module, name, shown
@@ -153,7 +157,7 @@ def _modules_of_the_program() -> Iterator[ModuleType]:
         file: object = getattr(module, "__file__", None)
         if not isinstance(file, str) or is_installed(file):
             continue
-        if name.partition(".")[0] != "motet":
+        if name != "motet" and not name.startswith("motet."):
             yield module
 
 

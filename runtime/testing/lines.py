@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import cache
 from types import FrameType
 from typing import TypeAlias
 
@@ -49,6 +50,7 @@ def is_library(frame: FrameType) -> bool:
     return module.partition(".")[0] in _LIBRARIES or _is_simulator(module)
 
 
+@cache
 def is_installed(file: str) -> bool:
     """Whether a file came with the interpreter or an installed package."""
     return "site-packages" in file or "dist-packages" in file or file.startswith(_STDLIB)
