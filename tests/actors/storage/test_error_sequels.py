@@ -251,7 +251,8 @@ async def test_an_id_that_was_shown_is_never_given_to_another_error(tmp_path: Pa
         assert all(len(one) == 6 for one in ids)
         assert not ids & made
         made |= ids
-    whole = location.hex_source()
+    with Location.directory(tmp_path) as location:
+        whole = location.hex_source()
     assert len({whole(3) for _ in range(65_536)}) == 65_536
 
 
