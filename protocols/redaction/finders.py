@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from motet.protocols.redaction import commands, named, personal
-from motet.protocols.redaction.named import MASK, Found
+from motet.protocols.redaction import commands, forms, named, personal, values
 from motet.protocols.redaction.personal import CARD, EMAIL, PHONE, SSN
 from motet.protocols.redaction.rules import Rules, Shape
+from motet.protocols.redaction.values import MASK, Found
 
 _RUN = 16
 """A token of a vendor has so many letters, digits, ``_`` and ``-`` in a row."""
@@ -98,35 +98,35 @@ _NAMED = frozenset(
 )
 
 
-_FIELDS = re.compile(r"va(?:lue|riable)")
-_HINTS = ("@", "|", "$", "snmp-server", "securestring", ":543", ":6432", "identified", "wpa_pass")
-
-
 def _plain(rules: Rules, text: str) -> list[Found]:
     raw = text.encode("ascii", "replace")
     low = raw.lower().decode("ascii")
+    is_on = rules.is_on
     found: list[Found] = []
-    if "private" in low:
-        found += _keys(text)
-    found += _tokens(rules, text, raw.translate(_RUNS))
-    if "eyJ" in text:
-        found += _jwts(text)
-    if starts := _places(low):
+    if "private" in low and is_on("key.private"):
+        found += _keys(rules, text)
+    found += _tokens(rules, text, raw)
+    if "eyJ" in text and is_on("token.json-web"):
+        found += _jwts(rules, text)
+    starts = _places(low)
+    if starts:
         found += named.named(rules, text, low, starts)
-    if _FIELDS.search(low) or ("<" in low and "<string" in low):
+    found += forms.found_by_forms(rules, text, low, starts)
+    if ("value" in low or "variable" in low or ("<" in low and "<string" in low)) and is_on(
+        "name.field"
+    ):
         found += named.pairs(rules, text, low)
+    if "data:\n" in low and is_on("file.manifest"):
+        found += forms.found_in_manifests(rules, text, low)
     if "://" in low:
         found += _urls(rules, text, low)
-    if "?" in low or "&" in low or ("%" in low and "%26" in low):
+    if is_on("url.query"):
         found += _query(rules, text, low)
     if " -" in low or '"-' in low or "'-" in low:
         found += commands.flags(rules, text, low)
-    if starts or any(hint in low for hint in _HINTS) or ('"' in low and '"kty"' in low):
-        found += commands.others(rules, text, low)
-    if "@" in text:
+    if "@" in text and is_on("personal.email"):
         found += personal.emails(rules, text, low)
-    if "+" in text or personal.NUMBERISH.search(raw.translate(personal.DIGITS)):
-        found += personal.numbers(text, raw.translate(personal.DIGITS))
+    found += personal.numbers(rules, text, raw.translate(personal.DIGITS))
     return found
 
 
@@ -176,57 +176,58 @@ _ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-
 _STARTS = re.compile(r"(?<![0-9A-Za-z])[0-9A-Za-z]")
 _JOINERS = ".~:/+!$"
 _SPECIAL = frozenset([*_JOINERS, "\\", "%"])
-_BACK = re.compile(r"[0-9A-Za-z_.~:/+!$-]{1,64}\Z")
+_CHAIN = bytes(97 if code in _LETTERS + _JOINERS.encode() else 32 for code in range(256))
+_BACK = 64
+"""Characters in front of a long word in which its token may have begun."""
 _CONTINUED = re.compile(
-    r"[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n[ \t]{0,64}(?:[|>*#]+[ \t]+)?[\"']?"
-    r"(?P<more>[0-9A-Za-z_.~+/=-]{4,})(?=[\"'\\),; \t]{0,8}[+\\]?[ \t]{0,8}(?:\r?\n|\Z))"
+    r"[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n[ \t]{0,64}(?:[|>*#]{1,8}[ \t]{1,8})?[\"']?"
+    r"(?P<more>[0-9A-Za-z_.~+/=-]{4,4096})(?=[\"'\\),; \t]{0,8}[+\\]?[ \t]{0,8}(?:\r?\n|\Z))"
 )
 
 
-_NO_SHAPES: tuple[Shape, ...] = ()
-
-
-def _tokens(rules: Rules, text: str, runs: bytes) -> Iterator[Found]:
+def _tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
     """The tokens that begin as a published format does, at the beginning of a word."""
-    needle, at = b"a" * _RUN, 0
-    by_head, by_length, by_anchor = rules.by_head, rules.by_length, rules.by_anchor
-    firsts = rules.firsts
-    while (start := runs.find(needle, at)) >= 0:
-        end = runs.find(b" ", start + _RUN)
-        end = len(text) if end < 0 else end
-        at = end
+    needle, at, last = b"a" * _RUN, 0, 0
+    runs = raw.translate(_RUNS)
+    chain = b""
+    find = runs.find
+    by_length, anchored, firsts = rules.by_length, rules.anchored, rules.firsts
+    while (start := find(needle, at)) >= 0:
+        at = end = find(b" ", start + _RUN)
+        if end < 0:
+            at = end = len(text)
+        if text[start : start + 2] in firsts or end - start in by_length:
+            tried = rules.shapes_at(text[start : start + 4]) + by_length.get(end - start, ())
+            if made := _matched(tried, text, start) if tried else None:
+                yield start, made[0], start, made[1]
+                at = last = max(at, made[0])
+                continue
         before = text[start - 1] if start else ""
-        if (
-            text[start : start + 2] not in firsts
-            and before not in _SPECIAL
-            and end - start not in by_length
-        ):
+        if before not in _SPECIAL:
+            last = at
             continue
-        starts = [start]
-        if before == "\\" or before == "%":
-            starts += _behind_escape(text, start)
-        elif (
-            before
-            and before in _JOINERS
-            and (back := _BACK.search(text, max(0, start - 64), start))
-        ):
-            starts += [m.start() for m in _STARTS.finditer(text, back.start(), start)]
-        shapes = by_anchor.get(before, _NO_SHAPES)
-        for place in starts:
-            head = text[place : place + 4]
-            tried = (
-                by_head.get(head, ())
-                + by_head.get(head[:3], ())
-                + by_head.get(head[:2], ())
-                + by_head.get(head[:1], ())
-                + (by_length.get(end - start, ()) if place == start else ())
-                + shapes
-            )
-            made = _matched(tried, text, place)
-            if made is not None:
-                yield place, made[0], place, made[1]
-                at = max(at, made[0])
-                break
+        if before in "\\%":
+            for place in _behind_escape(text, start):
+                tried = rules.shapes_at(text[place : place + 4])
+                if made := _matched(tried, text, place) if tried else None:
+                    yield place, made[0], place, made[1]
+                    at = max(at, made[0])
+        elif start - last > 1:
+            # Unless the word before was tried itself, a token may have begun in it.
+            chain = chain or raw.translate(_CHAIN)
+            least = max(last, start - _BACK)
+            least = max(least, chain.rfind(b" ", least, start) + 1)
+            shapes = anchored.get(text[start - 2 : start], ())
+            for one in _STARTS.finditer(text, least, start):
+                place = one.start()
+                if text[place : place + 2] not in firsts and not shapes:
+                    continue
+                tried = rules.shapes_at(text[place : place + 4]) + shapes
+                if made := _matched(tried, text, place) if tried else None:
+                    yield place, made[0], place, made[1]
+                    at = max(at, made[0])
+                    break
+        last = at
 
 
 def _behind_escape(text: str, start: int) -> list[int]:
@@ -252,7 +253,7 @@ def _matched(shapes: tuple[Shape, ...], text: str, at: int) -> tuple[int, str] |
     return best
 
 
-_PIECE = re.compile(r"[0-9A-Za-z_.~+/=:-]*")
+_PIECE = re.compile(r"[0-9A-Za-z_.~+/=:-]{0,256}")
 _KNOWN_HEAD = re.compile(
     r"(?:sk-|gh[a-z]_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ|AIza|[a-z]{2,12}_[a-z]{0,6}_?)[0-9A-Za-z]"
 )
@@ -263,6 +264,8 @@ def _over_lines(shape: Shape, text: str, at: int) -> int:
     """The end of a token that was wrapped: the next lines hold nothing but its rest. 0: none."""
     first = _PIECE.match(text, at)
     assert first is not None
+    if _CONTINUED.match(text, first.end()) is None:
+        return 0
     joined, borders = first.group(), [(len(first.group()), first.end())]
     end = first.end()
     for _ in range(LINES):
@@ -286,7 +289,7 @@ def _over_lines(shape: Shape, text: str, at: int) -> int:
 
 def _is_random(shape: Shape, token: str) -> bool:
     body = token[len(shape.head) :]
-    if len(set(body[:64].lower())) == 1 and body[:1] in "xX0.*-_":
+    if body[:1] in "xX0.*-_" and len(set(body[:64].lower())) == 1:
         return False
     if shape.check != "mixed":
         return True
@@ -295,65 +298,58 @@ def _is_random(shape: Shape, token: str) -> bool:
     )
 
 
-_JWT = re.compile(
-    r"(?<![0-9A-Za-z_.-])eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*){0,3}"
-    r"|(?:(?<=\\[abfnrtv0])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*){0,3}"
-)
-
-
-def _jwts(text: str) -> Iterator[Found]:
-    for found in _JWT.finditer(text):
+def _jwts(rules: Rules, text: str) -> Iterator[Found]:
+    pattern = rules.expression("json-web-token")
+    at = text.find("eyJ")
+    while at >= 0:
+        if (found := pattern.match(text, at)) is None:
+            at = text.find("eyJ", at + 1)
+            continue
         end = found.end()
         while text[end - 1] == ".":
             end -= 1
         for _ in range(LINES):
             more = _CONTINUED.match(text, end)
-            if more is None or not any(c.isdigit() or c.isupper() for c in more["more"]):
+            if (
+                more is None
+                or more["more"].startswith("eyJ")
+                or not any(c.isdigit() or c.isupper() for c in more["more"])
+            ):
                 break
             end = more.end("more")
-        yield found.start(), end, found.start(), "jwt"
+        yield at, end, at, "jwt"
+        at = text.find("eyJ", end)
 
 
 # Private keys
 
-BEGIN = re.compile(
-    r"-{4,5} ?BEGIN [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: *\d+"
-)
-END = re.compile(r"-{4,5} ?END [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
-_INLINE = re.compile(
-    r"(?:[0-9A-Za-z+/=]|\\{1,8}[nr/]|\\{1,8}u000[aAdD]|%[0-9A-Fa-f]{2}|&#1[03];"
-    r"|[ \t]+(?=[0-9A-Za-z+/=]{20})"
-    r"|\\{0,8}[nr](?:Proc-Type|DEK-Info|Version|Comment): ?[^\\\n]{0,80}|-(?!-))*"
-)
 _REST = re.compile(r"[\s\"'\\+,;)\]}]*")
-_HEADERS = re.compile(
-    r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID|Private-MAC): ?.*"
-)
 _BODY = re.compile(r"[0-9A-Za-z+/=]+")
 
 
-def body_end(text: str, at: int) -> tuple[int, bool]:
+def body_end(rules: Rules, text: str, at: int) -> tuple[int, bool]:
     """The end of the body of a private key from ``at``, and whether it could go on behind the text.
 
     The body is decided line by line: base64, headers and blank lines belong to it, whatever is in
     front of them on their lines (indentation, a quote, the name of a program). It ends behind an
     END line, or before the first line that is of another kind.
     """
+    closed = rules.expression("key-end")
     while at < len(text):
         line_end = text.find("\n", at)
         stop = len(text) if line_end < 0 else line_end + 1
-        over = END.search(text, at, stop)
+        over = closed.search(text, at, stop)
         if over is not None:
             return over.end(), False
-        if not _is_body(text[at:stop]):
+        if not _is_body(rules, text[at:stop]):
             return at, False
         at = stop
     return at, True
 
 
-def _is_body(line: str) -> bool:
+def _is_body(rules: Rules, line: str) -> bool:
     line = line.strip(" \t\r\n>|\"'+,*#\\")
-    if not line or _HEADERS.match(line):
+    if not line or rules.expression("key-headers").match(line):
         return True
     word = line.rpartition(" ")[2]
     word = word.rpartition("\\n")[0].rpartition("\\n")[2] or word if "\\n" in word else word
@@ -366,22 +362,23 @@ def _is_body(line: str) -> bool:
     return len(word) >= 16 or not (word.isalpha() and (word.islower() or word.istitle()))
 
 
-def _keys(text: str) -> Iterator[Found]:
+def _keys(rules: Rules, text: str) -> Iterator[Found]:
+    opened, closed = rules.expression("key-begin"), rules.expression("key-end")
     at = searched = 0
-    while (begin := BEGIN.search(text, at)) is not None:
+    while (begin := opened.search(text, at)) is not None:
         line_end = text.find("\n", begin.end())
         line_end = len(text) if line_end < 0 else line_end
-        over = END.search(text, begin.end(), line_end) if line_end > searched else None
+        over = closed.search(text, begin.end(), line_end) if line_end > searched else None
         if over is None:
             searched = line_end  # or a line of many beginnings would take quadratic time
         if over is not None:
             end = over.end()
         else:
-            inline = _INLINE.match(text, begin.end(), line_end)
+            inline = rules.expression("key-inline").match(text, begin.end(), line_end)
             end = inline.end() if inline else begin.end()
             rest = _REST.match(text, end, line_end)
             if rest is not None and rest.end() == line_end:
-                end, _ = body_end(text, min(line_end + 1, len(text)))
+                end, _ = body_end(rules, text, min(line_end + 1, len(text)))
         if end > begin.end():
             yield begin.start(), end, begin.start(), "private-key"
         at = max(end, begin.end())
@@ -389,15 +386,26 @@ def _keys(text: str) -> Iterator[Found]:
 
 # URLs
 
-_URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]{1,30})://(?P<user>[^\s\"'`<>@/?#:\\]{0,200})"
-    r"(?::(?P<password>[^\s\"'`<>/\\]{1,400}?(?:/[^\s\"'`<>/@]{1,100})?))?@(?=[^\s\"'`<>@/]|\Z)(?P<rest>[^\s\"'`<>\\]{0,500})"
-)
-_WEBHOOK = re.compile(r"hooks|webhook|logic\.azure|chat\.googleapis")
+_WEBHOOK = re.compile(r"hook|logic\.azure|chat\.googleapis|telegram\.org/bot")
+
+
+_USERS = frozenset(["user", "username", "usr", "login", "name"])
+_PASSWORDS = frozenset(["pass", "password", "passwd", "pwd", "pw", "secret"])
+"""Together with such a user they only say where a password goes."""
 
 
 def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
-    for found in _URL.finditer(low):
+    url, front = rules.expression("url"), rules.expression("url-scheme")
+    at = low.find("://")
+    while at >= 0:
+        place = at
+        at = low.find("://", at + 3)
+        scheme_part = front.search(low, max(0, place - 31), place)
+        found = url.match(low, scheme_part.start()) if scheme_part is not None else None
+        if found is None:
+            continue
+        if found["password"] is not None and not rules.is_on("url.password"):
+            continue
         scheme = found["scheme"].partition("+")[0].rpartition(":")[2]
         start = found.start()
         password = found["password"]
@@ -405,7 +413,9 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
             first, last = found.span("password")
             if password.partition("/")[0].isdigit() and "/" in password:
                 continue  # a port, and a path with a sign in it
-            if named.is_placeholder(rules, text[first:last]):
+            if values.is_placeholder(rules, text[first:last]):
+                continue
+            if found["user"] in _USERS and password in _PASSWORDS:
                 continue
             if scheme in rules.databases:
                 end = found.end()
@@ -415,7 +425,7 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
             else:
                 user = found.start("user")
                 yield (user, last, start, "url")
-        elif len(found["user"]) >= 16 and named.looks_random(
+        elif len(found["user"]) >= 16 and values.looks_random(
             text[found.start("user") : found.end("user")]
         ):
             yield found.start("user"), found.end("user"), start, "url"
@@ -428,11 +438,8 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
                     found.start() + len(rule.head),
                     found.end(),
                     found.start(),
-                    f"{rule.kind}-webhook",
+                    rule.kind if rule.kind == "telegram" else f"{rule.kind}-webhook",
                 )
-    if "api.telegram.org/bot" in low:
-        for found in re.finditer(r"/bot(\d{6,12}:[0-9A-Za-z_-]{20,64})", text):
-            yield found.start(1), found.end(1), found.start(), "telegram"
 
 
 _SHORT_QUERY = frozenset(
@@ -446,9 +453,9 @@ def _query(rules: Rules, text: str, low: str) -> Iterator[Found]:
         while text[end - 1] in _PUNCTUATION:
             end -= 1
         value = text[start:end]
-        if named.is_placeholder(rules, value) or not named.looks_random(value.replace("%", "a1")):
+        if values.is_placeholder(rules, value) or not values.looks_random(value.replace("%", "a1")):
             continue
-        if found["name"] in _SHORT_QUERY and named.name_like(value):
+        if found["name"] in _SHORT_QUERY and values.name_like(value):
             continue
         yield start, end, found.start(), "signature" if "sig" in found["name"] else "token"
 
@@ -458,19 +465,22 @@ _PUNCTUATION = ".,:;!?"
 
 # Lines that go on
 
-_OPEN_NAME = re.compile(
-    rf"(?:{named.CORES}){named.ENDINGS}{named.CLOSE}"
-    r"(?:[ \t]{0,8}(?:(?:=>|->|::?|>)[ \t]{0,32}(?:[|>][+-]?\d?)?|(?:==?|:=)[ \t]{0,32}\\)|[ \t])"
-    r"[ \t]{0,32}\\{0,2}\r?\n\Z"
+_OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,512}[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n\Z")
+
+
+def _is_open_above(rules: Rules, text: str, end: int, least: int) -> bool:
+    """Whether a secret of many lines goes on: a block of YAML, a quoted text, a manifest."""
+    above = text[max(least, end - forms.REACH) : end].lower()
+    if ("data:\n" in above or "kind: secret" in above) and forms.is_in_manifest(above):
+        return True
+    if not _MANY_LINES.search(above):
+        return False
+    return rules.expression("open-lines").search(above) is not None
+
+
+_MANY_LINES = re.compile(
+    r"[|>][+-]?\d?[ \t]{0,8}\r?\n|[\"'`\\+.(][ \t]{0,8}\r?\n|[\"'][^\"'\n]{4,200}\n"
 )
-_OPEN_PAIR = re.compile(
-    r"(?:name|key)[\"']?[ \t]{0,4}[:=>][ \t]{0,8}[\"']?[a-z0-9_.-]{2,80}[\"']?(?:</key>)?"
-    r"[ \t]{0,8}[,;]?[ \t]{0,8}\r?\n\Z"
-)
-_OPEN_LOGIN = re.compile(
-    r"ugfzc3dvcmq6[^\n]{0,16}\n\Z|\blogin(?:[ \t]+\S{1,200}){0,4}[ \t]*\r?\n\Z"
-)
-_OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,}[\"']?[ \t]*[\\+]?[ \t]*\r?\n\Z")
 REACH = 512
 """Characters of a line that :func:`is_open` reads."""
 
@@ -483,7 +493,10 @@ def is_open(rules: Rules, text: str, end: int, least: int = 0) -> bool:
     start = max(text.rfind("\n", least, end - 1) + 1, end - REACH, least)
     line = text[start:end]
     low = line.lower()
-    if _OPEN_NAME.search(low) or _OPEN_PAIR.search(low) or _OPEN_LOGIN.search(low):
+    for name in ("open-name", "open-pair", "open-login"):
+        if rules.expression(name).search(low):
+            return True
+    if _is_open_above(rules, text, end, least):
         return True
     tail = _OPEN_TOKEN.search(line)
     if tail is None:

@@ -1,99 +1,55 @@
 """Secrets that a name gives away: ``password=…``, ``"api_key": "…"``, ``--token …``, headers.
 
-One expression finds a name, a sign and a value, in all the forms that programs print: environment,
-YAML, TOML, INI, JSON (also inside of JSON or of a URL), keyword arguments, reprs, XML, flags,
-headers. The functions then decide whether the name is that of a secret and the value is one, and
-not its type, its place, a word of prose or a mark that hides it. Pure.
+One expression of the grammar in ``forms.json`` finds a name, a sign and a value, in all the forms
+that programs print: environment, YAML, TOML, INI, JSON (also inside of JSON or of a URL), keyword
+arguments, reprs, XML, flags, headers. The functions then decide whether the name is that of a
+secret and the value is one, and not its type, its place, a word of prose or a mark that hides it.
+Pure.
 """
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from motet.protocols.redaction.rules import Rules
-
-Found = tuple[int, int, int, str]
-"""Start and end of a secret, where its context starts, and its kind."""
-
-MASK = re.compile(
-    r"\[secret:[a-z0-9-]{1,40}(?::[0-9a-f]{4})?\]|\[(?:[A-Z]{3,5}_)?REDACTED\]|\[hidden\]"
+from motet.protocols.redaction.values import (
+    IDENTIFIER,
+    MASK,
+    SURE,
+    TRAILING,
+    Found,
+    is_placeholder,
+    is_secret,
+    is_strong,
+    looks_random,
 )
-
-# The end of a name, in lower case. The words before it are looked at afterwards.
-NEEDLES = (
-    "pass",
-    "pw",
-    "psk",
-    "secret",
-    "token",
-    "key",
-    "auth",
-    "cred",
-    "bearer",
-    "cookie",
-    "_pat",
-)
-"""Each name of a secret holds one of these. ``str.find`` finds them ten times as fast as ``re``."""
-CORES = (
-    r"pass(?:[_-]?(?:words?|phrases?|code)|wds?|wort)?|pwd?|psk|secret|token|key"
-    r"|auth(?:orization)?|cred(?:ential)?|bearer|cookie2?|_pat(?![a-z])"
-)
-CLOSE = r"(?:\\{0,8}[\"'`]|%22|&quot;)?\]?"
-ENDINGS = (
-    r"(?:[_-]?(?:s|base64|b64|base|value|string|text|plain|plaintext|raw|new|old|current|previous"
-    r"|confirm|confirmation|prod|production|dev|staging|live|test|primary|secondary|default|admin"
-    r"|root|user|rw|ro|env|val|data|encoded|(?<!signing[._-]key)id(?=[ \t]{0,8}=)))*[_-]?\d{0,3}"
-)
-_SIGN = (
-    r"(?P<sign>[ \t]{0,64}(?:=>|:=|->|\?=|==?|::?|>|\|)"
-    r"|%3d|%3a(?:%20|\+)?"
-    r"|[ \t]{0,2},[ \t]{0,2}(?=b?\\{0,8}[\"'])"
-    r"|[ \t](?:is|was)(?=:?[ \t])|[ \t]provided:|\((?=[0-9a-z_.-]{20})|(?=[ \t\n]))"
-)
-_GAP = (
-    r"(?P<gap>:?[ \t]{0,32}"
-    r"(?P<lines>(?:[|>][+-]?\d?[ \t]{0,8}|\\{1,2})?\r?\n[ \t]{1,64}(?:-[ \t])?)?)"
-)
-_TYPE = r"(?:[a-z][a-z0-9_.\[\]|, ]{0,40}=[ \t]?(?=[rbuf]{0,2}[\"']))?"
-_WRAP = (
-    r"(?:[a-z_.]{0,30}secret(?:str|bytes|value)?\(|[bruf]{1,2}(?=[\"'])"
-    r"|!!(?:str|binary)[ ]|string\(\d{1,6}\)[ ]|[@$](?=[\"']))?"
-)
-_VALUE = (
-    r"(?:(?P<quote>\\{0,8}(?:\"\"\"|'''|[\"'`])|%22|&quot;)"
-    r"(?P<quoted>(?:(?!(?P=quote))(?:\\[^\n]|[^\\\n])){1,4096})(?P<end>(?P=quote)|(?=\n)|\Z)"
-    r"|(?P<bare>[^\s\x1b\x9b\"'`,;&<>(){}\[\]\\]{1,4096})(?P<call>[(\[{]?))"
-)
-NAMED = re.compile(
-    rf"(?P<core>{CORES}){ENDINGS}{CLOSE}{_SIGN}{_GAP}{_TYPE}{_WRAP}{_VALUE}",
-)
-"""For texts in lower case."""
-
-PAIR = re.compile(
-    r"(?:\bname|\bkey|<key|\bvariable)(?:\\{0,8}[\"'])?[ \t]{0,4}(?:[:=>]|[ \t])[ \t]{0,8}"
-    r"(?:\\{0,8}[\"'])?"
-    r"(?P<name>[a-z0-9_.-]{2,80})(?:\\{0,8}[\"'])?(?:</key>)?[ \t]{0,8}[,;{]?[ \t]{0,8}"
-    r"(?:\r?\n[ \t]*)?(?:\\{0,8}[\"'])?(?:value|<string|plaintext|default)(?:\\{0,8}[\"'])?"
-    r"[ \t]{0,4}[:=>][ \t]{0,8}" + _VALUE
-)
-"""A name and its value as two fields: variables of a container, settings in XML."""
 
 _FRONT = re.compile(r"[a-z0-9_.$ -]{0,40}")
 """What stands in front of a name, read backwards."""
 WINDOW = 400
 """Characters of a name and its value on which is decided; only a secret is read to its end."""
 _SEPARATORS = re.compile(r"[_. $-]+")
-_PROSE = re.compile(r"[a-z][a-z'-]*[.,:;!?]?\Z")
-_TRAILING = ".,:;!?"
 
 Spelled = tuple[str, bool, bool]
 """A name: its category (``password``, ``secret``, ``weak`` or nothing), and its camel case."""
 
 
+KNOWN_NAMES = 4_096
+"""Names whose categories are remembered."""
+
+
 def category(rules: Rules, front: str, core: str) -> str:
-    """``password``, ``secret``, ``weak`` or, for a name that is of no secret, nothing."""
+    """``password``, ``secret``, ``weak``, ``header``, ``cookie`` or, for another name, nothing."""
+    known = rules.categories
+    if (told := known.get((front, core))) is None:
+        if len(known) >= KNOWN_NAMES:
+            known.clear()
+        told = known[front, core] = _category(rules, front, core)
+    return told
+
+
+def _category(rules: Rules, front: str, core: str) -> str:
     apart = core.startswith("_")
     core = _SEPARATORS.sub("", core).removesuffix("s") if core != "pass" else core
     if core.startswith("authorization"):
@@ -126,76 +82,6 @@ def category(rules: Rules, front: str, core: str) -> str:
     return best
 
 
-def is_placeholder(rules: Rules, value: str) -> bool:
-    """Whether a value only stands for a secret."""
-    bare = value.strip().strip("\"'`").strip()
-    if not bare or MASK.search(value):
-        return True
-    lowered = bare.lower()
-    if lowered.rstrip(_TRAILING) in rules.placeholders:
-        return True
-    return rules.passes_by.match(bare) is not None or rules.passes_by.match(lowered) is not None
-
-
-def looks_random(value: str) -> bool:
-    """At least eight characters with a digit, not only digits; or long and of both cases."""
-    if len(value) < 8 or " " in value:
-        return False
-    if any(letter.isdigit() for letter in value):
-        return not value.replace(".", "").replace("-", "").replace(":", "").isdigit()
-    if len(value) >= 16 and value.lower() != value and value.upper() != value:
-        return _CAMEL.fullmatch(value) is None
-    return len(value) >= 20 and value.isalpha() and value.islower()
-
-
-_CAMEL = re.compile(r"(?:[A-Za-z]?[a-z]{2,}[_.-]?)+")
-_IDENTIFIER = re.compile(r"[a-z][a-z]+(?:[_./:-][a-z]{2,}){1,8}[0-9]{0,2}\Z")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
-_BASE64 = re.compile(r"[0-9A-Za-z+/_-]{8,}={0,2}\Z")
-_DIGEST = re.compile(r"(?:sha\d{1,3}|md5)[:-][0-9A-Za-z+/=]+\Z", re.IGNORECASE)
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
-
-
-def is_strong(value: str) -> bool:
-    """Letters, digits and signs together, as only passwords have them."""
-    return (
-        len(value) >= 8
-        and any(letter.isdigit() for letter in value)
-        and any(letter.isalpha() for letter in value)
-        and any(letter in "!#$%^&*+=?~" for letter in value)
-    )
-
-
-def holds_user(value: str) -> bool:
-    """Whether base64 hides ``user:password``."""
-    if not _BASE64.match(value):
-        return False
-    try:
-        plain = base64.b64decode(value + "=" * (-len(value) % 4))
-    except ValueError:
-        return False
-    return b":" in plain and all(32 <= byte < 127 for byte in plain)
-
-
-def is_secret(rules: Rules, kind: str, value: str, *, quoted: bool, strong: bool) -> bool:
-    """Whether the value of a name is a secret. ``strong``: the sign before it is one of code."""
-    if is_placeholder(rules, value) or _DIGEST.match(value) or _TIME.match(value):
-        return False
-    if kind == "password":
-        if quoted or strong:
-            return True
-        return (
-            _PROSE.match(value.lower()) is None
-            or (len(value) >= 10 and value.isalpha())
-            or any(letter.isdigit() for letter in value)
-        )
-    if holds_user(value):
-        return True
-    if _IDENTIFIER.match(value) or not looks_random(value):
-        return False
-    return kind == "secret" or (len(value) >= 12 and not _UUID.match(value))
-
-
 def _is_weak_password(rules: Rules, value: str) -> bool:
     """The value of ``x_pass`` or ``pw``, which may also be a number of passes."""
     kinds = {letter.isdigit() for letter in value}
@@ -205,11 +91,25 @@ def _is_weak_password(rules: Rules, value: str) -> bool:
 def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:
     """The values behind names in one text.
 
-    ``low``: the same text in lower case, as ASCII. ``starts``: the places of :data:`NEEDLES`.
+    ``low``: the same text in lower case, as ASCII. ``starts``: the places of the needles of names.
     """
     at = 0
+    begin, whole = rules.expression("name").match, rules.expression("named").match
+    quick = rules.expression("quick").match
     for start in starts:
-        if start < at or (found := NAMED.match(low, start, start + WINDOW)) is None:
+        if start < at:
+            continue
+        if (plain := quick(low, start)) is not None and (
+            one := _quick(rules, text, low, start, plain)
+        ) is not None:
+            yield one
+            at = one[1]
+            continue
+        if (name := begin(low, start)) is None:
+            continue
+        if name.lastgroup == "apart" and not _may_stand_apart(low, start, name.end()):
+            continue
+        if (found := whole(low, start, start + WINDOW)) is None:
             continue
         shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
         front = shown.group()[::-1] if shown else ""
@@ -217,23 +117,123 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
         core, sign = found["core"], found["sign"]
         is_flag = line.startswith("--") or (line.startswith("-") and len(line) > 2)
         if sign == "" and not is_flag:
-            is_flag = _is_setting(low, start, line, found)
+            is_flag = _is_setting(rules, text, start, line, found)
             if not is_flag:
                 continue
         if text[start].isupper() and line[-1:].isalpha() and text[start - 1].islower():
             line, front = f"{line}_", f"{front}_"  # camel case
-        spaced = front if sign and core == "key" else line
+        spaced = front if core == "key" and not line.startswith("-") else line
         kind = category(rules, spaced.lstrip("-"), core)
-        if not kind:
+        if not kind and core == "key" and _is_variable(text, start, line, found):
+            kind = "weak"
+        if not kind or (kind in _SWITCHED and not rules.is_on(_SWITCHED[kind])):
             continue
         made = _made(rules, text, low, found, kind, is_flag=is_flag)
-        if made and found.end() == start + WINDOW and (whole := NAMED.match(low, start)):
-            made = _made(rules, text, low, whole, kind, is_flag=is_flag) or made
-        if made and (changed := _CHANGED.match(text, made[0][1])) is not None:
-            made.append((changed.start("value"), changed.end("value"), start, made[0][3]))
+        if made and found.end() == start + WINDOW and (longer := whole(low, start)):
+            made = _made(rules, text, low, longer, kind, is_flag=is_flag) or made
+        if made and kind not in _SWITCHED:
+            made += _more(rules, text, low, found, made[0])
         for one in made:
             yield one
             at = max(at, one[1])
+
+
+def _quick(rules: Rules, text: str, low: str, start: int, plain: re.Match[str]) -> Found | None:
+    """A value of letters and digits that stands alone behind ``=`` or ``:``, as most do."""
+    first, last = plain.span("value")
+    if SURE.match(low, first, last) is None:
+        return None
+    shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
+    front = shown.group()[::-1] if shown else ""
+    line = front.rpartition(" ")[2]
+    if text[start].isupper() and line[-1:].isalpha() and text[start - 1].islower():
+        line, front = f"{line}_", f"{front}_"
+    core = plain["core"]
+    kind = category(rules, (front if core == "key" else line).lstrip("-"), core)
+    if kind not in ("password", "secret") or low.find("${", max(0, start - 40), start) >= 0:
+        return None
+    return first, last, start, kind if kind == "password" else _kind(plain)
+
+
+_SWITCHED = {"header": "header.authorization", "cookie": "header.cookie"}
+_APART = re.compile(r"[\"'`]|[^\s]{0,80}\d|\\\\?\r?\n|(?:is|was|provided)\b")
+
+
+def _may_stand_apart(low: str, start: int, end: int) -> bool:
+    """Whether a name with a space behind it may have a value: most are words of prose.
+
+    The value has a digit or a quote, or the name is that of a flag or of a setting.
+    """
+    while low[end : end + 1] in (" ", "\t"):
+        end += 1
+    if _APART.match(low, end) is not None:
+        return True
+    front = low[max(0, start - 40) : start]
+    return "-" in front or "set" in front or "login" in low[max(0, start - 240) : start]
+
+
+_NO_SECRET_KEY = re.compile(
+    r"(?:public|primary|foreign|sort|partition|range|cache|object|idempotency|lookup|index|hash|row"
+    r"|s3|map|dict|group|order|unique|translation|i18n|locale|message|event|routing|redis|composite)"
+    r"[_-]?\Z"
+)
+
+
+def _is_variable(text: str, start: int, line: str, found: re.Match[str]) -> bool:
+    """A constant such as ``STRIPE_KEY``, of whatever vendor."""
+    return (
+        len(line) > 2
+        and line[-1] == "_"
+        and found["sign"].strip() in ("=", ":", "=>", ":=")
+        and text[start : start + 3] == "KEY"
+        and text[start - len(line) : start].isupper()
+        and _NO_SECRET_KEY.search(line) is None
+    )
+
+
+_AFTER_MORE = 1_200
+_LINES = 20
+
+
+def _more(rules: Rules, text: str, low: str, found: re.Match[str], one: Found) -> list[Found]:
+    """What belongs to a value that was found: what it was changed to, and its further lines."""
+    _, end, start, kind = one
+    after = text[end : end + 1]
+    if after in ('"', "'", "`"):
+        if (changed := rules.expression("changed").match(text, end)) is not None:
+            return [(changed.start("value"), changed.end("value"), start, kind)]
+        made: list[Found] = []
+        joined = rules.expression("joined")
+        while len(made) < _LINES and (piece := joined.match(text, end)) is not None:
+            if not any(c.isdigit() for c in piece["value"]):
+                break
+            end = piece.end("value")
+            made.append((piece.start("value"), end, start, kind))
+        return made
+    if after not in ("\n", "\r", "\\"):
+        return []
+    if found["quoted"] is not None:
+        rest = rules.expression("rest-of-quoted").match(text, end, end + _AFTER_MORE)
+        quote = (found["quote"] or "").lstrip("\\")[:1]
+        if rest is not None and text[rest.end() : rest.end() + 1] == quote:
+            return [(end, rest.end(), start, kind)]
+        return []
+    if after == "\\":
+        carried = rules.expression("carried").match(text, end)
+        return [] if carried is None else [(*carried.span("value"), start, kind)]
+    if "|" in found["gap"] or ">" in found["gap"]:
+        indent = re.compile(r"\r?\n([ \t]{1,64})").match(text, low.find("\n", found.start("gap")))
+        lines: list[Found] = []
+        while indent is not None and len(lines) < _LINES:
+            line = re.compile(rf"\r?\n{indent[1]}(?P<value>[^\s:]{{4,400}})(?=\r?\n|\Z)").match(
+                text, end
+            )
+            if line is None:
+                break
+            end = line.end()
+            lines.append((line.start("value"), end, start, kind))
+        return lines
+    return []
 
 
 def _made(
@@ -247,32 +247,44 @@ def _made(
     return [] if one is None else [one]
 
 
-_SETTING = re.compile(
-    r"(?:configure set|config set|setx|\bset|config:set)[ \t]+(?:-g[ \t]+)?\S{0,100}\Z"
-)
-_CHANGED = re.compile(r"[\"'][ \t]{0,4}->[ \t]{0,4}[\"'](?P<value>[^\"'\n]{1,400})[\"']")
-_LOGIN = re.compile(r"\blogin[ \t\r\n]+\S{1,200}[ \t\r\n]+(?:account[ \t]+\S{1,200}[ \t\r\n]+)?\Z")
-
-
-def _is_setting(low: str, start: int, line: str, found: re.Match[str]) -> bool:
+def _is_setting(rules: Rules, text: str, start: int, line: str, found: re.Match[str]) -> bool:
     """A name and a value with a space between: ``config set``, ``.netrc``, ``PASSWORD 'x'``."""
-    core, bare = found["core"], found["bare"]
+    core, bare, low = found["core"], found["bare"], found.string
     if core == "bearer" and not line:
         return True
+    if found["quoted"] is not None and not found["quote"].startswith("`"):
+        shown = text[slice(*found.span("quoted"))]
+        if looks_random(shown) and (len(shown) >= 12 or core.startswith(("pass", "pw"))):
+            return True
     if core.startswith(("pass", "pw")):
         begin, end = found.span("bare")
-        if found["quote"] == "'" or (bare and is_strong(found.string[begin:end])):
+        if found["quote"] == "'" or (bare and is_strong(text[begin:end])):
             return True
-        if "login" in low[max(0, start - 240) : start] and _LOGIN.search(
-            low[max(0, start - 240) : start]
-        ):
+        front = low[max(0, start - 240) : start]
+        if "login" in front and rules.expression("login").search(front):
             return True
+    if bare and _is_apart(text[slice(*found.span("bare"))], found):
+        return True
     if bare and low[found.end("bare") : found.end("bare") + 1] in ("", "\n", "\r"):
         head = low[max(low.rfind("\n", max(0, start - 80), start) + 1, start - 80, 0) : start]
         if " " not in head.strip() and len(bare) >= 6 and any(c.isdigit() for c in bare):
             return True
     before = low[max(0, start - 120) : start]
-    return "set" in before and _SETTING.search(before) is not None
+    return "set" in before and rules.expression("setting").search(before) is not None
+
+
+_LONG = re.compile(r"[0-9A-Za-z_+/=-]{20,400}[.,;:!?]?\Z")
+
+
+def _is_apart(value: str, found: re.Match[str]) -> bool:
+    """Whether a value behind a name in a sentence is as random as only keys are."""
+    if found["core"] in ("bearer", "auth") or _LONG.match(value) is None or found["call"]:
+        return False
+    return (
+        looks_random(value)
+        and IDENTIFIER.match(value.lower()) is None
+        and (sum(letter.isdigit() for letter in value) >= 3)
+    )
 
 
 def _value(
@@ -287,7 +299,7 @@ def _value(
     if not quoted:
         if found["call"]:
             return None
-        end = _bare_end(text, low, found, start, end)
+        end = _bare_end(rules, text, low, found, start, end)
     value = text[start:end]
     if quoted and value.lstrip()[:1] in _AFTER_PROMPT:
         return None
@@ -303,6 +315,12 @@ def _value(
         has = {letter.isdigit() for letter in value}
         if kind != "password" or len(has) != 2 or len(value) < 6:
             return None
+    if low.rfind("${", max(0, found.start() - 40), found.start()) > low.rfind(
+        "}", max(0, found.start() - 40), found.start()
+    ):
+        return None  # the default of a variable
+    if sign == ">" and value[:1] == "@":
+        return None
     if found["lines"]:
         carried = "\\" in found["lines"] or "|" in found["lines"] or ">" in found["lines"]
         if not carried and (is_flag or sign not in (":", "=>", ">")):
@@ -355,25 +373,22 @@ def _kind(found: re.Match[str]) -> str:
     )
 
 
-_LINE_NAME = re.compile(
-    r"(?:^|\n)[ \t]*(?:(?:export|set|setx|env|arg|-|\$env:)[ \t]*)?[a-z0-9_.-]{0,60}\Z"
-)
-
-
-def _bare_end(text: str, low: str, found: re.Match[str], start: int, end: int) -> int:
+def _bare_end(rules: Rules, text: str, low: str, found: re.Match[str], start: int, end: int) -> int:
     """The end of a value without quotes. One of a variable goes on to the next space."""
     sign = found["sign"]
     if (
         sign == "="
         and text[end : end + 1] not in ("", "\n", "\r", " ")
-        and _LINE_NAME.search(low[max(0, found.start() - 80) : found.start()])
+        and rules.expression("line-name").search(low[max(0, found.start() - 80) : found.start()])
     ):
         stop = re.compile(r"[^\s\"'`]*").match(text, end)
         end = stop.end() if stop else end
     if sign.startswith("%"):
         cut = re.compile("%2[26c]|%7d|%5d").search(low, start, end)
         end = cut.start() if cut else end
-    while end > start + 1 and text[end - 1] in _TRAILING:
+    if text[end - 1] == "\\" and text[end : end + 1] in ("", "\n", "\r"):
+        end = max(start + 1, end - 1)  # the line is carried on
+    while end > start + 1 and text[end - 1] in TRAILING:
         end -= 1
     return end
 
@@ -387,9 +402,8 @@ def _stands_alone(text: str, low: str, found: re.Match[str], end: int) -> bool:
     return re.search(r"(?:^|[\n{,(])[ \t]*(?:-[ \t]+)?[\"']?[a-z0-9_.-]{0,60}\Z", head) is not None
 
 
-_OPENED = re.compile(r"[bB]?\\{0,8}[\"'`]|%22|&quot;")
 _PARAMETERS = re.compile(r"[^\r\n`<>]{4,4096}")
-_WORD_VALUE = re.compile(r"[^\s\"'`\\,;<>\]\)}]{4,4096}")
+_WORD_VALUE = re.compile(r"[^\s\"'`\\,;<>\]\)}]{3,4096}")
 _QUOTED_VALUE = re.compile(r"[^\r\n\"'`\\]{4,4096}")
 
 
@@ -397,7 +411,7 @@ def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator
     """The credentials of an ``Authorization`` header, whatever its scheme."""
     if found["sign"] == "":
         return
-    opened = _OPENED.match(text, found.end("gap"))
+    opened = rules.expression("opened").match(text, found.end("gap"))
     start = opened.end() if opened else found.end("gap")
     quoted = found["quoted"] is not None and found.start("quoted") == start
     scheme = re.compile(r"[a-z0-9_-]{2,30}").match(low, start)
@@ -425,7 +439,7 @@ def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator
             yield start, end, found.start(), "authorization"
         return
     end = value.end()
-    while end > start and text[end - 1] in _TRAILING:
+    while end > start and text[end - 1] in TRAILING:
         end -= 1
     shown = text[start:end]
     if is_placeholder(rules, shown) or (shown == "realm=" and text[end : end + 1] == '"'):
@@ -442,18 +456,17 @@ def _is_credential(value: str) -> bool:
     )
 
 
-_COOKIE = re.compile(r"[ \t]*(?P<name>[^\s=;,\"'`\\]{1,200})=(?P<value>\"?[^\s;,\"'`\\<>]{1,4096})")
 _LANGUAGE = re.compile(r"[a-z]{1,5}(?:-[A-Z]{2})?\Z|[0-9]{1,2}\Z")
 
 
 def _cookies(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator[Found]:
     """The values in a header of cookies, one by one, without their attributes."""
-    opened = _OPENED.match(text, found.end("gap"))
+    opened = rules.expression("opened").match(text, found.end("gap"))
     at = opened.end() if opened else found.end("gap")
     if found["sign"] == "" and not low[found.end("core")].isspace():
         return
     first = True
-    while (pair := _COOKIE.match(text, at)) is not None:
+    while (pair := rules.expression("cookie").match(text, at)) is not None:
         start, end = pair.span("value")
         if pair["value"].startswith('"'):
             start += 1
@@ -470,9 +483,17 @@ def _cookies(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterato
             at = flag.end()
 
 
+FIELD = 240
+"""Characters between a field of a name and the field of its value."""
+
+
 def pairs(rules: Rules, text: str, low: str) -> Iterator[Found]:
     """Values beside their names in fields of their own: ``name: DB_PASSWORD``, ``value: …``."""
-    for found in PAIR.finditer(low):
+    begins, pair = rules.expression("field").match, rules.expression("pair")
+    fields = [near for near in ("value", "<string", "plaintext") if near in low]
+    if "variable" in low:
+        fields.append("default")
+    for found in _fields(begins, pair, low, fields):
         name = found["name"]
         if not (kind := name_kind(rules, name, text[found.start("name") : found.end("name")])):
             continue
@@ -485,13 +506,10 @@ def pairs(rules: Rules, text: str, low: str) -> Iterator[Found]:
             yield start, end, found.start(), "password" if kind == "password" else "secret"
 
 
-_END_OF_NAME = re.compile(rf"(?P<core>{CORES}){ENDINGS}\Z")
-
-
 def name_kind(rules: Rules, low: str, name: str) -> str:
     """The category of a whole name, such as the key of an object."""
     best = ""
-    for found in _END_OF_NAME.finditer(low):
+    for found in rules.expression("end-of-name").finditer(low):
         front = low[: found.start()]
         at = found.start()
         if at and name[at : at + 1].isupper() and name[at - 1].islower():
@@ -501,9 +519,27 @@ def name_kind(rules: Rules, low: str, name: str) -> str:
     return best
 
 
-_NAME_LIKE = re.compile(r"[A-Za-z]+[_.-]?[A-Za-z]*[0-9]{0,3}\Z")
+def _fields(
+    begins: Callable[[str, int], re.Match[str] | None],
+    pair: re.Pattern[str],
+    low: str,
+    fields: list[str],
+) -> Iterator[re.Match[str]]:
+    for near in fields:
+        last = 0
+        at = low.find(near)
+        while at >= 0:
+            place, at = at, low.find(near, at + 1)
+            if begins(low, place) is None:
+                continue
+            first = max(last, place - FIELD)
+            while (hint := _FIELD_NAME.search(low, first, place)) is not None:
+                found = pair.match(low, hint.start())
+                if found is not None and found.end() > place:
+                    yield found
+                    last = found.end()
+                    break
+                first = hint.start() + 1
 
 
-def name_like(value: str) -> bool:
-    """Whether a value reads as a word with a number."""
-    return _NAME_LIKE.match(value) is not None
+_FIELD_NAME = re.compile(r"(?:name|key|variable)(?=[\\\"':=> \t])")

@@ -1,21 +1,36 @@
 """Rules of one's own for the redactor: the section ``[redaction]`` of a configuration.
 
-A pattern is searched in every text that is stored, sent or logged. So one that could take more
-than linear time is refused when it is given, and so is one without a literal text by which the
-lines that could match are found fast. Pure.
+A rule of one's own has the power of a rule of motet: it is a pattern, the shape of a token, the
+name of a secret, a parameter of URLs, or a flag of programs; and any rule of motet can be taken off
+by its id or its group.
+
+A pattern is searched in every text that is stored, sent or logged. So one that could take more than
+linear time is refused when it is given, and so is one without a literal text by which the lines
+that could match are found fast. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import attrs
+import msgspec
 
 from motet.protocols.errors import ConfigError
+from motet.protocols.redaction.rules import (
+    CommandRule,
+    Rules,
+    TokenRule,
+    build,
+    files,
+    identities,
+    rules,
+)
 
 LITERAL = 3
 """Characters in a row that each match of a pattern must hold."""
@@ -106,24 +121,57 @@ def _literal(parsed: Parsed) -> str:
 
 @attrs.frozen
 class DenyRule:
-    """A pattern of texts that are secrets. A match is within one line.
+    """A rule for more that is a secret. One of ``pattern``, ``shape``, ``name``, ``parameter`` and
+    ``programs`` is given.
 
     Args:
-        pattern: a regular expression of Python. It has three literal characters in a row, bounded
-            repetitions none of which is inside of another, no flags and no references to groups.
-            If it has a group, the secret is what the first one matches.
+        pattern: a regular expression of Python, for a text within one line. It has three literal
+            characters in a row, bounded repetitions none of which is inside of another, no flags
+            and no references to groups. If it has a group, the secret is what the first one
+            matches.
         kind: stands in the mask: lower-case letters, digits and ``-``.
+        shape: a token, with its random parts as ``{alphabet:least,most}``: ``acme_{alnum:32}``.
+            It begins with at least three letters. The alphabets are those of ``rules.json``.
+        name: the name of a secret, such as ``acme key``. It ends as names of secrets do.
+        parameter: the parameter of a URL.
+        programs, flags, value: flags of programs; ``value`` is ``separate`` (behind a space or
+            ``=``), ``attached``, ``either``, or behind a user: ``pair`` (``:``), ``percent``,
+            ``comma``.
 
-    Raises ``ConfigError`` for a pattern that is none, or that could be slow.
+    Raises ``ConfigError`` for a rule that is none, or that could be slow.
     """
 
-    pattern: str
+    pattern: str = ""
     kind: str = "own"
+    shape: str = ""
+    name: str = ""
+    parameter: str = ""
+    programs: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    value: str = "separate"
 
     def __attrs_post_init__(self) -> None:
         if KIND.fullmatch(self.kind) is None:
             raise ConfigError(f"{self.kind!r} is no kind: lower-case letters, digits and '-'")
-        checked(self.pattern)
+        given = [self.pattern, self.shape, self.name, self.parameter, self.programs]
+        if sum(bool(one) for one in given) != 1:
+            raise ConfigError(
+                "a rule has one of 'pattern', 'shape', 'name', 'parameter' and 'programs'"
+            )
+        if self.pattern:
+            checked(self.pattern)
+        if self.shape:
+            _check_shape(self.shape)
+        if self.name and NAME.fullmatch(self.name) is None:
+            raise ConfigError(
+                f"{self.name!r} is no name of a secret: it ends with 'key', 'token', 'secret', "
+                "'password', 'auth' or another of their kind"
+            )
+        if self.parameter and re.fullmatch(r"[a-z0-9_.-]{2,60}", self.parameter) is None:
+            raise ConfigError(f"{self.parameter!r} is no parameter, in lower case")
+        forms = ("separate", "attached", "either", "pair", "percent", "comma")
+        if self.programs and (not self.flags or self.value not in forms):
+            raise ConfigError(f"'programs' need 'flags', and a 'value' of {', '.join(forms)}")
 
     @cached_property
     def literal(self) -> str:
@@ -157,12 +205,20 @@ class OwnRules:
         deny: more that is masked.
         allow: patterns of texts that are no secrets though they look like one. A pattern has to
             match the whole secret.
+        off: ids or groups of rules of motet that are not used: ``personal.phone``, ``personal``.
     """
 
     deny: tuple[DenyRule, ...] = ()
     allow: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        known = known_rules() if self.off else frozenset[str]()
+        for name in self.off:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"off: {name!r} is no rule, and no group of rules{hint}")
         for place, pattern in enumerate(self.allow):
             try:
                 re.compile(pattern)
@@ -183,7 +239,62 @@ class OwnRules:
 
     def denied(self, text: str) -> Iterator[tuple[int, int, int, str]]:
         for rule in self.deny:
-            yield from rule.found(text)
+            if rule.pattern:
+                yield from rule.found(text)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.deny or self.allow or self.off)
+
+
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,60}(?:pass|password|pw|pwd|psk|secret|token|key|auth|cred"
+    r"|credential|bearer|cookie)"
+)
+"""The name of a secret: the engine looks for its end."""
+
+
+def known_rules() -> frozenset[str]:
+    """The ids of all rules, and their groups."""
+    names = frozenset(identities(*files()))
+    return names | {name.partition(".")[0] for name in names}
+
+
+def _check_shape(shape: str) -> None:
+    alphabets = files()[0].alphabets
+    parts = re.findall(r"\{([^{}]*)\}", shape)
+    for part in parts:
+        found = re.fullmatch(r"([a-z0-9]+):(\d{1,4})(,(\d{0,4}))?", part)
+        if found is None or found[1] not in alphabets:
+            raise ConfigError(
+                f"{shape!r}: {{{part}}} is no part of a shape; write {{alnum:32}} or "
+                f"{{alnum:20,64}}, with one of {', '.join(alphabets)}"
+            )
+    head = re.match(r"[^{}]*", shape)
+    if head is None or len(head.group()) < LITERAL or len(re.sub(r"\{.*?\}", "", shape)) > 60:
+        raise ConfigError(f"{shape!r} has no {LITERAL} letters at its beginning")
+
+
+@lru_cache(8)
+def table(owns: tuple[OwnRules, ...]) -> Rules:
+    """The rules of motet together with these. What one host has off is off in its process only if
+    all hosts have it off: a secret of one host must not show in another's either."""
+    if not owns:
+        return rules()
+    file, forms = files()
+    deny = [rule for own in owns for rule in own.deny]
+    merged = msgspec.structs.replace(
+        file,
+        tokens=(*file.tokens, *(TokenRule(r.kind, (r.shape,)) for r in deny if r.shape)),
+        secrets=(*file.secrets, *(r.name for r in deny if r.name)),
+        query=(*file.query, *(r.parameter for r in deny if r.parameter)),
+        commands=(
+            *file.commands,
+            *(CommandRule("flag.own", r.programs, r.flags, r.value) for r in deny if r.programs),
+        ),
+    )
+    off = frozenset.intersection(*(frozenset(own.off) for own in owns))
+    return build(merged, forms, off)
 
 
 _REFUSED = re.compile(r"\bredaction(?:\.|: )(deny|allow)\[(\d+)\][.a-z]*:")

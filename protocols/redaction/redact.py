@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeAlias, cast
 
-from motet.protocols.redaction import finders, named, personal
-from motet.protocols.redaction.own import OwnRules
-from motet.protocols.redaction.rules import rules
+from motet.protocols.redaction import finders, named, personal, values
+from motet.protocols.redaction.own import OwnRules, table
+from motet.protocols.redaction.rules import Rules
 from motet.protocols.texts import well_formed
 
 Tag: TypeAlias = Callable[[str], str]
@@ -58,7 +58,7 @@ def registered_secrets(
     """
     lines = [line for value in values if value for line in value.splitlines()]
     kept = [line for line in lines if len(line) >= SHORTEST]
-    if own is not None and not (own.deny or own.allow):
+    if own is not None and own.is_empty:
         own = None
     _change(kept, 1)
     if own is not None:
@@ -133,15 +133,23 @@ class _Tagger:
 def _mask(kind: str, text: str, *, tagged: bool) -> str:
     if (personal := _PERSONAL.get(kind)) is not None:
         return personal
+    if tagged and kind != _KEY_KIND and text[-1:] != "\n":
+        code = hashlib.blake2b(
+            text.encode("utf-8", "surrogatepass"), key=_keys[-1], digest_size=2
+        ).hexdigest()
+        return f"[secret:{kind}:{code}]"
     tagger = _Tagger(kind, tagged=tagged)
     tagger.add(text)
     return tagger.mask()
 
 
-def _found(text: str) -> list[named.Found]:
+def _table() -> Rules:
+    return table(tuple(_own))
+
+
+def _found(text: str) -> list[values.Found]:
     """All that is to be masked in a text."""
-    table = rules()
-    found = finders.find(table, text)
+    found = finders.find(_table(), text)
     if not _own and _pattern is None:
         return found
     extra = [
@@ -229,7 +237,7 @@ class Redactor:
 
     def _line_end(self, text: str, at: int) -> int:
         """The end of the last line that is sure to hold its secrets whole; 0 without one."""
-        table = rules()
+        table = _table()
         end = min(at + LIMIT, len(text))
         first = at + max(0, self._seen - 1) if at == 0 else at
         while (end := text.rfind("\n", first, end)) >= 0:
@@ -288,7 +296,7 @@ class Redactor:
         stop = len(text) if final else text.rfind("\n") + 1
         if not final and len(text) - max(at, stop) > LIMIT:
             stop = len(text)
-        end, goes_on = finders.body_end(text[:stop], at)
+        end, goes_on = finders.body_end(_table(), text[:stop], at)
         inside.add(text[at:end])
         return end, not goes_on
 
@@ -304,6 +312,7 @@ _SUSPECT = re.compile(
 _NEEDED = re.compile(
     r"[@+~%|<>?&\x1b\x9b\\]|://|:543|:6432|-|\d{3}|[0-9a-z_]{16}|eyj|_pat|value|variable"
     r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa|snmp-|securestring"
+    r"|net use|mnemonic|phrase"
 )
 """The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
 _SHORT = 512
@@ -384,10 +393,10 @@ def _redact_under(key: str, value: object, known: Mapping[str, str] | None, tagg
         return redact(items, known, tagged=tagged)
     if not isinstance(value, str) or not value:
         return redact(value, known, tagged=tagged)
-    table = rules()
+    table = _table()
     kind = named.name_kind(table, key[-80:].lower(), key[-80:])
     if kind in ("password", "secret", "weak"):
-        if named.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
+        if values.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
             return _mask("password" if kind == "password" else "secret", value, tagged=tagged)
     elif kind in ("header", "cookie") and "\n" not in value:
         line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)

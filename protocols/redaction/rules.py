@@ -1,10 +1,14 @@
-"""The rules of the redactor: read from ``rules.json`` and made into tables and expressions.
+"""The rules of the redactor: read from JSON files and made into tables and expressions.
 
-A rule is data. A *shape* writes a published format down: literal text, and ``{alphabet:length}`` or
+A rule is data, and has an id and a group (``token.github`` is in ``token``). ``rules.json`` has the
+tokens of vendors, names, parameters and flags; ``forms.json`` has expressions: the grammar of names
+and values, and forms of commands, files and code. Both hold examples, which a test runs.
+
+A *shape* writes a published format down: literal text, and ``{alphabet:length}`` or
 ``{alphabet:least,most}`` for its random parts, as in ``ghp_{alnum:36,255}``. A shape is looked up
 by its first characters, by the sign in front of its last part (``anchor``), or by its length, so
 that a word is compared with the few shapes that it could have; an expression is compiled when it
-is first needed.
+is first needed. Pure but for the reading of the files.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ import msgspec
 
 WORD = "0-9A-Za-z"
 SEPARATOR = "[_. -]?"
+_GROUP = re.compile(r"\(\?P<[a-z]+>")
+_GRAMMAR = re.compile(r"<<([a-z-]+)>>")
 _PART = re.compile(r"\{([a-z0-9]+):(\d+)(?:(,)(\d*))?\}")
 
 
@@ -44,9 +50,57 @@ class WebhookRule(msgspec.Struct, frozen=True):
 class CommandRule(msgspec.Struct, frozen=True):
     """Short flags that take a secret. ``value``: where it is, and whether a user is before it."""
 
+    id: str
     programs: tuple[str, ...]
     flags: tuple[str, ...]
     value: str
+
+
+class FormRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A form that has no name of a secret. See ``motet.protocols.redaction.forms``.
+
+    ``pattern``: its group ``value`` is the secret, or all of it if ``whole``. ``raw``: it reads the
+    text as it is, not in lower case. ``back``: characters on the line before ``near`` in which a
+    match may begin; ``ahead``: those behind it in which it ends; ``word``: it begins behind the
+    last space. ``also``, ``unless``: one of these texts, and
+    none of those, is on that line. ``anywhere``: the expression is searched in all of a text that
+    has ``near``. ``leaks``, ``stays``: examples in the notation of the corpus.
+    """
+
+    id: str
+    group: str
+    kind: str
+    near: tuple[str, ...]
+    pattern: str
+    leaks: tuple[str, ...]
+    stays: tuple[str, ...]
+    check: str = ""
+    raw: bool = False
+    back: int = 0
+    ahead: int = 450
+    word: bool = False
+    also: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    anywhere: bool = False
+    whole: bool = False
+
+
+class FinderRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule that code applies, with expressions of the grammar. ``off``: only on request."""
+
+    id: str
+    group: str
+    leaks: tuple[str, ...]
+    stays: tuple[str, ...]
+    off: bool = False
+
+
+class FormFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of ``forms.json``. ``<<name>>`` in a pattern stands for a part of the grammar."""
+
+    grammar: dict[str, str]
+    forms: tuple[FormRule, ...]
+    finders: tuple[FinderRule, ...]
 
 
 class RuleFile(msgspec.Struct, frozen=True):
@@ -105,6 +159,59 @@ class Shape:
         return (literal + sum(chosen) for chosen in product(*ranges))
 
 
+NEEDLES = (
+    "pass",
+    "pw",
+    "psk",
+    "secret",
+    "token",
+    "key",
+    "auth",
+    "cred",
+    "bearer",
+    "cookie",
+    "_pat",
+)
+"""Each name of a secret holds one of these. ``str.find`` finds them ten times as fast as ``re``."""
+
+
+@attrs.frozen
+class Form:
+    """A form and its expression."""
+
+    rule: FormRule
+    pattern: re.Pattern[str]
+
+    def search(self, source: str, at: int) -> re.Match[str] | None:
+        """The first match on the line that begins before a place, or at it, and holds it."""
+        rule = self.rule
+        place = max(0, at - rule.back)
+        place = max(place, source.rfind("\n", place, at) + 1)
+        if rule.word:
+            place = max(place, source.rfind(" ", place, at) + 1)
+        if rule.also and not any(source.find(one, place, at + AHEAD) >= 0 for one in rule.also):
+            return None
+        if rule.unless and any(source.find(one, place, at) >= 0 for one in rule.unless):
+            return None
+        while (found := self.pattern.search(source, place, at + rule.ahead)) is not None:
+            if found.start() > at:
+                return None
+            if found.end() > at:
+                return found
+            place = found.end()
+        return None
+
+
+AHEAD = 24
+"""Characters behind a place in which ``also`` is looked for."""
+
+
+def _expanded(letters: str) -> str:
+    """The characters of an alphabet."""
+    inside = re.compile(f"[{letters}]")
+    return "".join(chr(code) for code in range(33, 127) if inside.match(chr(code)))
+
+
 HEADS = (4, 3, 2, 1)
 """The lengths of beginnings by which shapes are looked up."""
 
@@ -114,6 +221,8 @@ class Rules:
     """All rules, in the tables that the finders use."""
 
     file: RuleFile
+    forms: FormFile
+    off: frozenset[str]
     by_head: dict[str, tuple[Shape, ...]]
     by_anchor: dict[str, tuple[Shape, ...]]
     by_length: dict[int, tuple[Shape, ...]]
@@ -129,11 +238,88 @@ class Rules:
     databases: frozenset[str]
     logins: frozenset[str]
 
-    def shapes_at(self, text: str, at: int) -> tuple[Shape, ...]:
-        """The shapes whose beginning stands here."""
+    def shapes_at(self, head: str) -> tuple[Shape, ...]:
+        """The shapes that begin with the first letters of these four."""
         heads = self.by_head
-        found = heads.get(text[at : at + 4], ()) + heads.get(text[at : at + 3], ())
-        return found + heads.get(text[at : at + 2], ()) + heads.get(text[at : at + 1], ())
+        found = heads.get(head, ()) + heads.get(head[:3], ())
+        return found + heads.get(head[:2], ()) + heads.get(head[:1], ())
+
+    def is_on(self, name: str) -> bool:
+        """Whether the rule with this id is in use."""
+        return not self.off or (name not in self.off and name.partition(".")[0] not in self.off)
+
+    def expression(self, name: str) -> re.Pattern[str]:
+        """An expression of the grammar."""
+        made = self._expressions.get(name)
+        if made is None:
+            made = self._expressions[name] = re.compile(self.source(self.forms.grammar[name]))
+        return made
+
+    def source(self, pattern: str) -> str:
+        """A pattern in which the parts of the grammar are filled in."""
+        while "<<" in pattern and _GRAMMAR.search(pattern):
+            pattern = _GRAMMAR.sub(lambda part: self.forms.grammar[part[1]], pattern)
+        return pattern
+
+    @cached_property
+    def _expressions(self) -> dict[str, re.Pattern[str]]:
+        return {}
+
+    @cached_property
+    def categories(self) -> dict[tuple[str, str], str]:
+        """The categories of names that were looked up lately."""
+        return {}
+
+    @cached_property
+    def _forms(self) -> tuple[Form, ...]:
+        return tuple(
+            Form(rule, re.compile(self.source(rule.pattern)))
+            for rule in self.forms.forms
+            if self.is_on(rule.id)
+        )
+
+    @cached_property
+    def forms_by_name(self) -> dict[str, tuple[re.Pattern[str], tuple[Form, ...]]]:
+        """The forms near names of secrets, by the first two letters of the name.
+
+        Beside them is one expression for all of them, so that most names are looked at only once.
+        """
+        made: dict[str, tuple[Form, ...]] = {}
+        for form in self._forms:
+            for near in form.rule.near:
+                if near in NEEDLES:
+                    made[near[:2]] = (*made.get(near[:2], ()), form)
+        return {
+            letters: (
+                re.compile("|".join(_GROUP.sub("(?:", f.pattern.pattern) for f in forms)),
+                forms,
+            )
+            for letters, forms in made.items()
+        }
+
+    @cached_property
+    def forms_by_text(self) -> dict[str, tuple[Form, ...]]:
+        """The other forms, by the text near them."""
+        made: dict[str, tuple[Form, ...]] = {}
+        for form in self._forms:
+            for near in form.rule.near:
+                if near not in NEEDLES:
+                    made[near] = (*made.get(near, ()), form)
+        return made
+
+    @cached_property
+    def anchored(self) -> dict[str, tuple[Shape, ...]]:
+        """Shapes by the sign in front of their last part, and the character before that."""
+        made: dict[str, tuple[Shape, ...]] = {}
+        for sign, shapes in self.by_anchor.items():
+            for shape in shapes:
+                plain = _PART.sub(lambda part: " " * len(part.group()), shape.text)
+                front = shape.text[: plain.rindex(sign)]
+                part = next((p for p in _PART.finditer(front) if p.end() == len(front)), None)
+                letters = _expanded(self.file.alphabets[part[1]]) if part else front[-1:]
+                for letter in letters:
+                    made[letter + sign] = (*made.get(letter + sign, ()), shape)
+        return made
 
     @cached_property
     def passes_by(self) -> re.Pattern[str]:
@@ -141,24 +327,28 @@ class Rules:
         return re.compile("(?:" + "|".join(self.file.passes_by) + r")\Z", re.ASCII)
 
     @cached_property
-    def query(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """A parameter of a URL, in lower case, whose value is a secret; and an escaped one.
-
-        The first begins with a set of characters, and is searched six times as fast.
-        """
+    def query(self) -> re.Pattern[str]:
+        """A parameter of a URL in lower case whose value is a secret, behind its sign."""
         names = "|".join(re.escape(name) for name in sorted(self.file.query, key=len, reverse=True))
-        rest = (
-            rf"(?P<name>{names})(?:=|%3d)"
-            r"(?P<value>[^\s&\"'`<>#;,)\]}\\]{6,4096})"
-        )
-        return re.compile("[?&;]" + rest), re.compile(r"(?:\\u0026|%26|%3f)" + rest)
+        return re.compile(rf"(?:amp;)?(?P<name>{names}){self.forms.grammar['query-value']}")
 
     def query_in(self, low: str) -> Iterator[re.Match[str]]:
         """All parameters in a text in lower case whose values may be secrets."""
-        plain, escaped = self.query
-        yield from plain.finditer(low)
-        if ("%" in low and ("%26" in low or "%3f" in low)) or "\\u0026" in low:
-            yield from escaped.finditer(low)
+        match = self.query.match
+        signs = ["?", "&", ";"]
+        if "%" in low:
+            signs += ["%26", "%3f"]
+        if "\\u0026" in low:
+            signs.append("\\u0026")
+        for sign in signs:
+            at = low.find(sign)
+            while at >= 0:
+                found = match(low, at + len(sign))
+                after = at + 1
+                if found is not None:
+                    yield found
+                    after = found.end()
+                at = low.find(sign, after)
 
     @cached_property
     def webhooks(self) -> re.Pattern[str]:
@@ -166,7 +356,7 @@ class Rules:
             f"(?P<k{at}>{re.escape(rule.head)}{rule.path})"
             for at, rule in enumerate(self.file.webhooks)
         )
-        return re.compile(found)
+        return re.compile(found or "(?!)")
 
     @cached_property
     def firsts(self) -> frozenset[str]:
@@ -197,17 +387,40 @@ def _words(names: Iterable[str]) -> frozenset[str]:
 
 @cache
 def rules() -> Rules:
-    """The rules of the data file. Raises only if motet is not installed whole."""
-    raw = Path(__file__).with_name("rules.json").read_bytes()
-    return build(msgspec.json.decode(raw, type=RuleFile))
+    """The rules of the data files. Raises only if motet is not installed whole."""
+    return build(*files())
 
 
-def build(file: RuleFile) -> Rules:
+@cache
+def files() -> tuple[RuleFile, FormFile]:
+    """The content of the data files."""
+    here = Path(__file__)
+    return (
+        msgspec.json.decode(here.with_name("rules.json").read_bytes(), type=RuleFile),
+        msgspec.json.decode(here.with_name("forms.json").read_bytes(), type=FormFile),
+    )
+
+
+def identities(file: RuleFile, forms: FormFile) -> Iterator[str]:
+    """The ids of all rules. The rules of a vendor's tokens have one id."""
+    yield from dict.fromkeys(f"token.{rule.kind}" for rule in file.tokens)
+    yield from (f"webhook.{rule.kind}" for rule in file.webhooks)
+    yield from (rule.id for rule in file.commands)
+    yield from (rule.id for rule in forms.forms)
+    yield from (rule.id for rule in forms.finders)
+
+
+def build(file: RuleFile, forms: FormFile, off: frozenset[str] = frozenset()) -> Rules:
+    """The tables of these rules without those whose ids or groups are ``off``."""
+
+    def is_on(name: str) -> bool:
+        return name not in off and name.partition(".")[0] not in off
+
     by_head: dict[str, tuple[Shape, ...]] = {}
     by_anchor: dict[str, tuple[Shape, ...]] = {}
     by_length: dict[int, tuple[Shape, ...]] = {}
     for rule in file.tokens:
-        for text in rule.shapes:
+        for text in rule.shapes if is_on(f"token.{rule.kind}") else ():
             shape = Shape(rule.kind, text, rule.check, file.alphabets)
             if size := next((n for n in HEADS if len(shape.head) >= n), 0):
                 head = shape.head[:size]
@@ -217,14 +430,21 @@ def build(file: RuleFile) -> Rules:
             else:
                 for length in shape.lengths():
                     by_length[length] = (*by_length.get(length, ()), shape)
+    file = msgspec.structs.replace(
+        file,
+        webhooks=tuple(rule for rule in file.webhooks if is_on(f"webhook.{rule.kind}")),
+        commands=tuple(rule for rule in file.commands if is_on(rule.id)),
+    )
     return Rules(
         file,
+        forms,
+        off,
         by_head,
         by_anchor,
         by_length,
-        _words(file.passwords),
-        _words(file.secrets),
-        _words(file.weak),
+        _words(file.passwords) if is_on("name.password") else frozenset(),
+        _words(file.secrets) if is_on("name.secret") else frozenset(),
+        _words(file.weak) if is_on("name.secret") else frozenset(),
         tuple(_words(file.harmless)),
         frozenset(file.placeholders),
         frozenset(file.schemes),

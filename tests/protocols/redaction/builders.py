@@ -44,9 +44,12 @@ def cases(name: str) -> Iterator[Case]:
     """The cases of a file, with the numbers of their lines."""
     for number, line in enumerate((CORPUS / name).read_text("utf-8").splitlines(), 1):
         if line and not line.startswith("# "):
-            made = filled(line, random.Random(line))
-            marked = tuple(_SECRET.findall(made))
-            yield Case(number, _SECRET.sub(r"\1", made), marked)
+            yield Case(number, *without_marks(filled(line, random.Random(line))))
+
+
+def without_marks(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text, and the secrets that were marked in it."""
+    return _SECRET.sub(r"\1", text), tuple(_SECRET.findall(text))
 
 
 def filled(line: str, source: random.Random) -> str:

@@ -9,12 +9,9 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-SECRETS = [*cases("secrets.txt"), *cases("secrets_blind.txt"), *cases("secrets_second.txt")]
-LOOK_ALIKES = [
-    *cases("lookalikes.txt"),
-    *cases("lookalikes_blind.txt"),
-    *cases("lookalikes_second.txt"),
-]
+PARTS = ("", "_blind", "_second", "_third")
+SECRETS = [case for part in PARTS for case in cases(f"secrets{part}.txt")]
+LOOK_ALIKES = [case for part in PARTS for case in cases(f"lookalikes{part}.txt")]
 PIECE = 6
 """Characters of a secret that must not be seen together."""
 
