@@ -15,13 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from bench import errors
+from bench import errors, redaction
 from bench.measure import make_peers, measure, versions
 from bench.report import Line, compare, lines, ratios, table
 from bench.rows import Row
 
 BASELINE = Path(__file__).with_name("baseline.json")
 GROUPS = ("kernel", "storage", "harness", "turns", "gateway")
+REDACTION = "redaction"  # in processor time, without a peer
 ERRORS = "errors"  # at a size that a process per sample could not build: it measures by itself
 PACKAGES = (
     *("motet", "trio", "msgspec", "apsw"),
@@ -37,14 +38,18 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.install_peers:
         make_peers()
         return 0
-    rows = [row for group in chosen.rows if group != ERRORS for row in _rows(group)]
+    rows = [
+        row for group in chosen.rows if group not in (ERRORS, REDACTION) for row in _rows(group)
+    ]
     report = lines(rows, measure(rows, chosen.rounds, _say)) if rows else []
     figures = _errors(chosen) if ERRORS in chosen.rows else []
+    masked = redaction.measure(chosen.rounds) if REDACTION in chosen.rows else []
     texts = [table(report)] if report else []
     texts += [errors.table(figures)] if figures else []
+    texts += [redaction.table(masked)] if masked else []
     sys.stdout.write("\n".join([*texts, _versions(), ""]))
     if chosen.json is not None:
-        encoded = msgspec.json.encode([*report, *figures])
+        encoded = msgspec.json.encode([*report, *figures, *masked])
         chosen.json.write_bytes(msgspec.json.format(encoded) + b"\n")
     if chosen.write_baseline:
         _write_baseline(report)
@@ -59,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    groups = (*GROUPS, ERRORS)
+    groups = (*GROUPS, ERRORS, REDACTION)
     known = ", ".join(groups)
     add("--rows", nargs="+", choices=groups, default=["kernel"], metavar="GROUP", help=known)
     add("--rounds", type=int, default=7, help="interleaved rounds (default 7)")

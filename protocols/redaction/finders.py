@@ -185,6 +185,9 @@ _CONTINUED = re.compile(
 )
 
 
+_NO_SHAPES: tuple[Shape, ...] = ()
+
+
 def _tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
     """The tokens that begin as a published format does, at the beginning of a word."""
     needle, at, last = b"a" * _RUN, 0, 0
@@ -197,7 +200,9 @@ def _tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
         if end < 0:
             at = end = len(text)
         if text[start : start + 2] in firsts or end - start in by_length:
-            tried = rules.shapes_at(text[start : start + 4]) + by_length.get(end - start, ())
+            tried = rules.shapes_at(text[start : start + 4]) + by_length.get(
+                end - start, _NO_SHAPES
+            )
             if made := _matched(tried, text, start) if tried else None:
                 yield start, made[0], start, made[1]
                 at = last = max(at, made[0])
@@ -262,6 +267,8 @@ LINES = 20
 
 def _over_lines(shape: Shape, text: str, at: int) -> int:
     """The end of a token that was wrapped: the next lines hold nothing but its rest. 0: none."""
+    if len(shape.head) < 3:
+        return 0  # such beginnings are in every line of base64
     first = _PIECE.match(text, at)
     assert first is not None
     if _CONTINUED.match(text, first.end()) is None:

@@ -273,6 +273,7 @@ def _is_setting(rules: Rules, text: str, start: int, line: str, found: re.Match[
     return "set" in before and rules.expression("setting").search(before) is not None
 
 
+_DIGITS = re.compile(r"(?:[^0-9]{0,400}[0-9]){3}")
 _LONG = re.compile(r"[0-9A-Za-z_+/=-]{20,400}[.,;:!?]?\Z")
 
 
@@ -283,7 +284,7 @@ def _is_apart(value: str, found: re.Match[str]) -> bool:
     return (
         looks_random(value)
         and IDENTIFIER.match(value.lower()) is None
-        and (sum(letter.isdigit() for letter in value) >= 3)
+        and _DIGITS.match(value) is not None
     )
 
 

@@ -293,7 +293,7 @@ def table(owns: tuple[OwnRules, ...]) -> Rules:
             *(CommandRule("flag.own", r.programs, r.flags, r.value) for r in deny if r.programs),
         ),
     )
-    off = frozenset.intersection(*(frozenset(own.off) for own in owns))
+    off = frozenset(name for name in owns[0].off if all(name in own.off for own in owns))
     return build(merged, forms, off)
 
 

@@ -16,8 +16,8 @@ EMAIL, PHONE, SSN, CARD = "email", "phone", "ssn", "card"
 
 DIGITS = bytes(48 if chr(c).isdigit() else 45 if chr(c) in " .)-" else 32 for c in range(256))
 _GROUPS = re.compile(rb"000(?:-00-0000|-000-0000|--000-0000|0-0000-0000-0000|0-000000-0000)")
-_PLAIN, _LAST = b"0" * 13, b"-0000"
-"""Digits of a card without groups; what every other number has behind its first group."""
+_PLAIN = b"0" * 13
+"""Digits of a card without groups."""
 
 
 def emails(rules: Rules, text: str, low: str) -> Iterator[Found]:
@@ -85,13 +85,8 @@ def _hints(digits: bytes) -> Iterator[tuple[int, int, bool]]:
         end = at + 19
         yield at, end, True
         at = digits.find(_PLAIN, end)
-    least, at = 0, digits.find(_LAST)
-    while at >= 0:
-        found = _GROUPS.search(digits, max(least, at - 16), at + 16)
-        if found is not None:
-            yield found.start(), found.end(), False
-            least = found.end()
-        at = digits.find(_LAST, max(at + 1, least - 5))
+    for found in _GROUPS.finditer(digits):
+        yield found.start(), found.end(), False
 
 
 _DIALLED = re.compile(r"\+(?=[0-9])(?<![0-9A-Za-z+/].)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,48 @@ def test_tags_tell_secrets_apart_and_belong_to_a_key() -> None:
     with registered_secrets([], key=b"first"):
         assert redact_text(one) == first
     assert redact_text(one, tagged=False) == "password=[secret:password]"
+
+
+def test_own_rules_have_the_power_of_motets() -> None:
+    """A shape, a name, a parameter and a flag are rules as those of the data files are."""
+    own = OwnRules(
+        deny=(
+            DenyRule(shape="acmek_{alnum:16,32}", kind="acme"),
+            DenyRule(name="acme widget key"),
+            DenyRule(parameter="acmesig"),
+            DenyRule(programs=("acmectl",), flags=("-P",)),
+        )
+    )
+    texts = {
+        "the acmek_a1b2c3d4e5f6g7h8 it": "the [REDACTED] it",
+        "ACME_WIDGET_KEY=a1b2c3d4e5": "ACME_WIDGET_KEY=[REDACTED]",
+        '{"acmeWidgetKey": "a1b2c3d4e5"}': '{"acmeWidgetKey": "[REDACTED]"}',
+        "GET /x?acmesig=a1b2c3d4e5": "GET /x?acmesig=[REDACTED]",
+        "acmectl -P hunter2x now": "acmectl -P [REDACTED] now",
+    }
+    for text in texts:
+        assert redact_text(text) == text
+    with registered_secrets([], own=own):
+        assert {text: alike(redact_text(text)) for text in texts} == texts
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "one of"),
+        ({"pattern": "acme_x", "shape": "acme_{alnum:8}"}, "one of"),
+        ({"shape": "acme_{letters:8}"}, "no part of a shape"),
+        ({"shape": "a_{alnum:8}"}, "3 letters"),
+        ({"name": "acme"}, "no name of a secret"),
+        ({"parameter": "A b"}, "no parameter"),
+        ({"programs": ("x",)}, "need 'flags'"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        DenyRule(**fields)
+    with pytest.raises(ConfigError, match=r"did you mean 'personal\.email'"):
+        OwnRules(off=("personal.mail",))
 
 
 REFUSED = {

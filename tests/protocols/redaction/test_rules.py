@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from motet.protocols.redaction import forms
 from motet.protocols.redaction.own import OwnRules, known_rules, table
 from motet.protocols.redaction.redact import redact_text, registered_secrets
-from motet.protocols.redaction.rules import FormFile, FormRule, files, identities, rules
+from motet.protocols.redaction.rules import FinderRule, FormFile, FormRule, files, identities, rules
 from tests.protocols.redaction.builders import filled, without_marks
 
 FILE, FORMS = files()
-EXAMPLES = [*FORMS.forms, *FORMS.finders]
+EXAMPLES: list[FormRule | FinderRule] = [*FORMS.forms, *FORMS.finders]
 WIDEST = 10_000_000
 """Characters of the widest expression, which is the body of a private key."""
 
@@ -43,7 +43,7 @@ def test_a_rule_with_a_field_that_no_rule_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rule", EXAMPLES, ids=lambda rule: rule.id)
-def test_the_examples_of_a_rule_leak_or_stay_as_it_says(rule: FormRule) -> None:
+def test_the_examples_of_a_rule_leak_or_stay_as_it_says(rule: FormRule | FinderRule) -> None:
     assert rule.leaks
     assert rule.stays
     for example in rule.leaks:

@@ -6,7 +6,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -19,18 +19,20 @@ from motet.protocols.redaction.redact import AHEAD, LIMIT, Redactor, redact_text
 from motet.protocols.redaction.values import Found
 from tests.protocols.redaction.builders import cases, filled, key, random_text, without_marks
 
-TEXTS = [
+CORPUS = [
     case.text
     for kind in ("secrets", "lookalikes")
     for part in ("", "_blind", "_second", "_third")
     for case in cases(f"{kind}{part}.txt")
 ]
+FORMS = rule_module.files()[1]
+EXAMPLES: list[rule_module.FormRule | rule_module.FinderRule] = [*FORMS.forms, *FORMS.finders]
 RULES = [
     without_marks(filled(example, random.Random(example)))[0]
-    for rule in (*rule_module.files()[1].forms, *rule_module.files()[1].finders)
+    for rule in EXAMPLES
     for example in (*rule.leaks, *rule.stays)
 ]
-TEXTS += RULES
+TEXTS = [*CORPUS, *RULES]
 SCRAPS = ["\n", "\r\n", " ", "  ", "password:", "token=", "--password \\", "- name: DB_PASSWORD"]
 
 
@@ -272,8 +274,10 @@ def counting() -> Iterator[None]:
         for module in (finders, forms, named, commands, personal, values):
             patch.setattr(module, "re", CountingRe())
             for name, one in list(vars(module).items()):
-                if isinstance(one, re.Pattern) and isinstance(one.pattern, str):
-                    patch.setattr(module, name, Counted(one))
+                if isinstance(one, re.Pattern):
+                    known = cast("re.Pattern[str]", one)
+                    if isinstance(known.pattern, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                        patch.setattr(module, name, Counted(known))
         yield
 
 
