@@ -338,7 +338,8 @@ def _kinds(faults: Faults, target: Target) -> Sequence[tuple[Kind, float]]:
     """The kinds of steps with their weights, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
     people: list[tuple[Kind, float]] = [("approve", 0.1)] if target.approved else []
-    people += [("resolve", 0.1)] if target.escalated else []
+    if target.escalated:
+        people.append(("resolve", 0.1))
     if target.room is not None:
         return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), *people, crash]
     return [

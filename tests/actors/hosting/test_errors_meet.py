@@ -20,7 +20,7 @@ from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.rooms import RoomPlan
 from tests.scripted import Scripted, Step, call, say
 
-TOOLS = ("fetch", "save")
+TOOLS: tuple[str, ...] = ("fetch", "save")
 ANN, BOB = motet.Principal("ann"), motet.Principal("bob")
 SUMMARY = "They asked for things, and some failed."
 
@@ -88,7 +88,7 @@ def script(runs: list[list[Batch]]) -> list[Step]:
 
 def expected(runs: list[list[Batch]]) -> dict[str, tuple[int, int]]:
     """Of each tool, the errors that are open and those that are resolved."""
-    found = dict.fromkeys(TOOLS, (0, 0))
+    found: dict[str, tuple[int, int]] = {tool: (0, 0) for tool in TOOLS}
     for tool, works in (one for batches in runs for batch in batches for one in batch):
         open_, resolved = found[tool]
         found[tool] = (0, resolved + open_) if works else (open_ + 1, resolved)
