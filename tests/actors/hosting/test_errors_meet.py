@@ -88,7 +88,7 @@ def script(runs: list[list[Batch]]) -> list[Step]:
 
 def expected(runs: list[list[Batch]]) -> dict[str, tuple[int, int]]:
     """Of each tool, the errors that are open and those that are resolved."""
-    found: dict[str, tuple[int, int]] = {tool: (0, 0) for tool in TOOLS}
+    found: dict[str, tuple[int, int]] = dict.fromkeys(TOOLS, (0, 0))
     for tool, works in (one for batches in runs for batch in batches for one in batch):
         open_, resolved = found[tool]
         found[tool] = (0, resolved + open_) if works else (open_ + 1, resolved)
