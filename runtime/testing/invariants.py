@@ -73,11 +73,12 @@ def broken_laws(
         terms = ("handled", "withdrawn", "dead_lettered", "stashed", "queued", "running")
         yield "G4", f"accepted {now.accepted}, but {_list(_numbers(now), terms)}"
     # Named only when one is wrong: this runs at every change of an actor.
-    if min(_all(now)) < 0:
+    counts = _all(now)
+    if min(counts) < 0:
         numbers = _numbers(now)
         negative = [name for name in _SHOWN if numbers[name] < 0]
         yield "G4", f"less than nothing: {_list(numbers, negative)}"
-    if before is not None and any(map(operator.gt, _all(before)[: len(_COUNTED)], _all(now))):
+    if before is not None and any(map(operator.gt, _all(before)[: len(_COUNTED)], counts)):
         numbers, earlier = _numbers(now), _numbers(before)
         for name in _COUNTED:
             if numbers[name] < earlier[name]:
@@ -188,13 +189,15 @@ class Watch:
     def look(self) -> None:
         """After a step: check every actor that has changed."""
         present = 0
+        known = self._watched
         for system in self.systems:
             here = cells(system)
             present += len(here)
             for cell in here:
-                watched = self._watched.get(cell)
-                if watched is None or watched.counted != _counted(cell):
-                    self._look_at(cell)
+                watched = known.get(cell)
+                counted = _counted(cell)
+                if watched is None or watched.counted != counted:
+                    self._look_at(cell, counted)
         if present != len(self._watched):
             self._look_at_the_gone()
 
@@ -208,15 +211,17 @@ class Watch:
     def _look_at_the_gone(self) -> None:
         here = {cell for system in self.systems for cell in cells(system)}
         for cell in [cell for cell in self._watched if cell not in here]:
-            self._look_at(cell)
+            self._look_at(cell, _counted(cell))
             if cell.state == "dead":
                 del self._watched[cell]
 
-    def _look_at(self, cell: Cell) -> None:
+    def _look_at(self, cell: Cell, counted: tuple[object, ...]) -> None:
         watched = self._watched.get(cell)
         if watched is None:
             watched = self._watched[cell] = _Watched(limits_of(cell))
-        watched.counted = _counted(cell)
+        elif watched.counted == counted:
+            return
+        watched.counted = counted
         before, now = watched.seen, statistics_of(cell)
         if now == before:
             return

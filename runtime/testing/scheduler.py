@@ -185,12 +185,14 @@ class Scheduler:
         it must be the last, since the others see the numbers of the step that ends.
         """
         runner = _run.GLOBAL_RUN_CONTEXT.runner
-        runq, deadlines, entries = runner.runq, runner.deadlines._heap, runner.entry_queue
+        runq = runner.runq
+        if not runq:
+            return
+        deadlines, entries = runner.deadlines._heap, runner.entry_queue
         hooks: dict[str, dict[object, None]] = runner.instruments.data
         descriptors = getattr(runner.io_manager, "_registered", None)  # None: not on Unix
         if (
-            not runq
-            or self.abandoned
+            self.abandoned
             or entries.queue
             or entries.idempotent_queue
             or (deadlines and deadlines[0][0] <= _now(runner.clock))
@@ -203,7 +205,7 @@ class Scheduler:
         ):
             return
         # Those that have waited are its first, see `shuffle`.
-        new: list[Task] = list(itertools.islice(runq, len(self._queue), None))
+        new: list[Task] = list(runq)[len(self._queue) :]
         if len(new) > 1:
             new.sort(key=age)
         task = self._chosen(new)

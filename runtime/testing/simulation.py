@@ -81,6 +81,7 @@ class Simulation:
         self.scheduler = scheduler
         self._scopes: dict[str, trio.CancelScope] = {}
         self._faults = faults
+        self._fault_steps = frozenset([fault.step for fault in faults])
         self._watcher: Watcher | None = None
         self._broken: set[tuple[str, str]] = set()
 
@@ -149,6 +150,8 @@ class Simulation:
     def strike(self) -> None:
         """Before a step: apply the faults that are due."""
         step = self.step
+        if step not in self._fault_steps:
+            return
         for fault in self._faults:
             if fault.step == step and self._hit(fault):
                 self.struck.append(fault)
