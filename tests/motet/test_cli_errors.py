@@ -105,7 +105,7 @@ def test_an_error_is_shown_in_parts_that_can_be_read(tmp_path: Path) -> None:
     assert lines[lines.index("arguments:") :][:4] == ["arguments:", "{", '  "number": 0', "}"]
     at = lines.index("message:")
     assert lines[at + 1 :][:2] == ["first", "second \ufffd[31mred"]
-    assert '    "host": "db1"' in lines[lines.index("details:") :]
+    assert '  "host": "db1"' in lines[lines.index("details:") :]
     assert "Traceback (most recent call last):" in lines[lines.index("traceback:") :]
 
 
