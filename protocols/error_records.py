@@ -61,9 +61,19 @@ def stored_record(record: ErrorRecord) -> StoredError:
     except (msgspec.MsgspecError, RecursionError):
         return stored_error({**asdict(record), "arguments": record.arguments or None})
     return StoredError(
-        *(record.id, record.timestamp, record.session_id, record.tool_name),
-        *(raw, record.short_summary, record.kind, arguments, record.run_id, record.call_id),
-        *(record.agent, record.user, record.fingerprint),
+        record.id,
+        record.timestamp,
+        record.session_id,
+        record.tool_name,
+        raw,
+        record.short_summary,
+        record.kind,
+        arguments,
+        record.run_id,
+        record.call_id,
+        record.agent,
+        record.user,
+        record.fingerprint,
     )
 
 
