@@ -503,8 +503,11 @@ def is_open(rules: Rules, text: str, end: int, least: int = 0) -> bool:
     for name in ("open-name", "open-pair", "open-login"):
         if rules.expression(name).search(low):
             return True
-    if _is_open_above(rules, text, end, least):
-        return True
+    return _is_open_token(rules, line) or _is_open_above(rules, text, end, least)
+
+
+def _is_open_token(rules: Rules, line: str) -> bool:
+    """Whether a line ends with what may be the first part of a token."""
     tail = _OPEN_TOKEN.search(line)
     if tail is None:
         return False
