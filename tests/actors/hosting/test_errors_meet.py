@@ -18,6 +18,7 @@ from motet.protocols.chat import JsonObject, UserMessage
 from motet.protocols.escalations import HISTORY_TAG, Answer
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.rooms import RoomPlan
+from tests.actors.hosting.test_resolved_errors import with_tools
 from tests.scripted import Scripted, Step, call, say
 
 TOOLS: tuple[str, ...] = ("fetch", "save")
@@ -50,21 +51,7 @@ class Summarises(Scripted):
 def agent_of(*answers: Step, tool_errors: int | None = None) -> motet.Agent[None]:
     """An agent with tools that work or fail as each call says."""
     limits = motet.Limits(tool_errors=tool_errors, total_errors=None)
-    agent = motet.Agent("a", model=Summarises(*answers), limits=limits)
-
-    @agent.tool
-    def fetch(works: bool, n: int) -> str:
-        if not works:
-            raise OSError("no route to host")
-        return "fetched"
-
-    @agent.tool
-    def save(works: bool, n: int) -> str:
-        if not works:
-            raise OSError("no such shelf")
-        return "saved"
-
-    return agent
+    return with_tools(motet.Agent("a", model=Summarises(*answers), limits=limits))
 
 
 def model_of(agent: motet.Agent[None]) -> Summarises:

@@ -33,19 +33,8 @@ RUNS = st.lists(
 )
 
 
-def agent_of(runs: list[list[Batch]]) -> motet.Agent[None]:
-    """Its calls succeed or fail as each of them says."""
-    answers: list[Step] = []
-    number = itertools.count()  # no two calls are equal, so that no loop is seen
-    for batches in runs:
-        for one in batches:
-            said: list[tuple[str, JsonObject]] = [
-                (tool, {"works": works, "n": next(number)}) for tool, works in one
-            ]
-            answers.append(call(*said))
-        answers.append(say("done"))
-    limits = motet.Limits(tool_errors=None, total_errors=None)
-    agent = motet.Agent("a", model=Scripted(*answers), limits=limits)
+def with_tools(agent: motet.Agent[None]) -> motet.Agent[None]:
+    """The agent with tools that work or fail as each call says."""
 
     @agent.tool
     def fetch(works: bool, n: int) -> str:
@@ -60,6 +49,21 @@ def agent_of(runs: list[list[Batch]]) -> motet.Agent[None]:
         return "saved"
 
     return agent
+
+
+def agent_of(runs: list[list[Batch]]) -> motet.Agent[None]:
+    """Its calls succeed or fail as each of them says."""
+    answers: list[Step] = []
+    number = itertools.count()  # no two calls are equal, so that no loop is seen
+    for batches in runs:
+        for one in batches:
+            said: list[tuple[str, JsonObject]] = [
+                (tool, {"works": works, "n": next(number)}) for tool, works in one
+            ]
+            answers.append(call(*said))
+        answers.append(say("done"))
+    limits = motet.Limits(tool_errors=None, total_errors=None)
+    return with_tools(motet.Agent("a", model=Scripted(*answers), limits=limits))
 
 
 def expected(runs: list[list[Batch]]) -> dict[str, tuple[int, int]]:
