@@ -180,9 +180,8 @@ async def test_a_session_waits_for_its_agent_and_a_stop_finds_it_there(tmp_path:
     async with opened(tmp_path / "a", ops(None, None, done=[])) as host:
         one = await host.submit("one", session="s", agent="ops")
         other = await host.submit("other", session="o", agent="ops")
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "run.started", 2)
     async with opened(left) as host:
-        await trio.sleep(0.02)
         report = await host.stop(session="o")
         assert report.stopped == [other.run_id]  # its first host had started it
         assert (await host.find_run(one.run_id)).status in ("queued", "running")
@@ -241,7 +240,7 @@ async def test_a_resumed_run_keeps_its_principal(tmp_path: Path) -> None:
         ack = await host.submit("hi", session="s", agent="who", principal=viewer)
         while not roles:
             await trio.sleep(0.005)
-        left = await crashed(tmp_path / "a")
+        left = await crashed(tmp_path / "a", "tool.call")
     agent.model = Scripted(say("done"))
     async with opened(left, agent) as host:
         await ended(host, ack.run_id)
