@@ -50,6 +50,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         sender, mode: as it arrived.
         waited: its caller waited for it, and is gone with its host: it does not resume.
         lineage: the agents that have handed it over, whose policies hold for it.
+        next_agent: takes over after the calls of its last answer.
     """
 
     role: Role
@@ -61,6 +62,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     only_enters: bool = False
     waited: bool = False
     lineage: tuple[Subject, ...] = ()
+    next_agent: str = ""
 
 
 class Quarantined(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.escalations import (
     AnswerEscalation,
@@ -143,9 +143,9 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """Inputs that have entered these rows, and end as steered with them."""
     agents: tuple[str, ...] = ()
     """The agents that have taken over, if that is not on disk yet: see ``HandOver``."""
-    held: tuple[tuple[int, Call], ...] = ()
-    """Calls of ``row`` that have not begun, and begin only once that is stored, with the places of
-    their results."""
+    results: tuple[tuple[int, ToolMessage], ...] = ()
+    """Results of calls of ``row``, with their places: of those that will not be run, and the marks
+    of those that have not begun, and begin only once that is stored."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):

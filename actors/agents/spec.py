@@ -211,6 +211,7 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
         description=handoff.description
         or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
         effects="write",  # so that of several in one answer the first one counts
+        idempotent=True,
     )
     return attrs.evolve(made, agent=agent)
 

@@ -479,7 +479,8 @@ class Runner:
 
     def _new_tool_step(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
         rows, capture = self.turn.rows, self.suspension.capture
-        return ToolStep(self.run, self.services, decision.calls, rows, capture, left)
+        refused = self.turn.not_run.values()
+        return ToolStep(self.run, self.services, decision.calls, rows, refused, capture, left)
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
         """Run the calls. The tool step stays when some calls are suspended."""

@@ -5,7 +5,7 @@ Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import trio
 from msgspec.structs import replace
@@ -37,8 +37,9 @@ class ToolStep:
     """The calls of one assistant row, the last of ``rows``; these are all rows of its run so far.
 
     ``record`` holds one result per call at every moment, also when the calls have been cut.
-    ``capture`` gives what the run needs to be resumed; None: it cannot be suspended. ``left``: what
-    the run resumes from, if it was suspended or recovered at these calls.
+    ``refused``: the results of the row's other calls, which do not run. ``capture`` gives what the
+    run needs to be resumed; None: it cannot be suspended. ``left``: what the run resumes from, if
+    it was suspended or recovered at these calls.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class ToolStep:
         services: Services,
         calls: tuple[Call, ...],
         rows: Sequence[ChatMessage],
+        refused: Iterable[CallResult] = (),
         capture: Callable[[], SuspendedState] | None = None,
         left: Resumption | None = None,
     ) -> None:
@@ -69,7 +71,7 @@ class ToolStep:
             on_record=left is not None,
             held=frozenset(self._held()),
         )
-        self._rows = tuple(rows)
+        self._rows, self._refused = tuple(rows), tuple(refused)
         self._journalling = trio.Lock()
         self._spans: dict[int, ToolSpan] = {}
         self._announced = left.announced if left is not None else frozenset[str]()
@@ -165,6 +167,7 @@ class ToolStep:
                 yield missing_result(call, "unknown")
             else:
                 yield held(call)
+        yield from map(row_of, self._refused)
 
     async def suspend(self) -> tuple[Mark, ...]:
         """Publish the results of calls that were cut while they ran; all results that are known.
@@ -220,8 +223,10 @@ class ToolStep:
 
     async def tell(self, index: int, result: CallResult) -> None:
         if result.kind != LATER:
-            row = row_of(result)
-            await self.services.journal.note(self.run.id, self.step + 1 + index, row)
+            row, journal = row_of(result), self.services.journal
+            if self.run.next_agent is not None:
+                await journal.hand_over(self.run.id, self.run.next_agent.name)
+            await journal.note(self.run.id, self.step + 1 + index, row)
             await self._report(result, index)
 
     async def _announce(self, index: int, call: Call) -> None:
@@ -312,7 +317,9 @@ class ToolStep:
         run, budget, late = self.run, self.run.lineage.budget, self.run.carried.entered
         *earlier, intent = self._rows
         is_torn = bool(late) or run.id in self.services.journal.torn
-        held_back = self.approvals.held
+        behind = self.step + 1 + len(self.calls)
+        refused = enumerate(map(row_of, self._refused), behind)
+        held_back = (call for call in self.calls if call.id in self.approvals.held)
         await self.services.runs.record_intent(
             RecordIntent(
                 run.id,
@@ -322,7 +329,7 @@ class ToolStep:
                 tuple(earlier) if is_torn else (),
                 late,
                 run.carried.handed_to,
-                tuple((self.approvals.place(c.id), c) for c in self.calls if c.id in held_back),
+                (*refused, *((self.approvals.place(c.id), held(c)) for c in held_back)),
             )
         )
         self.approvals.is_journalled, run.carried.handed_to = True, ()

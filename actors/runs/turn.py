@@ -158,7 +158,7 @@ class Turn:
         self.offered: tuple[UserMessage, ...] = ()
         self.verbatim = verbatim
         self._closing = ""  # the limit for which tools are withdrawn
-        self._not_run: dict[str, CallResult] = {}  # of the last answer's calls that were cut off
+        self.not_run: dict[str, CallResult] = {}  # of the last answer's calls that were cut off
         self._cuts = 0  # answers in a row that were cut off
         self._drafting = False  # whether the last row is an answer that the model goes on with
 
@@ -251,7 +251,7 @@ class Turn:
         ``now``: Unix seconds, for the record of what failed.
         """
         self._expect("tools")
-        calls = [call for call in self._open_calls() if call.id not in self._not_run]
+        calls = [call for call in self._open_calls() if call.id not in self.not_run]
         if [result.call_id for result in results] != [call.id for call in calls]:
             raise TurnStateError(f"results {results!r} do not match calls {calls!r}")
         judged: list[CallResult] = []
@@ -304,7 +304,7 @@ class Turn:
             usd=self.budget.usd,
             closing=self._closing,
             cuts=self._cuts,
-            not_run=self._not_run,
+            not_run=self.not_run,
         )
 
     def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> Decision:
@@ -313,11 +313,11 @@ class Turn:
         """
         self._expect("ready")
         self.rows, self.usage = list(rows), state.usage
-        self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
+        self._closing, self._cuts, self.not_run = state.closing, state.cuts, dict(state.not_run)
         if not self._open_calls():
             return self._think()
         self.state = "tools"
-        return RunCalls(tuple(c for c in self._open_calls() if c.id not in self._not_run))
+        return RunCalls(tuple(c for c in self._open_calls() if c.id not in self.not_run))
 
     def refused(self, text: str, *rows: ChatMessage) -> Decision:
         """Take an answer that cannot be read, as rows that say so; the model is asked again.
@@ -434,7 +434,7 @@ class Turn:
             self._closing = "tool_calls"
         elif self._cuts > CONTINUATIONS:
             self._closing = "length"
-        self._not_run = {
+        self.not_run = {
             call.id: closing.refusal(
                 call, hints.CUT_CALL if call.id in broken else hints.not_run(self._closing)
             )
@@ -461,8 +461,8 @@ class Turn:
 
     def _observe(self, results: Sequence[CallResult]) -> None:
         """The rows of results in call order, those of calls that were not run among them."""
-        found = self._not_run | {result.call_id: result for result in results}
-        self._not_run = {}
+        found = self.not_run | {result.call_id: result for result in results}
+        self.not_run = {}
         ordered = [found[call.id] for call in self._open_calls() if call.id in found]
         self.results += ordered
         self.rows += map(closing.row_of, ordered)

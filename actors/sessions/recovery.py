@@ -253,7 +253,8 @@ class Recovery:
         """Whether all agents of a session are known; ``waits`` says which one is missing."""
         for one in self._resumable[session]:
             try:
-                agent = await self.resolver.resolve(one.left.info.agent)
+                agent, name = await self.resolver.resolve(one.left.info.agent), one.given.next_agent
+                next_agent = await self.resolver.resolve(name) if name else None
             except MotetError as error:
                 if self.waits.get(session) != str(error):
                     log.warning("a session waits for its agent", session=session, why=str(error))
@@ -261,6 +262,7 @@ class Recovery:
                 return False
             one.run.agent = agent
             one.run.limits = one.given.limits or agent.limits
+            one.run.next_agent = next_agent
         self.waits.pop(session, None)
         return True
 
@@ -308,7 +310,9 @@ class Recovery:
 
         def is_repeatable(name: str) -> bool:
             tool = tools.get(name)
-            return tool is not None and tool.idempotent and tool.agent is None
+            # An agent that reads as a tool is; its run is not.
+            is_run = tool is not None and tool.agent is not None and tool.only_reads
+            return tool is not None and tool.idempotent and not is_run
 
         if one.run.agent.deps_type is not None:
             return "the host ended during this run, whose agent needs deps that are not stored"

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from motet.actors.agents.spec import PREFIX as HANDOFF
-from motet.actors.agents.spec import handoff_name
 from motet.actors.runs.queue import TOO_LATE
 from motet.actors.storage.recovery import UnfinishedRun
 from motet.actors.transcript.grammar import close_calls, is_held, violations
@@ -92,7 +90,7 @@ def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
     calls = rows[last]
     assert isinstance(calls, AssistantMessage)
     results = (found[one.id] for one in calls.calls if one.id in found)
-    return (*head, calls, *(row for row in results if _counts(row, left.info.agent)))
+    return (*head, calls, *(row for row in results if row.outcome != OPEN))
 
 
 def resumption(
@@ -171,15 +169,7 @@ def _open(rows: Sequence[ChatMessage]) -> list[Call]:
             found |= {call.id: call for call in row.calls}
         elif isinstance(row, ToolMessage) and row.outcome != OPEN:
             found.pop(row.call_id, None)
-    return [one for one in found.values() if not one.name.startswith(HANDOFF)]
-
-
-def _counts(row: ToolMessage, agent: str) -> bool:
-    """Whether a result counts. A hand-over is noted in memory only, so it is repeated until the
-    other agent has taken over.
-    """
-    handed = not row.name.startswith(HANDOFF) or row.name == handoff_name(agent)
-    return row.outcome != OPEN and handed
+    return list(found.values())
 
 
 def _strays(rows: Sequence[ChatMessage]) -> bool:

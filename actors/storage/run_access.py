@@ -166,6 +166,8 @@ INSERT INTO steps (run_id, step, body)
 SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
 ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body"""
 
+_NEXT_AGENT = "UPDATE runs SET given = json_set(given, '$.next_agent', ?2) WHERE run_id = ?1"
+
 _log = logging.getLogger(__name__)
 
 
@@ -212,6 +214,10 @@ class RunJournal:
     async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
         """Journal one row of a run that goes on."""
         await self.add(run_id, add_step(run_id, step, row))
+
+    async def hand_over(self, run_id: str, agent: str) -> None:
+        """Another agent takes over; to be noted in front of the result that says so."""
+        await self.add(run_id, Statement(_NEXT_AGENT, (run_id, agent)))
 
     async def add(self, run_id: str, statement: Statement) -> None:
         """Have a statement written. A checkpoint only while there is no room."""

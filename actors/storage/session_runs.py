@@ -35,7 +35,7 @@ from motet.actors.storage.tables import (
     to_json,
     where,
 )
-from motet.actors.transcript.grammar import close_calls, held, recovered_rows
+from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved
@@ -245,7 +245,7 @@ _WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')}
 
 # Its policy holds for the agents after it, in the next host too.
 _HAND_RUN_OVER = """
-UPDATE runs SET agent = ?2, given = json_set(given, '$.lineage', json_insert(
+UPDATE runs SET agent = ?2, given = json_set(given, '$.next_agent', '', '$.lineage', json_insert(
     coalesce(json_extract(given, '$.lineage'), '[]'), '$[#]', json_object(
         'agent', agent, 'user', user, 'role', json_extract(given, '$.role'), 'session', session)))
 WHERE run_id = ?1 AND status IN ('queued', 'running') AND agent <> ?2"""
@@ -461,10 +461,10 @@ class RunTables(TableStore):
         again += _handed_over(run_id, request.agents)
         again += _steered_late(request.inputs, run_id, self._clock())
         intent = add_step(run_id, request.step, request.row, must=True)
-        marks = tuple((run_id, at, encode_message(held(call))) for at, call in request.held)
-        held_back = (Statement(KEEP_ROW, each=marks),) if marks else ()
+        known = tuple((run_id, at, encode_message(row)) for at, row in request.results)
+        results = (Statement(KEEP_ROW, each=known),) if known else ()
         spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
-        if not await self._succeeds((*steps, *again, intent, *held_back, *spent)):
+        if not await self._succeeds((*steps, *again, intent, *results, *spent)):
             raise NotFound(f"no unfinished run {run_id!r}")
         self._journal.written(run_id, steps)
         if request.earlier:
@@ -484,7 +484,10 @@ class RunTables(TableStore):
 
     @handles(HandOver, concurrent=AT_ONCE)
     async def hand_over(self, request: HandOver) -> None:
-        await self._write(_handed_over(request.run_id, request.agents))
+        # With the pending rows: the new agent must not find the call that has handed over open.
+        steps = self._journal.pending(request.run_id)
+        await self._write((*steps, *_handed_over(request.run_id, request.agents)))
+        self._journal.written(request.run_id, steps)
 
     # Ends of runs
 

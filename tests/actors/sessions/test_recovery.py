@@ -45,6 +45,11 @@ def ops(*steps: Step, done: list[str], stuck: str = "") -> motet.Agent[None, str
     async def undeclared() -> str:
         return await happens("undeclared")
 
+    @agent.tool(effects="write")
+    async def transfer_to_bank() -> str:
+        """Named as if it handed over, which it does not."""
+        return await happens("transfer_to_bank")
+
     return agent
 
 
@@ -100,7 +105,7 @@ async def test_a_run_resumes_from_its_rows_and_repeats_only_idempotent_calls(
     assert told.count("run.completed") == 1
 
 
-@pytest.mark.parametrize("stuck", ["write", "undeclared"])
+@pytest.mark.parametrize("stuck", ["write", "undeclared", "transfer_to_bank"])
 async def test_a_call_that_may_have_had_its_effect_interrupts_the_run(
     tmp_path: Path, stuck: str
 ) -> None:

@@ -124,13 +124,13 @@ def test_after_a_steering_message_the_model_is_asked_next() -> None:
     assert going.results == ()
 
 
-def test_a_hand_over_is_repeated_until_the_other_agent_has_taken_over() -> None:
-    rows = (asks("transfer_to_b"), got("transfer_to_b"))
-    assert not [row for row in rows_of(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
-    assert unrepeatable(left(*rows), is_read) == ""
-    info = RunInfo("run_1", "s", "b", "alice", "running", "do it", created=100.0, updated=101.0)
-    taken_over = UnfinishedRun(info, OPERATOR, 110.0, rows=rows)
-    assert [row for row in rows_of(taken_over, LIMITS) if isinstance(row, ToolMessage)]
+def test_a_hand_over_that_has_its_result_is_not_repeated_and_its_target_takes_over() -> None:
+    one = left(asks("pass_on"), got("pass_on"), given=InputOptions("operator", next_agent="b"))
+    assert one.given is not None
+    journal = rows_of(one, LIMITS)
+    going = resumption(one, one.given, journal, LIMITS)
+    assert [row.name for row in going.results] == ["pass_on"]
+    assert unrepeatable(one, is_read) == ""
 
 
 def test_a_call_that_has_not_begun_on_record_begins_and_may_not_have_begun_before() -> None:
