@@ -31,6 +31,7 @@ from motet.actors.sessions.recovery_plan import (
     unrepeatable,
 )
 from motet.actors.storage import recovery as stored
+from motet.actors.storage.approval_rows import NONE_RESUMED
 from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import UnfinishedRun
@@ -351,7 +352,8 @@ class Recovery:
     async def forget_tries(self, statement: Statement | None = None) -> None:
         """Forget the tries of a session; None: all tries, since this host ends in order."""
         try:
-            await self.commit((statement or Statement(stored.ALL_SETTLED),))
+            survived = Statement(stored.ALL_SETTLED), Statement(NONE_RESUMED)
+            await self.commit((statement,) if statement else survived)
         except Exception as error:
             log.warning("a resumption stays counted as a try", why=str(error))
 

@@ -151,6 +151,11 @@ UPDATE steps SET body = json_set(body, '$.resumed', json_extract(body, '$.resume
 WHERE run_id = ?1 AND step = {STATE_STEP}
 RETURNING body"""
 
+# A host that ends in order has not died of those that it has resumed; blocked ones still wait.
+NONE_RESUMED = f"""
+UPDATE steps SET body = json_set(body, '$.resumed', 0)
+WHERE step = {STATE_STEP} AND run_id IN (SELECT run_id FROM runs WHERE status = 'running')"""
+
 JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
 
 PUBLISHED = """
