@@ -327,6 +327,13 @@ class MemberRunner:
                 break
         return True
 
+    async def entered(self, member: str, since: float) -> int:
+        """How many messages have entered the turn that a member began then, from the first on."""
+        found = await self._sessions.ask(ListRuns(session=self.session(member), limit=_RECENT))
+        sent = [one.status for one in reversed(found) if one.created >= since]
+        own = [status for status in sent if status in _ENTERED]
+        return [*own, "dropped"].index("dropped")
+
     async def _run(
         self,
         agent: AnyAgent | str,

@@ -349,16 +349,29 @@ class RoomActor(Actor[RoomMessages]):
             run = await members.detached.run_since(members.session(name), self._state.given)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                await self._suspend(name, run.run_id, Usage(), self._shown_when_given([name]))
+                await self._suspend(name, run.run_id, Usage(), await self._shown_when_cut([name]))
             elif run is not None:
                 members.add_detached(0.0, run.usage)
         return expected
 
-    def _shown_when_given(self, names: Sequence[str]) -> Change:
-        """Note the messages that were there when members got the floor: their prompts had them."""
-        shown = [one.seq for one in self._history.messages if one.at <= self._state.given]
-        agents, people = max(shown, default=0), self._state.heard
-        return partial(floor.shown_at_least, names=names, agents=agents, people=people)
+    async def _shown_when_cut(self, names: Sequence[str]) -> Change:
+        """Note what members have read in turns that were cut off: the messages that were there when
+        they got the floor, and those that have entered their runs.
+        """
+        given, messages = self._state.given, self._history.messages
+        agents = max((one.seq for one in messages if one.at <= given), default=0)
+        # None if the first of them are in memory no more: which one has entered is then unknown.
+        later = [one for one in messages if one.at > given] if agents else []
+        said = [one.seq for one in later if one.kind == "person"]
+        said.insert(0, min([self._state.heard, *(number - 1 for number in said[:1])]))
+        read = {name: said[: 1 + await self._members.entered(name, given)][-1] for name in names}
+
+        def note(state: RoomState) -> RoomState:
+            for name, people in read.items():
+                state = floor.shown_at_least(state, (name,), agents=agents, people=people)
+            return replace(state, heard=max(state.heard, *read.values(), 0))
+
+        return note
 
     async def _repeat(self, cut: Sequence[str]) -> None:
         """Give members that were cut off another turn, unless it could have effects twice."""
@@ -366,7 +379,7 @@ class RoomActor(Actor[RoomMessages]):
         lost = [name for name in cut if name not in again]
         for name in lost:
             await self._history.warn(f"{name} was cut off while it used its tools")
-        shown = self._shown_when_given(lost)
+        shown = await self._shown_when_cut(lost)
 
         def change(state: RoomState) -> RoomState:
             return replace(shown(floor.recover_round(state, again)), usage=self._members.usage)

@@ -1,0 +1,135 @@
+"""Messages that people post while agents speak are answered once, whenever the host is killed.
+
+The member says which messages it has heard, so that each answer names those that it goes back to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import partial
+from typing import Literal, TypeAlias
+
+import pytest
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.models import ModelRequest
+
+Kind: TypeAlias = Literal["listens", "acts", "is allowed"]
+KINDS: tuple[Kind, ...] = ("listens", "acts", "is allowed")
+NUMBER = re.compile(r"words (\d)")
+SAID = ("1", "2", "3")
+CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.5, expires=20))
+NAMES = ("dot", "eli")
+
+
+def member(name: str, kind: Kind) -> motet.Agent[None, str]:
+    """It calls its tool first, unless it only listens."""
+
+    def answer(request: ModelRequest) -> mt.Step:
+        rows = request.messages
+        own = [at for at, row in enumerate(rows) if isinstance(row, UserMessage) and not row.note]
+        turn = rows[own[-1] :]
+        called = any(isinstance(row, AssistantMessage) and row.calls for row in turn)
+        if kind != "listens" and not called:
+            return mt.slow(mt.call("act"), seconds=0.2)
+        heard = [row.text for row in turn if isinstance(row, UserMessage)]
+        return mt.slow(mt.say(f"heard {' '.join(NUMBER.findall(' '.join(heard)))}"), seconds=1)
+
+    agent = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
+
+    @agent.tool(effects="write", approval=kind == "is allowed")
+    async def act() -> str:
+        return "done"
+
+    return agent
+
+
+def den(kind: Kind, members: int) -> motet.Room:
+    return motet.Room(
+        "den",
+        members=[member(name, kind) for name in NAMES[:members]],
+        mode="steer",
+        speakers=motet.mentions(),
+        max_turns=9,
+        concurrency=members,
+    )
+
+
+def talk(kind: Kind, members: int, host: mt.SimulatedHost) -> None:
+    """A person says three things, the last two of them while the members speak."""
+    room = den(kind, members)
+    for number in SAID:
+        host.post(room, f"@all words {number}", user="dora", key=number)
+        host.advance(0.1)
+        host.call(allow)
+        host.advance(0.3)
+    host.advance(3)
+
+
+async def allow(host: Host) -> None:
+    for one in await host.approvals(state="pending"):
+        await host.approve(one.id, "allow-once")
+
+
+async def heard(host: Host) -> Counter[tuple[str, str]]:
+    """How often each member has answered each message."""
+    room = await host.open_room("den")
+    return Counter(
+        (one.author, number)
+        for one in await room.history()
+        if one.kind == "agent"
+        for number in re.findall(r"\d", one.text)
+    )
+
+
+def answered_once(kind: Kind, members: int, host: mt.SimulatedHost) -> None:
+    room = den(kind, members)
+    for number in SAID:  # again, if it was not acknowledged
+        host.post(room, f"@all words {number}", user="dora", key=number)
+    for _ in range(12):
+        host.call(allow)
+        host.advance(1)
+    host.settle()
+    found = host.call(heard)
+    wrong = {which: times for which, times in found.items() if times > 1}
+    if kind == "listens":
+        all_of_it = [(name, number) for name in NAMES[:members] for number in SAID]
+        wrong |= {which: 0 for which in all_of_it if not found[which]}
+    assert not wrong, f"how often it was answered: {wrong}"
+
+
+def kill(fault: mt.HostFault, kind: Kind, members: int, every: int) -> mt.SweepReport:
+    """Kill the host at each so many-th step, or change of its disk."""
+    check = partial(answered_once, kind, members)
+    return mt.sweep(partial(talk, kind, members), fault, every=every, config=CONFIG, check=check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "kind", "members", "every"),
+    [
+        ("power", "listens", 1, 7),
+        ("crash", "listens", 2, 17),
+        ("power", "acts", 2, 23),
+        ("crash", "is allowed", 1, 17),
+    ],
+)
+def test_what_is_said_into_a_turn_is_answered_once_after_a_kill_at_some_moment(
+    fault: mt.HostFault, kind: Kind, members: int, every: int
+) -> None:
+    """Law: no member answers a message twice; one that only listens answers all of them."""
+    kill(fault, kind, members, every).check()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", ["crash", "power"])
+def test_what_is_said_into_a_turn_is_answered_once_after_a_kill_at_any_moment(
+    fault: mt.HostFault, kind: Kind, members: int
+) -> None:
+    kill(fault, kind, members, 1).check()
