@@ -92,6 +92,9 @@ class Checker:
         file = self.folder / "state" / DATABASE_FILE
         if not file.exists():
             return []
+        if is_being_made(file):
+            acks = lines(self.folder / "acks")
+            return [f"input {line} was acknowledged before it could be stored" for line in acks]
         with closing(_opened(file)) as db:
             return [
                 *self._lost(db),
@@ -268,6 +271,17 @@ class Checker:
     def counts(self) -> Counter[str]:
         with closing(_opened(self.folder / "state" / DATABASE_FILE)) as db:
             return Counter(dict(db.execute("SELECT status, count(*) FROM runs GROUP BY status")))
+
+
+def is_being_made(file: Path) -> bool:
+    """Whether a kill has cut off the creation of the database, which the next host begins anew.
+
+    Only then is there a rollback journal, which cannot be undone without writing.
+    """
+    if Path(f"{file}-journal").exists():
+        return True
+    with closing(_opened(file)) as db:
+        return not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone()
 
 
 def _opened(file: Path) -> sqlite3.Connection:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from motet.actors.storage.location import DATABASE_FILE
+from tests.crash.checks import Checker
 from tests.crash.kills import Kills
 
 
@@ -14,6 +16,21 @@ def test_ten_kills_leave_every_promise_kept(tmp_path: Path) -> None:
     assert outcome.problems == []
     assert len(outcome.kills) == 10
     assert outcome.acked
+
+
+@pytest.mark.parametrize("left", [DATABASE_FILE, f"{DATABASE_FILE}-journal"])
+def test_a_database_that_is_being_made_holds_nothing_and_promises_nothing(
+    tmp_path: Path, left: str
+) -> None:
+    """A host that is killed in the first instants of a directory leaves one of these."""
+    (tmp_path / "state").mkdir()
+    for name in (DATABASE_FILE, left):
+        (tmp_path / "state" / name).touch()
+    assert Checker(tmp_path).problems() == []
+    (tmp_path / "acks").write_text("3/0 run_1\n", "utf-8")
+    assert Checker(tmp_path).problems() == [
+        "input 3/0 run_1 was acknowledged before it could be stored"
+    ]
 
 
 @pytest.mark.sweep
