@@ -347,7 +347,14 @@ async def start_workers(
     resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
     journal = EventJournal(readers, publisher.subscribers)
     suspended_runs = SuspendedRuns(
-        stores.approvals, pending, table, resolver, journal, events, stores.health
+        stores.approvals,
+        pending,
+        table,
+        resolver,
+        journal,
+        events,
+        stores.health,
+        config.recovery.quarantine_after,
     )
     await suspended_runs.load()
     models = await system.start(

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 
 SUSPEND_BUDGET = 5.0
-MOST_RESUMED = 3
-"""Times in a row that a run resumes by itself and gets nowhere; then a person decides (G14)."""
 
 
 class Suspension:
@@ -199,6 +197,7 @@ class SuspendedRuns:
         due: ids of runs to be checked.
         answering: ids of approvals that are being answered in this process.
         opened: set when the block of the host begins: none resumes before, so that hooks are there.
+        most_resumed: hosts in a row that one run may end; then a person decides (G14).
     """
 
     approvals: ActorRef[ApprovalProtocol]
@@ -208,6 +207,7 @@ class SuspendedRuns:
     journal: EventJournal
     events: RunEvents
     health: StorageHealth
+    most_resumed: int
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     opened: trio.Event = attrs.field(factory=trio.Event)
@@ -300,7 +300,7 @@ class SuspendedRuns:
                 f"the agent {agent.name!r} needs deps, which are not stored: "
                 "give them with host.approve(id, decision, deps=...)"
             )
-        elif suspended.resumed >= MOST_RESUMED:
+        elif suspended.resumed >= self.most_resumed:
             suspended.blocked = (
                 f"it was taken up {suspended.resumed} times and each time the host ended: "
                 "answer again to have it tried once more, or stop it"

@@ -10,11 +10,9 @@ from itertools import product
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.runs.suspend import MOST_RESUMED
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.models import ModelRequest
-
-CONFIG = motet.HostConfig(approvals=ApprovalsConfig(hold=0.0))
+from motet.protocols.recovery import RecoveryConfig
 
 
 def answered(request: ModelRequest) -> mt.Step:
@@ -29,7 +27,7 @@ async def _allow(host: Host) -> None:
     await host.approve(one.id, "allow-once")
 
 
-def status_after(ends: tuple[str, ...]) -> tuple[str, int]:
+def status_after(ends: tuple[str, ...], most: int) -> tuple[str, int]:
     """The status of an approved run whose hosts ended so before its answer; effects of its call."""
     paid: list[int] = []
     agent = motet.Agent("ops", model=mt.FunctionModel(answered))
@@ -39,7 +37,10 @@ def status_after(ends: tuple[str, ...]) -> tuple[str, int]:
         paid.append(1)
         return "paid"
 
-    with mt.simulated_host(1, agents=[agent], config=CONFIG) as host:
+    config = motet.HostConfig(
+        approvals=ApprovalsConfig(hold=0.0), recovery=RecoveryConfig(quarantine_after=most)
+    )
+    with mt.simulated_host(1, agents=[agent], config=config) as host:
         host.start(agent, "go", session="s")
         host.advance(1)
         host.call(_allow)
@@ -52,10 +53,12 @@ def status_after(ends: tuple[str, ...]) -> tuple[str, int]:
 
 
 def test_a_run_is_blocked_by_deaths_in_a_row_and_never_by_shutdowns() -> None:
-    """Law: for each way in which the hosts of a resumed run end, it goes on unless the last of them
-    have died in a row; one that has blocked it stays blocked, however its hosts end."""
-    for ends in product(("crash", "restart"), repeat=5):
-        # The first host has run the call: it got somewhere, and does not count.
-        deaths = "".join("x" if end == "crash" else "." for end in ends[1:])
-        expected = "waiting" if "x" * MOST_RESUMED in deaths else "completed"
-        assert status_after(ends) == (expected, 1), ends
+    """Law: for each way in which the hosts of a resumed run end, it goes on unless as many of them
+    as ``recovery.quarantine_after`` says have died in a row; one that has blocked it stays
+    blocked, however its hosts end."""
+    for most, length in ((1, 3), (2, 4), (3, 5), (4, 5)):
+        for ends in product(("crash", "restart"), repeat=length):
+            # The first host has run the call: it got somewhere, and does not count.
+            deaths = "".join("x" if end == "crash" else "." for end in ends[1:])
+            expected = "waiting" if "x" * most in deaths else "completed"
+            assert status_after(ends, most) == (expected, 1), (most, ends)

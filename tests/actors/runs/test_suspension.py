@@ -9,7 +9,6 @@ import trio
 
 import motet
 from motet import testing as mt
-from motet.actors.runs.suspend import MOST_RESUMED
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
@@ -190,7 +189,7 @@ async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: 
         # As if three hosts had ended while they took it up.
         suspended_runs = parts_of(host).suspended_runs
         await host.approve(result.approvals[0], "allow-once")
-        for _ in range(MOST_RESUMED):
+        for _ in range(AT_ONCE.recovery.quarantine_after):
             assert await suspended_runs.approvals.ask(ResumeRun(result.run_id)) is not None
             await suspended_runs.approvals.ask(ListSuspended())
     after = ops(say("done"))
