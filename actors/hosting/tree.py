@@ -347,14 +347,7 @@ async def start_workers(
     resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
     journal = EventJournal(readers, publisher.subscribers)
     suspended_runs = SuspendedRuns(
-        stores.approvals,
-        pending,
-        table,
-        resolver,
-        journal,
-        events,
-        stores.health,
-        config.recovery.quarantine_after,
+        stores.approvals, pending, table, resolver, journal, events, stores.health, config.recovery
     )
     await suspended_runs.load()
     models = await system.start(

@@ -45,6 +45,7 @@ from motet.protocols.approvals import (
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import ApprovalResolved
+from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import EnterRun, Principal
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult
@@ -197,7 +198,7 @@ class SuspendedRuns:
         due: ids of runs to be checked.
         answering: ids of approvals that are being answered in this process.
         opened: set when the block of the host begins: none resumes before, so that hooks are there.
-        most_resumed: hosts in a row that one run may end; then a person decides (G14).
+        recovery: how many hosts in a row one run may end; then a person decides (G14).
     """
 
     approvals: ActorRef[ApprovalProtocol]
@@ -207,7 +208,7 @@ class SuspendedRuns:
     journal: EventJournal
     events: RunEvents
     health: StorageHealth
-    most_resumed: int
+    recovery: RecoveryConfig
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     opened: trio.Event = attrs.field(factory=trio.Event)
@@ -300,7 +301,7 @@ class SuspendedRuns:
                 f"the agent {agent.name!r} needs deps, which are not stored: "
                 "give them with host.approve(id, decision, deps=...)"
             )
-        elif suspended.resumed >= self.most_resumed:
+        elif suspended.resumed >= self.recovery.quarantine_after:
             suspended.blocked = (
                 f"it was taken up {suspended.resumed} times and each time the host ended: "
                 "answer again to have it tried once more, or stop it"
