@@ -7,8 +7,8 @@ the last row of a request says what to answer, so that any order of inputs is po
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal, Self, TypeAlias, cast
 
 import attrs
@@ -33,6 +33,7 @@ from motet.protocols.sessions import RunInfo, StopReport
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import EPOCH, Interrupted
 from tests.actors.gateway.fakes import connected
+from tests.guarantees.branches import Branches
 from tests.guarantees.worlds.stop_gates import slow_in
 from tests.scripted import call, say
 
@@ -138,6 +139,7 @@ class Stops:
 
     Attributes:
         session: of which a stop is, unless it is of everything.
+        hosts: how many are killed, one after the other.
         stopped: ids of the runs that a stop was of when it came; ``waiting``: those not begun.
         spared: what a stop is not of: ids of the live runs of others, and of summaries.
         models: by the names of their agents.
@@ -147,6 +149,7 @@ class Stops:
     way: Way
     door: Door = "python"
     session: str = "main"
+    hosts: int = 1
     began: dict[tuple[str, str], int] = attrs.field(factory=dict[tuple[str, str], int])
     ended: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     struck: int = 0
@@ -339,12 +342,12 @@ class Stops:
             params = {"all": True} if self.way == "everything" else named[self.way]
             return msgspec.convert(await client.result("runs.stop", **params, key="k"), StopReport)
 
-    def reopen(self, soon: int, hosts: int = 1) -> None:
+    def reopen(self, soon: int) -> None:
         """The host is closed, as by SIGTERM, and another one opens its state; or the power is cut,
         so often, and a stop comes ``soon`` steps after."""
         if self.way == "crash":
             self.host.crash()
-            for _ in range(hosts - 1):
+            for _ in range(self.hosts - 1):
                 self.host.advance(0.1)
                 self.host.crash()
             self.host.steps(soon)
@@ -484,10 +487,9 @@ def config(hold: float = 3600.0) -> HostConfig:
     return HostConfig(approvals=ApprovalsConfig(hold=hold, expires=7200.0))
 
 
-def play(
-    story: Story,
-    way: Way,
-    step: int,
+@contextmanager
+def _opened(
+    ways: Sequence[Way],
     seed: int,
     *,
     door: Door = "python",
@@ -497,42 +499,45 @@ def play(
     hold: float = 3600.0,
     slow: tuple[str, ...] = (),
     **options: Any,
-) -> bool:
-    """Play the story with a stop before ``step``; whether that was before its end.
+) -> Generator[tuple[Stops, motet.Agent[None]]]:
+    """A world, and what has happened in it ``before``.
 
-    ``before``: what has happened before, undisturbed; ``slow``: as of :func:`slow_in`, the
-    tools of so many hosts.
+    ``slow``: as of :func:`slow_in`, the tools of so many hosts.
     """
     setup = slow_in(*slow) if slow else setup
     with mt.simulated_host(seed, config=config(hold), setup=setup) as host:
         host.processes.program("make", mt.answers("made", after=0.5))
-        world = Stops(host, way, door, session)
+        world = Stops(host, ways[0], door, session, hosts=max(1, len(slow) - 1))
         agent = world.agent(**options)
         if before is not None:
             before(world, agent)
-        host.loop.at(host.loop.scheduler.steps + step, world.strike)
-        host.begin(_tick)
-        try:
-            story(world, agent)
-            host.advance(2)
-        except Interrupted:
-            world.reopen(step % 4 * 7, max(1, len(slow) - 1))
-        except (MotetError, MotetRuntimeError):
-            if not world.struck:
-                raise
-        host.loop.at(sys.maxsize, lambda: None)
+        yield world, agent
+
+
+def _play(story: Story, world: Stops, agent: motet.Agent[None], first: int) -> None:
+    """Play the story, into which a stop may come, and check what is left."""
+    host = world.host
+    host.begin(_tick)
+    try:
+        story(world, agent)
         host.advance(2)
-        while pending := host.call(_pending):
-            for approval in pending:
-                host.call(Host.approve, approval, "deny")
-            host.advance(2)
-        host.settle()
-        try:
-            world.check()
-        except AssertionError as error:
-            error.add_note(f"{way} by {door}, step {step}, seed {seed}\n{host.report(25)}")
+    except Interrupted:
+        world.reopen((world.struck - first) % 4 * 7)
+    except (MotetError, MotetRuntimeError):
+        if not world.struck:
             raise
-        return bool(world.struck)
+    host.loop.at(sys.maxsize, lambda: None)
+    host.advance(2)
+    while pending := host.call(_pending):
+        for approval in pending:
+            host.call(Host.approve, approval, "deny")
+        host.advance(2)
+    host.settle()
+    try:
+        world.check()
+    except AssertionError as error:
+        error.add_note(host.report(25))
+        raise
 
 
 async def _tick(_host: Host) -> None:
@@ -547,17 +552,34 @@ async def _pending(host: Host) -> list[str]:
 
 def everywhere(
     story: Story,
-    way: Way,
-    *,
-    seeds: range = range(1),
+    *ways: Way,
+    seeds: Sequence[int] = (0,),
     every: int = 7,
     **options: Any,
 ) -> int:
-    """Play it with a stop at every ``every``-th step; returns how many stops struck."""
+    """Play it with a stop of each way at every ``every``-th step; returns how many struck."""
     struck = 0
     for seed in seeds:
-        step = 1 + seed % every
-        while play(story, way, step, seed, **options):
-            struck += 1
-            step += every
+        with _opened(ways, seed, **options) as (world, agent), Branches(world.host) as branches:
+            first = world.host.loop.scheduler.steps
+            _strike_at(1 + seed % every, every, ways, world, branches)
+            _play(story, world, agent, first)
+        struck += branches.count
     return struck
+
+
+def _strike_at(
+    later: int, every: int, ways: Sequence[Way], world: Stops, branches: Branches
+) -> None:
+    """Branch so many steps ``later``, and at every ``every``-th step from then on."""
+    loop = world.host.loop
+
+    def strike() -> None:
+        for way in ways:
+            if branches.branch(f"{way} by {world.door}, step {loop.scheduler.steps}"):
+                world.way = way
+                world.strike()
+                return
+        _strike_at(every, every, ways, world, branches)
+
+    loop.at(loop.scheduler.steps + later, strike)
