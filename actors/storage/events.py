@@ -42,7 +42,9 @@ AT_ONCE = 8
 """Events in one statement. Five in one statement cost as much as two in one each."""
 # The session of a stream. A subquery of the same statement, so that rows and owner fit together: a
 # session is deleted with its events, and its name may have another owner then (G16).
-_SESSION = "FROM sessions WHERE session = substr(?1, 9) AND ?1 GLOB 'session:*'"
+# As bytes, since SQLite counts the characters of a text up to its first NUL only.
+_NAME = "CAST(substr(CAST(?1 AS BLOB), 9) AS TEXT)"
+_SESSION = f"FROM sessions WHERE session = {_NAME} AND ?1 GLOB 'session:*'"
 READ_EVENTS = (
     f"SELECT stream, seq, ts, run_id, data, (SELECT owner {_SESSION}) FROM events"
     " WHERE stream = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
@@ -55,7 +57,7 @@ READ_HEAD = (
 # An event counts as of a session only while its run is there: run ids are never used twice.
 OF_SESSION = (
     f"SELECT 1 {_SESSION} AND owner = ?2 AND (?3 IS NULL"
-    " OR EXISTS (SELECT 1 FROM runs WHERE run_id = ?3 AND session = substr(?1, 9)))"
+    f" OR EXISTS (SELECT 1 FROM runs WHERE run_id = ?3 AND session = {_NAME}))"
 )
 NEAR = 1_000
 # The event of an input that is farther from the head is asked for only by a late resend.
