@@ -101,6 +101,7 @@ class ApprovalGate:
         step, call_id = self.pending.steps.get(request.run_id), request.call.id
         try:
             if step is not None and not step.is_journalled and (asked or not tool.only_reads):
+                assert step.journalled is not None
                 await self._within(tool.timeout, step.journalled)
             open_ones = asked and await self._without_grants(request, asked)
             if not open_ones and not await self._was_asked(step, call_id, args):

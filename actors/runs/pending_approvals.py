@@ -35,7 +35,8 @@ class CallApprovals:
         step: the place of their assistant row among the rows of the run.
         in_order: their tools run one by one.
         capture: gives what the run needs to be resumed, as of now; None: it cannot be suspended.
-        journalled: waits until the calls are on disk; ``is_journalled``: they are.
+        journalled: waits until the calls are on disk; to be called while they are ``watched``.
+        is_journalled: they are on disk.
         on_record: the run can be resumed from disk, so that each call that begins is recorded too.
         held: the calls that have not begun on record, so that one that begins is recorded, too.
     """
@@ -46,10 +47,10 @@ class CallApprovals:
     step: int
     in_order: bool
     capture: Callable[[], SuspendedState] | None
-    journalled: Callable[[], Awaitable[None]]
     on_record: bool = False
     held: frozenset[str] = frozenset()
     is_journalled: bool = False
+    journalled: Callable[[], Awaitable[None]] | None = None
     _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
@@ -75,13 +76,18 @@ class CallApprovals:
         return tuple(self.mark(call) for call in self.calls if self.states[call.id] in BEGINS)
 
     @contextmanager
-    def watched(self, look: Callable[[], None]) -> Generator[None]:
-        """A block in which ``look`` is called when another call of an ordered step may be asked."""
-        self._look = look
+    def watched(
+        self, journalled: Callable[[], Awaitable[None]], look: Callable[[], None]
+    ) -> Generator[None]:
+        """The block of the calls: ``look`` is called when another one of an ordered step may be
+        asked.
+        """
+        self.journalled, self._look = journalled, look
         try:
             yield
         finally:
-            self._look = None  # or the whole step would wait for the garbage collector
+            # Or the whole step would wait for the garbage collector.
+            self.journalled = self._look = None
 
     def may_ask(self, index: int) -> bool:
         """In an ordered step, whether a call may be taken to its gates.

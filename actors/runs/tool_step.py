@@ -67,7 +67,6 @@ class ToolStep:
             self.step,
             services.toolkits.of(run).catalog.in_order(run.agent.name, calls),
             self._with_repeats(capture),
-            self.journalled,
             on_record=left is not None,
             held=frozenset(self._held()),
         )
@@ -139,7 +138,7 @@ class ToolStep:
         )
         steps[run.id] = approvals
         try:
-            with approvals.watched(batch.look_again):
+            with approvals.watched(self.journalled, batch.look_again):
                 return await batch.run()
         finally:
             del steps[run.id]

@@ -1,4 +1,4 @@
-"""The Python calls that a turn makes are counted, exactly, so that its cost can only fall.
+"""The Python calls and the cyclic garbage of a turn, counted exactly, so that its cost only falls.
 
 The clock stands still: no timer of the host goes off, so that every turn makes the same calls. The
 journal of events and the traces, which are written for many turns at once, are no part of it.
@@ -6,6 +6,7 @@ journal of events and the traces, which are written for many turns at once, are 
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -48,3 +49,28 @@ def calls_of_a_turn(*, tools: bool) -> float:
 def test_a_turn_makes_no_more_calls_than_it_did(tools: bool, most: int) -> None:
     """Lower the bound when a turn gets cheaper: it is one per cent above the count."""
     assert calls_of_a_turn(tools=tools) <= most
+
+
+@pytest.mark.parametrize("tools", [False, True])
+def test_a_turn_leaves_nothing_to_the_garbage_collector(tools: bool) -> None:
+    """Objects in cycles keep all rows of a run alive, and the collector walks through them."""
+
+    async def story() -> list[object]:
+        agent = motet.Agent("a", model=FakeModel(tools), tools=[double] if tools else [])
+        async with motet.open_host(agents=[agent]) as host:
+            for turn in range(2 * TURNS):
+                await host.run(agent, "hi", session=f"first-{turn}")
+            gc.collect()
+            gc.disable()
+            try:
+                for turn in range(TURNS):
+                    await host.run(agent, "hi", session=f"{turn}")
+                gc.set_debug(gc.DEBUG_SAVEALL)
+                gc.collect()
+                return list(gc.garbage)
+            finally:
+                gc.set_debug(0)
+                gc.garbage.clear()
+                gc.enable()
+
+    assert trio.run(story, clock=MockClock()) == []

@@ -32,7 +32,7 @@ def _acknowledge_early() -> list[Patch]:
             return await write(store, statements)
         for statement in statements:
             await store._journal.add(str(statements[-1].params[0]), statement)
-        return (), ((0,),), ()
+        return (), (("", 1, 0),), ()
 
     return [(RunTables, "_write", write_later)]
 
