@@ -115,11 +115,11 @@ class Branches:
     def _in_the_real_world(self) -> Generator[None]:
         """The guards of the world let real things be used."""
         guards = self.host.loop._entrance._guards  # type: ignore[union-attr]  # pyright: ignore
-        guards.active = False
+        active, guards.active = guards.active, False
         try:
             yield
         finally:
-            guards.active = True
+            guards.active = active
 
     def _give_back_locks(self) -> Callable[[], None]:
         """Closing any descriptor of a file gives back all of its process's locks on that file.

@@ -17,16 +17,8 @@ from motet.actors.host import Host
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
 from tests.guarantees.worlds.stop_gates import GATES, gated
-from tests.guarantees.worlds.stops import (
-    EVE,
-    FAY,
-    GROUP,
-    Door,
-    Stops,
-    Story,
-    Way,
-    everywhere,
-)
+from tests.guarantees.worlds.stop_plays import Story, everywhere
+from tests.guarantees.worlds.stops import EVE, FAY, GROUP, Door, Stops, Way
 
 WAYS: tuple[Way, ...] = ("everything", "session", "newest", "close")
 POINTS = (
@@ -224,7 +216,7 @@ def test_a_stop_at_any_step_of_a_gate_is_a_stop(kind: str) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_a_stop_at_every_step_is_a_stop(name: str, seed: int) -> None:
     story, options = STORIES[name]
-    own: dict[str, Any] = {**options, "seeds": (seed,), "every": 1}
+    own: dict[str, Any] = {**options, "seeds": (seed,), "every": 1, "parts": 2}
     own.pop("way", None)
     assert everywhere(story, *WAYS, **own)
 

@@ -6,6 +6,7 @@ to approve: because their tool, its condition, a hook, the policy or the call it
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,8 @@ from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import RunInfo
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import Interrupted
+from motet.testing.world import Setup
+from tests.guarantees.branches import Branches
 
 Kind: TypeAlias = Literal["tool", "condition", "hook", "policy", "call"]
 KINDS: tuple[Kind, ...] = ("tool", "condition", "hook", "policy", "call")
@@ -54,6 +57,7 @@ class Calls:
     """The calls of one turn, with what is known of them from outside.
 
     Attributes:
+        soon: steps after the start of the next host at which it is stopped.
         began: how often each has begun, by run and call; a dead host begins none.
         asked, allowed: calls that a person was asked about, and was asked to allow. One that asks
             by itself has begun by then, and may have done something.
@@ -61,6 +65,7 @@ class Calls:
 
     host: mt.SimulatedHost
     plan: tuple[str, ...]
+    soon: int = 0
     began: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
     asked: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     allowed: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
@@ -131,7 +136,7 @@ class Calls:
 
     def finish(self, decision: Decision) -> None:
         if decision == "stop":
-            self.host.steps(self.host.seed % 5 * 9)
+            self.host.steps(self.soon)
             self.host.call(Host.stop, everything=True)
         for _ in range(4):
             self.host.advance(1)
@@ -199,61 +204,105 @@ async def _runs(host: Host) -> tuple[RunInfo, ...]:
     return await host.runs(limit=50)
 
 
-def struck(
-    plan: tuple[str, ...],
-    decision: Decision,
-    strike: Callable[[Calls], bool],
-    seed: int = 0,
-) -> tuple[bool, list[str]]:
-    """Whether the host was killed, and what is wrong with the calls."""
-    with mt.simulated_host(seed, config=config(), setup=gates) as host:
-        calls = Calls(host, plan)
-        hit = strike(calls)
-        calls.finish(decision)
-        found = calls.problems()
-        if found:
-            found.append(host.report(20))
-        return hit, found
+def at_steps(first: int, gap: int, host: mt.SimulatedHost, branches: Branches) -> None:
+    """Kill the host before its ``first``-th step from now, and each ``gap``-th from then on."""
+
+    def strike() -> None:
+        if branches.branch(f"step {host.loop.scheduler.steps}"):
+            raise Interrupted
+        at_steps(gap, gap, host, branches)
+
+    host.loop.at(host.loop.scheduler.steps + first, strike)
 
 
-def at_step(step: int, decision: Decision, calls: Calls) -> bool:
-    """Kill the host before this step of its turn."""
-    host = calls.host
+def at_each_step(host: mt.SimulatedHost, act: Callable[[], bool]) -> None:
+    """Call ``act`` before each step, until it returns True."""
 
-    def interrupt() -> None:
+    def strike() -> None:
+        if not act():
+            at_each_step(host, act)
+
+    host.loop.at(host.loop.scheduler.steps + 1, strike)
+
+
+def at_changes(
+    first: int, gap: int, host: mt.SimulatedHost, branches: Branches, known: list[int]
+) -> None:
+    """Cut the power before such changes of its disk. ``known``: their number after each step.
+
+    The branch is in front of their step: within a commit SQLite has locks of its thread, which no
+    child has.
+    """
+    before, numbers = host.disk.changes, iter(known)
+
+    def leave() -> None:
         raise Interrupted
 
-    host.loop.at(host.loop.scheduler.steps + step, interrupt)
-    try:
-        calls.play(decision)
-    except Interrupted:
-        host.crash()
-        return True
-    except (MotetError, MotetRuntimeError):
-        host.crash()
-        return True
-    finally:
-        host.loop.at(10**12, lambda: None)
-    return False
+    def fail() -> None:
+        host._mute(True)  # pyright: ignore[reportPrivateUsage]
+        host.loop.at(0, leave)
+
+    def act() -> bool:
+        at, end = host.disk.changes, next(numbers, 0)
+        for change in range(at + 1, end + 1):
+            number = change - before
+            if number % gap == first % gap and branches.branch(f"change {number}"):
+                host.disk.crash_at(change - at, fail)
+                return True
+        return False
+
+    at_each_step(host, act)
 
 
-def at_change(change: int, decision: Decision, calls: Calls) -> bool:
-    """Cut the power before this change of its disk."""
-    with mt.power_cut(calls.host, change) as power:
-        calls.play(decision)
-    return power.failed
+Make: TypeAlias = Callable[[mt.SimulatedHost, tuple[str, ...]], Calls]
 
 
 def everywhere(
-    plan: tuple[str, ...], decision: Decision, *, gaps: tuple[int, int], first: int = 0
+    plan: tuple[str, ...],
+    decision: Decision,
+    *,
+    gaps: tuple[int, int],
+    seeds: int,
+    first: int = 0,
+    make: Make = Calls,
+    setup: Setup | None = gates,
 ) -> None:
-    """``gaps``: kill at each so many-th step and, in worlds of their own, change of the disk."""
-    for strike, gap in zip((at_step, at_change), gaps, strict=True):
-        at, hit = 1 + first % gap, True
-        while hit:
-            hit, found = struck(plan, decision, partial(strike, at, decision), seed=at)
-            assert found == [], (plan, decision, strike.__name__, at, found)
-            at += gap
+    """``gaps``: kill at each so many-th step and, in worlds of their own, change of the disk; the
+    ``seeds`` share them."""
+    for seed in range(seeds):
+        known = list[int]()
+
+        def note(host: mt.SimulatedHost, known: list[int]) -> bool:
+            known.append(host.disk.changes)
+            return False
+
+        with mt.simulated_host(first + seed, config=config(), setup=setup) as host:
+            at_each_step(host, partial(note, host, known))
+            make(host, plan).play(decision)
+        for gap, of_steps in zip(gaps, (True, False), strict=True):
+            with (
+                mt.simulated_host(first + seed, config=config(), setup=setup) as host,
+                Branches(host) as branches,
+            ):
+                calls = make(host, plan)
+                start = 1 + first % gap + seed * gap
+                if of_steps:
+                    at_steps(start, gap * seeds, host, branches)
+                else:
+                    at_changes(start, gap * seeds, host, branches, known[1:])
+                try:
+                    calls.play(decision)
+                except (Interrupted, MotetError, MotetRuntimeError):
+                    if not branches.is_child:
+                        raise
+                    host.crash()
+                host.loop.at(sys.maxsize, lambda: None)
+                host.disk.crash_at(None)
+                calls.soon = branches.count % 5 * 9
+                calls.finish(decision)
+                found = calls.problems()
+                assert found == [], (plan, decision, found, host.report(20))
+                assert of_steps or branches.count or branches.is_child
 
 
 PLANS: tuple[tuple[str, ...], ...] = (
@@ -274,7 +323,7 @@ def test_a_kill_at_some_step_makes_no_call_unknown_that_was_not_allowed(
     """Law: whenever a host is killed, each call has its effect at most once, and says what is true;
     one that nobody has allowed is never unknown, and a lone one is asked for anew."""
     number = PLANS.index(plan)
-    everywhere(plan, DECISIONS[number % 3], gaps=(151, 17), first=37 * number)
+    everywhere(plan, DECISIONS[number % 3], gaps=(151, 17), seeds=2, first=37 * number)
 
 
 @pytest.mark.parametrize("tool", ["free", *KINDS])
@@ -301,4 +350,4 @@ def test_a_call_that_waits_for_the_storage_when_its_host_closes_begins_in_the_ne
 def test_a_kill_at_every_step_makes_no_call_unknown_that_was_not_allowed(
     plan: tuple[str, ...], decision: Decision
 ) -> None:
-    everywhere(plan, decision, gaps=(3, 1))
+    everywhere(plan, decision, gaps=(3, 1), seeds=4)

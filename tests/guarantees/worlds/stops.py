@@ -6,9 +6,8 @@ the last row of a request says what to answer, so that any order of inputs is po
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, Self, TypeAlias, cast
 
 import attrs
@@ -23,18 +22,13 @@ from motet.actors.runs.output import FINAL_ANSWER
 from motet.actors.runs.run import Run
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
-from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import ToolMessage, UserMessage
-from motet.protocols.config import HostConfig
-from motet.protocols.errors import MotetError, NotFound
+from motet.protocols.errors import NotFound
 from motet.protocols.host import HostApi
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.sessions import RunInfo, StopReport
-from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import EPOCH, Interrupted
 from tests.actors.gateway.fakes import connected
-from tests.guarantees.branches import Branches
-from tests.guarantees.worlds.stop_gates import slow_in
 from tests.scripted import call, say
 
 Way: TypeAlias = Literal[
@@ -140,6 +134,7 @@ class Stops:
     Attributes:
         session: of which a stop is, unless it is of everything.
         hosts: how many are killed, one after the other.
+        ticks: steps that were taken for no other reason than that somebody should take one.
         stopped: ids of the runs that a stop was of when it came; ``waiting``: those not begun.
         spared: what a stop is not of: ids of the live runs of others, and of summaries.
         models: by the names of their agents.
@@ -150,6 +145,7 @@ class Stops:
     door: Door = "python"
     session: str = "main"
     hosts: int = 1
+    ticks: int = 0
     began: dict[tuple[str, str], int] = attrs.field(factory=dict[tuple[str, str], int])
     ended: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     struck: int = 0
@@ -259,6 +255,14 @@ class Stops:
         return "wiped"
 
     # ------------------------------------------------------------------ the stop
+
+    async def tick(self, _host: Host) -> None:
+        """Take steps while everybody sleeps, so that a stop can come in the middle of that."""
+        for _ in range(50):
+            if self.struck:
+                return
+            await trio.sleep(0.05)
+            self.ticks += 1
 
     def strike(self) -> None:
         """The stop is sent now, between two steps."""
@@ -476,110 +480,3 @@ async def _told(host: Host, sessions: set[str]) -> list[events.EventRecord]:
 
 async def _runs(host: Host) -> tuple[RunInfo, ...]:
     return tuple(await host.runs(limit=200))
-
-
-# ---------------------------------------------------------------------- one play
-
-Story: TypeAlias = Callable[[Stops, motet.Agent[None]], None]
-
-
-def config(hold: float = 3600.0) -> HostConfig:
-    return HostConfig(approvals=ApprovalsConfig(hold=hold, expires=7200.0))
-
-
-@contextmanager
-def _opened(
-    ways: Sequence[Way],
-    seed: int,
-    *,
-    door: Door = "python",
-    session: str = "main",
-    before: Story | None = None,
-    setup: Callable[[Host], None] | None = None,
-    hold: float = 3600.0,
-    slow: tuple[str, ...] = (),
-    **options: Any,
-) -> Generator[tuple[Stops, motet.Agent[None]]]:
-    """A world, and what has happened in it ``before``.
-
-    ``slow``: as of :func:`slow_in`, the tools of so many hosts.
-    """
-    setup = slow_in(*slow) if slow else setup
-    with mt.simulated_host(seed, config=config(hold), setup=setup) as host:
-        host.processes.program("make", mt.answers("made", after=0.5))
-        world = Stops(host, ways[0], door, session, hosts=max(1, len(slow) - 1))
-        agent = world.agent(**options)
-        if before is not None:
-            before(world, agent)
-        yield world, agent
-
-
-def _play(story: Story, world: Stops, agent: motet.Agent[None], first: int) -> None:
-    """Play the story, into which a stop may come, and check what is left."""
-    host = world.host
-    host.begin(_tick)
-    try:
-        story(world, agent)
-        host.advance(2)
-    except Interrupted:
-        world.reopen((world.struck - first) % 4 * 7)
-    except (MotetError, MotetRuntimeError):
-        if not world.struck:
-            raise
-    host.loop.at(sys.maxsize, lambda: None)
-    host.advance(2)
-    while pending := host.call(_pending):
-        for approval in pending:
-            host.call(Host.approve, approval, "deny")
-        host.advance(2)
-    host.settle()
-    try:
-        world.check()
-    except AssertionError as error:
-        error.add_note(host.report(25))
-        raise
-
-
-async def _tick(_host: Host) -> None:
-    """Takes steps while everybody sleeps, so that a stop can come in the middle of that."""
-    for _ in range(50):
-        await trio.sleep(0.05)
-
-
-async def _pending(host: Host) -> list[str]:
-    return [one.id for one in await host.approvals() if one.state == "pending"]
-
-
-def everywhere(
-    story: Story,
-    *ways: Way,
-    seeds: Sequence[int] = (0,),
-    every: int = 7,
-    **options: Any,
-) -> int:
-    """Play it with a stop of each way at every ``every``-th step; returns how many struck."""
-    struck = 0
-    for seed in seeds:
-        with _opened(ways, seed, **options) as (world, agent), Branches(world.host) as branches:
-            first = world.host.loop.scheduler.steps
-            _strike_at(1 + seed % every, every, ways, world, branches)
-            _play(story, world, agent, first)
-        struck += branches.count
-    return struck
-
-
-def _strike_at(
-    later: int, every: int, ways: Sequence[Way], world: Stops, branches: Branches
-) -> None:
-    """Branch so many steps ``later``, and at every ``every``-th step from then on."""
-    loop = world.host.loop
-
-    def strike() -> None:
-        for way in ways:
-            if branches.branch(f"{way} by {world.door}, step {loop.scheduler.steps}"):
-                world.way = way
-                world.strike()
-                return
-        _strike_at(every, every, ways, world, branches)
-
-    loop.at(loop.scheduler.steps + later, strike)
