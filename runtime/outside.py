@@ -46,6 +46,7 @@ __all__ = [
     "is_cancelled",
     "monotonic",
     "replaced",
+    "steady_time",
     "suffixes",
     "wall_time",
 ]
@@ -80,6 +81,21 @@ def wall_time() -> float:
 def boot_time() -> float:
     """Seconds since the machine has started, as the times of processes count them."""
     return _now.boot_time()
+
+
+def steady_time() -> float:
+    """Seconds since 1970 by the wall clock as it was at first, so that it never jumps.
+
+    In a task of Trio only; the first call of a run of Trio reads the wall clock.
+    """
+    try:
+        start = _start.get()
+    except LookupError:
+        _start.set(start := wall_time() - boot_time())
+    return start + boot_time()
+
+
+_start: RunVar[float] = RunVar("motet start")
 
 
 def monotonic() -> float:

@@ -32,7 +32,7 @@ from motet.protocols.gateway import Limits
 from motet.protocols.gateway_stores import Conversations
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import LOCAL, Principal, Role
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import steady_time, wall_time
 from motet.runtime.rates import SlidingWindows, TokenBuckets
 
 Open: TypeAlias = Literal["socket", "websocket", "edge"]
@@ -169,7 +169,7 @@ class Context:
     def __attrs_post_init__(self) -> None:
         limits = self.settings.limits
         self.hub = Hub(self.api.events)
-        self.idempotency = Idempotency(self.now)
+        self.idempotency = Idempotency(steady_time)
         self._messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
         self._failures = SlidingWindows(limits.connect_failures_ms / 1000)
 

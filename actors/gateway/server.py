@@ -42,6 +42,7 @@ from motet.protocols.gateway_stores import GatewayStores, IdempotencyStore
 from motet.protocols.host import HostApi
 from motet.protocols.storage import StorageError
 from motet.runtime import Actor, ActorRef, StartFailed, System, handles
+from motet.runtime.outside import steady_time
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
@@ -155,7 +156,7 @@ class Gateway(Actor[GetGatewayState]):
     async def _restore(self, store: IdempotencyStore) -> None:
         """Get the answers of the last host back; without them a resend is carried out again."""
         try:
-            found = await store.load(self._context.now() - KEPT_FOR, MOST)
+            found = await store.load(steady_time() - KEPT_FOR, MOST)
         except StorageError as error:
             logger.error("the answers that were given under a key cannot be read: %s", error)
         else:
@@ -163,12 +164,12 @@ class Gateway(Actor[GetGatewayState]):
 
     async def _save(self, store: IdempotencyStore) -> None:
         """Store new answers soon after they were given."""
-        context, answers = self._context, self._context.idempotency
+        answers = self._context.idempotency
         while True:
             await answers.changed.wait()
             unsaved = answers.unsaved()
             try:
-                await store.save(unsaved, context.now() - KEPT_FOR)
+                await store.save(unsaved, steady_time() - KEPT_FOR)
             except StorageError as error:
                 logger.error("the answer for an idempotency key is not on disk: %s", error)
             else:
@@ -178,7 +179,7 @@ class Gateway(Actor[GetGatewayState]):
         """Waits for the disk for :data:`SAVE_SECONDS` at most."""
         if self._store is not None and (unsaved := self._context.idempotency.unsaved()):
             with trio.move_on_after(SAVE_SECONDS), suppress(StorageError):
-                await self._store.save(unsaved, self._context.now() - KEPT_FOR)
+                await self._store.save(unsaved, steady_time() - KEPT_FOR)
 
     async def _watch(self) -> None:
         """Changes of settings and tokens take effect at once; one by another program, at a tick."""

@@ -128,18 +128,18 @@ class Recovery:
         return RecoveryEvents(self.readers, suspended_runs.approvals, self.services.events.emit_to)
 
     async def _read_left(self) -> list[UnfinishedRun]:
-        infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
-        if not infos:
-            return []
-        more = {str(row[0]): row for row in await self.readers.read(stored.RESUMPTIONS)}
-        infos.sort(key=lambda info: info.created)
-        return [await self._read(info, more[info.run_id]) for info in infos]
+        """Oldest first."""
+        found = map(stored.run_info, await self.readers.read(stored.UNFINISHED))
+        infos = {info.run_id: info for info in found}
+        rows = await self.readers.read(stored.RESUMPTIONS) if infos else ()
+        known = [(infos[str(row[0])], row) for row in rows if row[0] in infos]
+        return [await self._read(info, row) for info, row in known]
 
     async def _read(self, info: RunInfo, row: Row) -> UnfinishedRun:
         if stored.is_lost(row):
             return stored.unfinished_run(info, row)
         read = self.readers.read
-        published = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
+        published = await read(stored.PUBLISHED, (info.session, info.run_id))
         # Events and the journal of runs are stored by themselves: an input that is still queued on
         # disk may have begun, and clients may have heard of it.
         if info.status == "queued" and all(event == "input.accepted" for event, *_ in published):

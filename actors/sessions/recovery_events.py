@@ -36,8 +36,8 @@ Publish: TypeAlias = Callable[[str, str, ev.AnyEvent, str], Awaitable[None]]
 """Publishes an event of a session, its owner and a run."""
 
 ACCEPTED = f"""
-SELECT run_id FROM events WHERE stream = 'session:' || ?1 AND event = 'input.accepted' AND
-{since("?1", "?2")}"""
+SELECT 1 FROM events WHERE stream = 'session:' || ?1 AND run_id = ?2 AND event = 'input.accepted'
+AND {since("?2")} LIMIT 1"""
 
 ROWS = """
 SELECT pos, body FROM messages
@@ -50,12 +50,12 @@ KEY = "SELECT key FROM idempotency WHERE run_id = ?"
 _IS_PUBLISHED = f"""
 EXISTS (SELECT 1 FROM events WHERE stream = 'session:' || approvals.session
         AND event = '{{event}}' AND json_extract(data, '$.id') = approvals.id AND
-{since("approvals.session", "approvals.created")})"""
+{since("approvals.run_id")})"""
 
 _APPROVALS = f"""
 SELECT id, {_IS_PUBLISHED.format(event="approval.requested")},
        {_IS_PUBLISHED.format(event="approval.resolved")}
-FROM approvals WHERE run_id {{which}} ORDER BY created, rowid"""
+FROM approvals WHERE run_id {{which}} ORDER BY rowid"""
 APPROVALS_OF = _APPROVALS.format(which="= ?")
 APPROVALS = _APPROVALS.format(
     which="IN (SELECT run_id FROM runs WHERE status IN ('running', 'waiting'))"
@@ -219,12 +219,8 @@ class RecoveryEvents:
 
     async def _inputs(self, infos: Sequence[RunInfo]) -> None:
         """``infos``: oldest first."""
-        accepted: dict[str, set[str]] = {}
         for info in infos:
-            if info.session not in accepted:
-                found = await self.readers.read(ACCEPTED, (info.session, info.created))
-                accepted[info.session] = {str(run_id) for (run_id,) in found}
-            if info.run_id not in accepted[info.session]:
+            if not await self.readers.read(ACCEPTED, (info.session, info.run_id)):
                 await self._accepted(info)
 
     async def _accepted(self, info: RunInfo) -> None:
@@ -240,7 +236,7 @@ class RecoveryEvents:
 
     async def _left(self, info: RunInfo) -> UnfinishedRun:
         steps = await self.readers.read(STEPS, (info.run_id,))
-        found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
+        found = await self.readers.read(PUBLISHED, (info.session, info.run_id))
         rows = tuple(decode_message(body) for _, body in steps)
         heard = tuple((str(event), str(call)) for event, call, *_ in found)
         left = UnfinishedRun(info, None, 0.0, rows=rows, published=heard)
@@ -268,7 +264,7 @@ class RecoveryEvents:
                 await self.publish(info.session, info.user, resolved(info), info.run_id)
 
     async def _run(self, info: RunInfo) -> None:
-        found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
+        found = await self.readers.read(PUBLISHED, (info.session, info.run_id))
         known = published(found)
         if not known.accepted:
             await self._accepted(info)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 
 from motet.actors.runs.queue import TOO_LATE
 from motet.actors.storage.recovery import UnfinishedRun
@@ -107,6 +108,8 @@ def resumption(
     turn = TurnState(len(said), calls, usage, usage, usage.cost or 0.0)
     batch = said[-1].calls if step is not None else ()
     announced, reported = _published(left, before, batch)
+    # By the wall clock. A run whose time was over has ended: then somebody has put it forward.
+    elapsed = left.seen - left.info.updated
     return Resumption(
         SuspendedState(
             rows=before,
@@ -115,7 +118,7 @@ def resumption(
             role=given.role,
             limits=limits,
             turn=turn,
-            elapsed=max(0.0, left.seen - left.info.updated),
+            elapsed=elapsed if 0 < elapsed < (limits.wall or inf) else 0.0,
             messages=min(_messages(before), _published_messages(left)),
             spans=left.spans,
             started=left.started,

@@ -77,7 +77,9 @@ class Resumer(Actor[PendingCount]):
                 continue
             for info in left:
                 if info.id not in self._pending.deadlines:
-                    self._pending.expect(info.id, max(0.0, info.expires - self._clock()))
+                    # At most its whole life: the clock may have been put back meanwhile.
+                    life = min(info.expires - self._clock(), info.expires - info.created)
+                    self._pending.expect(info.id, max(0.0, life))
             return
 
     async def _end(self, approval: str) -> None:

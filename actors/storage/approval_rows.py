@@ -184,7 +184,7 @@ SELECT run_id, session, agent, user, text,
                       AND steps.step = approvals.step AND NOT {_IS_HELD})),
        given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
        coalesce(json_extract(given, '$.sender'), '')
-FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
+FROM runs WHERE status = 'waiting' ORDER BY rowid"""
 
 _LIVE = "SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting')"
 LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} RETURNING id"
@@ -309,7 +309,7 @@ def search(request: ListApprovals) -> Query:
         ("state = ?", request.state),
         ("run_id = ?", request.run_id),
     )
-    sql = f"{_SELECT}{condition} ORDER BY created DESC, rowid DESC LIMIT ?"
+    sql = f"{_SELECT}{condition} ORDER BY rowid DESC LIMIT ?"
     return sql, (*params, clamped(request.limit))
 
 

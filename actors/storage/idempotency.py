@@ -17,6 +17,7 @@ from motet.actors.storage.tables import storable
 from motet.protocols.gateway_stores import StoredAnswer
 from motet.protocols.sessions import RESEND, KeyConflict
 from motet.protocols.storage import Commit, SqlValue, Statement
+from motet.runtime.outside import steady_time
 
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
@@ -31,9 +32,13 @@ _FIND_KEY = "SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method
 
 
 def claim_key(
-    user: str, method: str, key: str, body_hash: str, stands_for: str, now: float
+    user: str, method: str, key: str, body_hash: str, stands_for: str
 ) -> tuple[Statement, Statement]:
-    """Forget expired keys and claim this one; :data:`CLAIM_KEY` fails when it is taken."""
+    """Forget expired keys and claim this one; :data:`CLAIM_KEY` fails when it is taken.
+
+    By steady time: a wall clock that is put right would make all keys old.
+    """
+    now = steady_time()
     claim = (user, method, key, body_hash, stands_for, now)
     return Statement(FORGET_KEYS, (now - KEY_LIFE,)), Statement(CLAIM_KEY, claim, changes=1)
 

@@ -32,7 +32,7 @@ UNFINISHED = f"""
 {RUNS} WHERE status IN ('queued', 'running')
 ORDER BY session IN (SELECT session FROM sessions WHERE parent IS NOT NULL) DESC,
          CASE WHEN session IN (SELECT session FROM sessions WHERE parent IS NOT NULL)
-         THEN -rowid END, created, rowid"""
+         THEN -rowid END, rowid"""
 
 STEPS = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
 
@@ -53,25 +53,22 @@ SELECT run_id, iif(json_extract(given, '$.waited'), '', coalesce(given, '')),
        (SELECT since FROM resumptions WHERE resumptions.session = runs.session) IS NOT NULL,
        EXISTS (SELECT 1 FROM sessions WHERE sessions.session = runs.session
                AND parent IS NOT NULL)
-FROM runs WHERE status IN ('queued', 'running')"""
-
-SLACK = 60.0
-"""Seconds by which the clock may have been put back while a run went on."""
+FROM runs WHERE status IN ('queued', 'running') ORDER BY rowid"""
 
 
-def since(session: str, created: str) -> str:
-    """SQL: skip the events from before a run began, without reading them."""
-    return (
-        f"seq > coalesce((SELECT seq FROM events WHERE stream = 'session:' || {session}"
-        f" AND ts < {created} - {SLACK} ORDER BY seq DESC LIMIT 1), 0)"
-    )
+def since(run: str) -> str:
+    """SQL: skip the events from before a run began, without reading them.
+
+    Not by their times, since the clock may have been put back. Older motets have stored no number.
+    """
+    return f"seq > coalesce((SELECT after FROM runs WHERE runs.run_id = {run}), 0)"
 
 
 PUBLISHED = f"""
 SELECT event, coalesce(json_extract(data, '$.id'), ''), json_extract(data, '$.i'),
        json_extract(data, '$.role'), json_extract(data, '$.text')
 FROM events
-WHERE stream = 'session:' || ?1 AND run_id = ?2 AND {since("?1", "?3")}
+WHERE stream = 'session:' || ?1 AND run_id = ?2 AND {since("?2")}
   AND event IN ('input.accepted', 'run.started', 'run.waiting', 'run.resumed', 'message',
                 'tool.call', 'tool.result')
 ORDER BY seq"""

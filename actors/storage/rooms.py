@@ -154,8 +154,8 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         if request.key is None:
             await self._write(stored)
             return Said(one.seq)
-        now, digest = self._clock(), _digest(name, one.author, one.text)
-        claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq), now)
+        digest = _digest(name, one.author, one.text)
+        claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq))
         try:
             await self._write((*claim, *stored))
         except ExpectationFailed:

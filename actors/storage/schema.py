@@ -384,6 +384,10 @@ ALTER TABLE room_messages ADD COLUMN asked_by TEXT NOT NULL DEFAULT '[]';  -- pr
 ALTER TABLE approvals ADD COLUMN people TEXT NOT NULL DEFAULT '[]';     -- who asked, in a room
 """
 
+_RUN_EVENTS = """
+ALTER TABLE runs ADD COLUMN after INTEGER;  -- its session's last event before it; NULL: unknown
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -410,6 +414,7 @@ MIGRATIONS: tuple[str, ...] = (
     _ROOM_RIGHTS,
     error_rows.INDEXES,
     error_rows.SEQUELS,
+    _RUN_EVENTS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -209,8 +209,9 @@ STATE_OF_SESSION = (
 )
 
 _ADD_RUN = """
-INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)
-VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''))"""
+INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given, after)
+VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''),
+        coalesce((SELECT head FROM streams WHERE stream = 'session:' || ?2), 0))"""
 
 _JOIN_TEXT = """
 UPDATE runs SET text = ?2, status = 'running', updated = ?3
@@ -239,7 +240,7 @@ SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status = 'steered'
 ON CONFLICT DO NOTHING"""
 _ENDS = f"""
 SELECT session, user, run_id, body FROM steps JOIN runs USING (run_id)
-WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
+WHERE step = {END_STEP} ORDER BY steps.rowid"""
 
 _WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')} RETURNING id"
 
@@ -279,7 +280,7 @@ def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
     )
     if new.key is None:
         return stored
-    return (*claim_key(new.user, new.method, new.key, new.body_hash, new.run_id, now), *stored)
+    return (*claim_key(new.user, new.method, new.key, new.body_hash, new.run_id), *stored)
 
 
 def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:

@@ -304,7 +304,7 @@ class TranscriptTables(TableStore):
         while True:
             now = self._clock()
             statements = (
-                *claim_key(request.user, INJECT, key, request.body_hash, request.id, now),
+                *claim_key(request.user, INJECT, key, request.body_hash, request.id),
                 *(
                     Statement(
                         _INJECT_ROW,

@@ -102,6 +102,14 @@ class HostWorld:
         """Let virtual time pass, and run the work that becomes due."""
         self.loop.call(_sleep, seconds, name="clock", patience=seconds + 1)
 
+    def jump_clock(self, seconds: float) -> None:
+        """Put the wall clock forward, or back, as an operator or a time server does.
+
+        Deadlines and time-outs are on Trio's clock, which does not jump.
+        """
+        self._note(f"the wall clock jumps by {seconds:g} s")
+        self.loop.jump(seconds)
+
     def steps(self, count: int) -> int:
         """Run ``count`` steps of the scheduler, or as many as possible; returns their number."""
         return self.loop.steps(count)

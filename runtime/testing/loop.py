@@ -107,8 +107,9 @@ class _Entrance:
         self._sim = sim
         self._guards = Guards(guards, refuse)
         self._refuse = refuse
+        self.off_by = 0.0
         self._outside = Outside(
-            wall_time=lambda: EPOCH + sim.clock.current_time(),
+            wall_time=lambda: EPOCH + self.off_by + sim.clock.current_time(),
             monotonic=sim.clock.current_time,
             boot_time=sim.clock.current_time,
             fresh_hex=lambda nbytes: ids.randbytes(nbytes).hex(),
@@ -211,6 +212,11 @@ class SimulatedLoop:
     def now(self) -> float:
         """Virtual seconds since the world began."""
         return self.clock.current_time()
+
+    def jump(self, seconds: float) -> None:
+        """Put the wall clock forward, or back. Virtual time goes on as before."""
+        assert self._entrance is not None
+        self._entrance.off_by += seconds
 
     def start(
         self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver"

@@ -30,6 +30,7 @@ from motet.protocols.sessions import (
     RunInfo,
     SessionInfo,
 )
+from motet.runtime.outside import Outside, replaced
 from tests.actors.sessions.store_builders import (
     ANSWER,
     ASKS,
@@ -94,13 +95,20 @@ async def test_keys_of_different_users_have_nothing_in_common(tmp_path: Path) ->
         assert other == Accepted("r2")
 
 
-async def test_a_key_is_forgotten_after_a_day(tmp_path: Path) -> None:
-    async with store_in(tmp_path) as store:
-        await store.ref.ask(new_input("r1", key="k", body="h"))
-        store.clock.now += 24 * 3600 - 1
-        assert (await store.ref.ask(new_input("r2", key="k", body="h"))).duplicate
-        store.clock.now += 1
-        assert await store.ref.ask(new_input("r3", key="k", body="h")) == Accepted("r3")
+async def test_a_key_is_forgotten_after_a_day_and_not_because_the_clock_was_put_forward(
+    tmp_path: Path,
+) -> None:
+    wall, passed = [1_000.0], [0.0]
+    clocks = Outside(wall_time=lambda: wall[0] + passed[0], boot_time=lambda: passed[0])
+    with replaced(clocks):
+        async with store_in(tmp_path) as store:
+            await store.ref.ask(new_input("r1", key="k", body="h"))
+            passed[0] += 24 * 3600 - 1
+            wall[0] = store.clock.now = 1_700_000_000.0
+            await store.ref.ask(new_input("r0", key="other", body="h"))
+            assert (await store.ref.ask(new_input("r2", key="k", body="h"))).duplicate
+            passed[0] += 1
+            assert await store.ref.ask(new_input("r3", key="k", body="h")) == Accepted("r3")
 
 
 async def test_a_session_of_another_user_does_not_exist(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""The wall clock may be put back or forward at any time: only what is shown as a time changes.
+
+The same story is told twice, with and without jumps of the clock, also between two hosts: the runs
+end in the same way, in the same order, with the same events and effects (G10, G15).
+"""
+
+# It looks whether a room is idle.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+
+from motet import testing as mt
+from tests.guarantees.test_g10_authority import ACTS, World, config, gates
+
+HOUR = 3600.0
+JUMPS = (-1.0, -61.0, -HOUR, -400 * 24 * HOUR, 61.0, HOUR, 30 * HOUR, 400 * 24 * HOUR)
+LITTLE = 100.0
+STORY = (*(act for act in ACTS if act not in ("full", "locked")), *["jump"] * 6)
+OUTCOME = (
+    "SELECT run_id, session, status, text FROM runs ORDER BY rowid",
+    "SELECT id, state, decision, used IS NULL FROM approvals ORDER BY rowid",
+    "SELECT session, pos, run_id, role FROM messages ORDER BY session, pos",
+    "SELECT stream, seq, event, run_id, json_extract(data, '$.id') FROM events",
+)
+
+
+@attrs.define(eq=False)
+class JumpingWorld(World):
+    jumps: bool = True
+
+    def act(self, act: str) -> None:
+        if act == "jump":
+            seconds = self.chance.choice(JUMPS)
+            if self.jumps and self.may_jump(seconds):
+                self.host.jump_clock(seconds)
+        else:
+            super().act(act)
+
+    def may_jump(self, seconds: float) -> bool:
+        """Back at any time. Forward it looks as if time had passed, while nobody counted it: a
+        person who is asked is shown a time by the wall clock, which is over then; and the next host
+        does not resume what is older than its ``resume_within``.
+        """
+        pending = self.read("SELECT 1 FROM approvals WHERE state = 'pending'")
+        live = self.read("SELECT 1 FROM runs WHERE status IN ('queued', 'running')")
+        rooms = self.host.host._parts.room_table.rooms.values()
+        busy = live or not all(one.control.idle.is_set() for one in rooms)
+        return seconds < 0 or not (pending or (busy and seconds > LITTLE))
+
+
+def told(seed: int, *, jumps: bool) -> tuple[list[Any], list[str], list[str]]:
+    """What came of a random story; what is wrong with it; and the story."""
+    chance = Random(seed)
+    acts = [chance.choice(STORY) for _ in range(chance.randrange(5, 25))]
+    with mt.simulated_host(seed, config=config("none"), setup=gates) as host:
+        world = JumpingWorld(host, chance, jumps=jumps)
+        world.agent()
+        assert world.room is not None
+        host.room(world.room)
+        for act in acts:
+            world.act(act)
+        world.finish()
+        world.check_end()
+        return [world.read(sql) for sql in OUTCOME], world.wrong, acts
+
+
+def differ(seed: int) -> None:
+    still, wrong, acts = told(seed, jumps=False)
+    assert wrong == [], (seed, acts)
+    moved, wrong, acts = told(seed, jumps=True)
+    assert wrong == [], (seed, acts)
+    for before, after in zip(still, moved, strict=True):
+        assert before == after, (seed, acts)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_jump_of_the_clock_changes_nothing(part: int) -> None:
+    """Law: the same story with and without jumps has the same runs, approvals, rows and events, in
+    the same order. No key is forgotten, no limit reached, no input answered before an older one."""
+    for seed in range(part * 4, part * 4 + 4):
+        differ(seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(10))
+def test_in_many_worlds_a_jump_of_the_clock_changes_nothing(part: int) -> None:
+    for seed in range(1_000 + part * 50, 1_050 + part * 50):
+        differ(seed)
+
+
+@pytest.mark.parametrize("end", ["restart", "crash"])
+@pytest.mark.parametrize("back", [HOUR, 400 * 24 * HOUR])
+def test_an_approval_waits_no_longer_than_its_life_in_a_host_whose_clock_was_put_back(
+    end: str, back: float
+) -> None:
+    with mt.simulated_host(1, config=config("none"), setup=gates) as host:
+        world = World(host, Random(1))
+        world.agent()
+        host.start(None, "!pay 1", session="a")
+        host.advance(1)
+        host.jump_clock(-back)
+        world.end_host(end)
+        host.advance(31)
+        assert world.read("SELECT state FROM approvals") == [("expired",)]
+        assert world.read("SELECT status FROM runs") == [("completed",)]
