@@ -188,16 +188,12 @@ class Handoff:
     name: str | None = None
 
 
-def handoff_name(agent: str) -> str:
-    """The name of the tool that hands over to an agent of that name."""
-    return PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: _NAME_CHARS - 12]
-
-
 def handoff_tool(to: AnyAgent | Handoff) -> Tool:
     """The tool of a handoff. Raises ``TypeError`` for a name that cannot be one."""
     handoff = to if isinstance(to, Handoff) else Handoff(to)
     agent = handoff.agent
     about = agent.description or f"It is {agent.name!r}."
+    name = PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent.name)[: _NAME_CHARS - 12]
 
     async def transfer(ctx: Context[Any], reason: str = "") -> str:  # noqa: ARG001  # it is in the transcript
         """Args:
@@ -207,7 +203,7 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
 
     made = tool(
         transfer,
-        name=handoff.name or handoff_name(agent.name),
+        name=handoff.name or name,
         description=handoff.description
         or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
         effects="write",  # so that of several in one answer the first one counts

@@ -258,7 +258,7 @@ class Streams:
     def _open(self, stream: str, principal: Principal) -> Subscription:
         prefixes = (SESSION_STREAM, ROOM_STREAM)
         known = stream.startswith(prefixes) and stream not in prefixes
-        if not known and not _is_host_stream(stream, principal):
+        if not known and not (stream == HOST_STREAM and principal.role == "admin"):
             raise NotFound(
                 f"no stream {stream!r}; streams are named session:<session key> or room:<room>"
             )
@@ -493,8 +493,3 @@ def _room(stream: str) -> str:
 
 def _reason(stream: str) -> StreamEnd:
     return "removed" if stream.startswith(ROOM_STREAM) else "deleted"
-
-
-def _is_host_stream(stream: str, principal: Principal) -> bool:
-    """Whether it is the host's own stream, and the principal is an admin."""
-    return stream == HOST_STREAM and principal.role == "admin"

@@ -63,7 +63,11 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
         config = parse_config(cast("JsonObject", data), source=file.name, known=known)
     except ConfigError as error:
         raise ConfigError(with_lines(str(error), file.read_text("utf-8"))) from None
-    servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
+    # A program runs in the directory of the file, unless the file says another.
+    servers = {
+        name: attrs.evolve(one, cwd=str(file.parent / (one.cwd or ""))) if one.command else one
+        for name, one in config.mcp.items()
+    }
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     beside = file.parent / "skills"
     skills = (str(beside),) if beside.is_dir() else ()
@@ -84,11 +88,6 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
         state=None if config.state is None else str(file.parent / config.state),
         workspace=None if config.workspace is None else str(file.parent / config.workspace),
     )
-
-
-def _beside(server: McpServer, root: Path) -> McpServer:
-    """A server program runs in the directory of the file, unless the file says another."""
-    return attrs.evolve(server, cwd=str(root / (server.cwd or ""))) if server.command else server
 
 
 def _placed(agent: AgentConfig, root: Path) -> AgentConfig:

@@ -161,10 +161,6 @@ def _members(given: Sequence[Member | AnyAgent | str]) -> tuple[Member, ...]:
     return tuple(one if isinstance(one, Member) else Member(one) for one in given)
 
 
-def _people(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(given)
-
-
 def _speakers(given: Choice | None) -> Speakers:
     if given is None:
         return Mentions() | RoundRobin()
@@ -208,7 +204,7 @@ class Room:
         default="collect", kw_only=True, validator=attrs.validators.in_(ROOM_MODES)
     )
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
-    people: tuple[str, ...] = attrs.field(default=(), converter=_people, kw_only=True)
+    people: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...], kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

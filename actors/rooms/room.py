@@ -476,7 +476,7 @@ class RoomActor(Actor[RoomMessages]):
             if turn.suspended:
                 await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
             elif not (cut_off and turn.problem):
-                note = self._shown(name, batch) if turn.run_id else _unchanged
+                note = self._shown(name, batch) if turn.run_id else lambda state: state
                 await self._end_turn(name, turn, note)
         finally:
             end_forwarding()
@@ -584,7 +584,3 @@ class RoomActor(Actor[RoomMessages]):
             left=self._room.max_turns - state.floor.turns,
             elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
         )
-
-
-def _unchanged(state: RoomState) -> RoomState:
-    return state

@@ -182,10 +182,12 @@ class ApprovalGate:
         return info
 
     def _may_suspend(self, step: CallApprovals) -> bool:
-        """Whether the run of a call can wait on disk for a person: not while none takes it."""
-        if step.capture is None or _has_children(step.run):
-            return False
-        return self._health.problem is None
+        """Whether the run of a call can wait on disk for a person: not while none takes it, nor
+        while children work in the background, which would end, or whose news would be lost.
+        """
+        children = step.run.lineage.children
+        is_alone = children is None or not children.open
+        return step.capture is not None and is_alone and self._health.problem is None
 
     def _new(
         self, step: CallApprovals, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
@@ -302,11 +304,6 @@ class ApprovalGate:
 def _suspend(step: CallApprovals, call_id: str) -> Permission:
     step.move(call_id, "suspend")
     return Permission("its run is suspended until a person has decided", LATER)
-
-
-def _has_children(run: Run) -> bool:
-    """Whether children work in the background: a suspension would end them, or lose their news."""
-    return run.lineage.children is not None and bool(run.lineage.children.open)
 
 
 def _why(asked: Sequence[Asking]) -> str:

@@ -191,11 +191,6 @@ def wakes(queue: Iterable[Queued], now: float) -> float:
     )
 
 
-def joined_text(texts: Iterable[str]) -> str:
-    """The text for the model of inputs that are answered as one."""
-    return "\n".join(texts)
-
-
 def _joined(one: In, other: In, limit: int) -> bool:
     """Whether both are collected: what one sender said, or if only one run may go on, what all."""
     both = (
@@ -442,7 +437,7 @@ class SessionQueue:
         for run in batch:
             self.inputs.remove(run)
         if len(batch) > 1:
-            first, text = batch[0], joined_text(run.input.text for run in batch)
+            first, text = batch[0], "\n".join(run.input.text for run in batch)
             first.input = attrs.evolve(first.input, text=text)
             first.placement.joined = tuple(run.id for run in batch[1:])
         return batch

@@ -150,10 +150,6 @@ async def publish_entered(run: Run, inputs: Sequence[str], services: Services) -
         await services.events.emit_to(run.session, owner, event, one)
 
 
-def _today() -> date:
-    return date.fromtimestamp(wall_time())
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class Services:
     """Refs stay valid across restarts of what they point to.
@@ -189,7 +185,7 @@ class Services:
     pending_approvals: PendingApprovals
     suspended_runs: Suspending | None
     prompts: PromptCache = attrs.field(factory=PromptCache)
-    today: Callable[[], date] = _today
+    today: Callable[[], date] = lambda: date.fromtimestamp(wall_time())
 
     async def context(self, session: str) -> SessionContext:
         """The summary and rows that a run shows of its session, from the cache or the store."""

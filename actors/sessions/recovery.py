@@ -136,7 +136,7 @@ class Recovery:
         return [await self._read(info, row) for info, row in known]
 
     async def _read(self, info: RunInfo, row: Row) -> UnfinishedRun:
-        if stored.is_lost(row):
+        if not row[1]:  # it belonged to a caller
             return stored.unfinished_run(info, row)
         read = self.readers.read
         published = await read(stored.PUBLISHED, (info.session, info.run_id))

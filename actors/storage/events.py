@@ -204,7 +204,10 @@ def numbered_records(
         ((head,),) = rows
         assert isinstance(head, int)
         numbers[stream] = count(head - len(items) + 1)
-    return [_with_seq(record, next(numbers[record.stream])) for record, _ in records]
+    return [
+        EventRecord(one.stream, one.event, one.ts, next(numbers[one.stream]), one.run_id, one.owner)
+        for one, _ in records
+    ]
 
 
 def record_of(row: Row) -> EventRecord:
@@ -228,7 +231,3 @@ def _by_stream(
     for item in records:
         streams.setdefault(item[0].stream, []).append(item)
     return list(streams.items())
-
-
-def _with_seq(record: EventRecord, seq: int) -> EventRecord:
-    return EventRecord(record.stream, record.event, record.ts, seq, record.run_id, record.owner)

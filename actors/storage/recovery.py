@@ -132,11 +132,6 @@ def run_info(row: Row) -> RunInfo:
     return struct(row, RunInfo, _STORED, json_columns={"usage": Usage})
 
 
-def is_lost(row: Row) -> bool:
-    """Whether a row of :data:`RESUMPTIONS` has no way to be resumed."""
-    return not row[1]
-
-
 def input_options(rows: Sequence[Row]) -> InputOptions | None:
     """From :data:`OPTIONS`; None: the input is of a version that did not store them."""
     return _given.decode(str(rows[0][0])) if rows and rows[0][0] else None

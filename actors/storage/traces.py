@@ -119,14 +119,11 @@ def put_statements(batches: Sequence[TraceBatch], now: float) -> list[Statement]
     spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
     statements = [Statement(_PUT_TRACE, each=traces), Statement(_PUT_SPAN, each=spans)]
     # The spans of a cancelled run that were written earlier become cancelled as well.
-    cancelled = tuple([(batch.info.run_id,) for batch in batches if _has_cut_more(batch)])
+    stopped = [one for one in batches if one.info.status == "cancelled"]
+    cancelled = tuple([(one.info.run_id,) for one in stopped if len(one.spans) < one.info.spans])
     if cancelled:
         statements.append(Statement(_CANCELLED, each=cancelled))
     return statements
-
-
-def _has_cut_more(batch: TraceBatch) -> bool:
-    return batch.info.status == "cancelled" and len(batch.spans) < batch.info.spans
 
 
 def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
@@ -197,11 +194,6 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
     )
     insert = _PUT_SPAN.partition(" DO UPDATE")[0] + " DO NOTHING"
     return Statement(insert, _row(run.run_id, span)), Statement(_ADD_ROOT, _values(info, now))
-
-
-def prune_statements(before: float) -> tuple[Statement, ...]:
-    """Delete some of the traces that began before; the last statement returns a row for each."""
-    return tuple(Statement(sql, (before,)) for sql in _PRUNE)
 
 
 def traces_query(request: ListTraces) -> Query:
@@ -468,9 +460,9 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
             await trio.sleep(PRUNE_INTERVAL)
 
     async def _prune(self, before: float) -> int:
-        deleted = 0
+        deleted, some = 0, tuple(Statement(sql, (before,)) for sql in _PRUNE)
         while True:
-            *_, gone = await self._write(prune_statements(before))
+            *_, gone = await self._write(some)
             deleted += len(gone)
             if len(gone) < PRUNED_AT_ONCE:
                 return deleted

@@ -181,7 +181,8 @@ async def fetch(
     with trio.move_on_after(timeout):
         response = await client.fetch(url, method)
         if method == "HEAD":
-            return _heading(response) + "\n" + _header_lines(response)
+            lines = (f"{name}: {value}" for name, value in sorted(response.headers.items()))
+            return "\n".join((_heading(response), *lines))
         # In a thread: parsing a large page would block other tasks.
         text = await trio.to_thread.run_sync(_text, response)
         if response.status >= 400:
@@ -248,10 +249,6 @@ def _charset(response: Response) -> str | None:
 
 def _heading(response: Response) -> str:
     return f"[{response.phrase} · {response.url} · {response.content_type or 'no type given'}]"
-
-
-def _header_lines(response: Response) -> str:
-    return "\n".join(f"{name}: {value}" for name, value in sorted(response.headers.items()))
 
 
 def _error(response: Response, text: str) -> ToolNegative:
