@@ -27,7 +27,19 @@ class Echo(Request[int], frozen=True, tag="bench.echo"):
     number: int
 
 
-class Sink(Actor[Note | Echo]):
+class EchoHere(Request[int], frozen=True, tag="bench.echo_here"):
+    number: int
+
+
+class EchoBrief(Request[int], frozen=True, tag="bench.echo_brief"):
+    number: int
+
+
+class EchoAside(Request[int], frozen=True, tag="bench.echo_aside"):
+    number: int
+
+
+class Sink(Actor[Note | Echo | EchoHere | EchoBrief | EchoAside]):
     """Counts tells and echoes asks."""
 
     def __init__(self) -> None:
@@ -40,6 +52,21 @@ class Sink(Actor[Note | Echo]):
     @handles(Echo)
     async def echo(self, request: Echo) -> int:
         return request.number
+
+    @handles(EchoAside, concurrent=8)
+    async def echo_aside(self, request: EchoAside) -> int:
+        return request.number
+
+    @handles(EchoHere, concurrent=8, here=True)
+    async def echo_here(self, request: EchoHere) -> int:
+        return request.number
+
+    @handles(EchoBrief, concurrent=8, here=True, brief=True)
+    async def echo_brief(self, request: EchoBrief) -> int:
+        return request.number
+
+
+_ECHO = Echo(1)
 
 
 class Clocks:
@@ -88,10 +115,25 @@ def ask_with_deadline(count: int) -> float:
     return trio.run(_ask, count, 60.0)
 
 
-async def _ask(count: int, timeout: float | None) -> float:
+def ask_here(count: int) -> float:
+    return trio.run(_ask, count, None, EchoHere(1))
+
+
+def ask_here_brief(count: int) -> float:
+    return trio.run(_ask, count, None, EchoBrief(1))
+
+
+def ask_aside(count: int) -> float:
+    return trio.run(_ask, count, None, EchoAside(1))
+
+
+async def _ask(
+    count: int,
+    timeout: float | None,
+    echo: Echo | EchoHere | EchoBrief | EchoAside = _ECHO,
+) -> float:
     async with open_system() as system:
         ref = await system.start(Sink, name="sink")
-        echo = Echo(1)
         watch = Watch()
         for _ in range(count):
             await ref.ask(echo, timeout=timeout)
@@ -269,11 +311,19 @@ def _row(
     return Row(name, unit, kept, "trio" if bare else None, goal, bounded=unit != RATE)
 
 
+def _in_place(name: str, function: str, goal: float) -> Row:
+    """A row of asks that their asker handles, beside the same handler behind its mailbox."""
+    here = Case(MOTET, __name__, function, 60_000)
+    return Row(name, RATE, (here, Case("mailbox", __name__, "ask_aside", 30_000)), "mailbox", goal)
+
+
 ROWS = (
     _row("tell", "tell", (200_000, 100_000, 200_000, 100_000, 3_000), 5),
     _row("tell with clocks", "tell_with_clocks", (200_000, 100_000, 0, 0, 0), 4),
     _row("ask", "ask", (30_000, 30_000, 30_000, 5_000, 2_000), 0.9, autogen_goal=8),
     _row("ask with deadline", "ask_with_deadline", (30_000, 30_000, 30_000, 5_000, 0), 0.9),
+    _in_place("ask, here", "ask_here", 1.2),
+    _in_place("ask, here, brief", "ask_here_brief", 3),
     _row("ask, 100 at once", "ask_100", (50_000, 50_000, 50_000, 10_000, 3_000), 1.5),
     _row("ring of 100, hop", "ring", (50_000, 50_000, 50_000, 10_000, 2_000), 1.2),
     _row("start + stop", "start_stop", (4_000, 4_000, 4_000, 1_000, 0), 60, unit="us"),

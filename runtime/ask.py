@@ -26,6 +26,7 @@ from trio.lowlevel import current_task, wait_task_rescheduled
 from motet.protocols.messages import Asked, Message
 from motet.runtime.envelope import EXPIRED, TIMED_OUT, Ask, TakingAsk
 from motet.runtime.errors import AskTimeout
+from motet.runtime.here import HereAsk, nobody
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
 from motet.runtime.waits import Work, current_work, is_overdue, refuse_cycle
@@ -42,12 +43,15 @@ async def ask(
     context: str | None = None,
     take: Callable[[Any], object] | None = None,
 ) -> R:
-    """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11)."""
+    """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11).
+
+    Or handle it in this task, if its handler is declared so and could begin now; see ``here.py``.
+    """
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
     if not (owner.kernel.plain and type(message) in owner.handlers):
         message = owner.admit(message)
-    mailbox = owner.mailbox
-    target = owner.work_for(type(message)) if mailbox.concurrent else owner.turn
+    mailbox, handler = owner.mailbox, owner.handlers[type(message)]
+    target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
     if work is not None:
         refuse_cycle(work, target)
@@ -60,16 +64,31 @@ async def ask(
         until = trio.current_effective_deadline()
         if inherited < until:
             until = inherited
-        envelope = kind(
+        # None while no handler may begin. The queue: as `put`, which sees whether it is open.
+        places = mailbox.places if handler.here and len(mailbox.queue) < mailbox.limit else None
+        aside: HereAsk | None = None
+        if (
+            places is not None
+            and (until == math.inf or until > trio.current_time())
+            and places.take_place(handler)
+        ):
+            aside = HereAsk(
+                mailbox, message, target, current_task(), until, limit, None, context,
+                asker=work, take=nobody if take is None else take,
+            )  # fmt: skip
+        envelope = aside or kind(
             mailbox, message, target, current_task(), until, limit, mailbox.queue, context
         )
         timer = None if seconds is None else owner.kernel.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
         try:
-            if not mailbox.put(envelope):
-                mailbox.put_ask_or_overflow(envelope)
-            result = await wait_task_rescheduled(envelope.abort)
+            if places is not None and aside is not None:
+                result = await places.answer_here(aside, handler)
+            else:
+                if not mailbox.put(envelope):
+                    mailbox.put_ask_or_overflow(envelope)
+                result = await wait_task_rescheduled(envelope.abort)
         finally:
             if timer is not None:
                 owner.kernel.timers.stop(timer)

@@ -33,10 +33,10 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, reschedule
 
 from motet.protocols.messages import Message
-from motet.runtime.errors import ActorDead
-from motet.runtime.foreign import shown
-from motet.runtime.outside import foreign_code
-from motet.runtime.waits import Work
+from motet.runtime.errors import ActorDead, unwrapped
+from motet.runtime.foreign import divided, shown
+from motet.runtime.outside import foreign_code, is_cancelled
+from motet.runtime.waits import Work, current_work
 
 __all__ = [
     "EXPIRED",
@@ -51,6 +51,7 @@ __all__ = [
     "TakenReplies",
     "TakingAsk",
     "Told",
+    "outcome_of",
 ]
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -92,6 +93,23 @@ Result = Answer | outcome.Error
 # Two outcomes of an ask whose handler never began, because it was found too late.
 EXPIRED: Final = object()  # a deadline around the ask has passed: the asker looks at its own
 TIMED_OUT: Final = object()  # the limit of the ask itself has passed
+
+
+def outcome_of(error: BaseException) -> tuple[outcome.Error | None, BaseException | None]:
+    """The outcome of a request whose handler has raised ``error``, and what goes on in its task.
+
+    In the ``except`` clause, within the scope of the handler. No outcome: the error itself goes on,
+    such as its Cancelled. Both: a nursery of the handler was cancelled while a task of it failed.
+    The asker gets the failures, and Trio must get its Cancelled back.
+    """
+    in_task = trio.lowlevel.in_trio_task()
+    cancelled = in_task and is_cancelled()
+    if cancelled and type(error) is trio.Cancelled:  # as almost always
+        return None, None
+    failure, going_on = divided(error, cancelled=cancelled, in_task=in_task)
+    if failure is None:
+        return None, None
+    return outcome.Error(unwrapped(failure)), going_on
 
 
 # ---------------------------------------------------------------------- told messages
@@ -140,6 +158,11 @@ class Ask(msgspec.Struct, eq=False):
     def prompt(self) -> bool:
         """Whether the asker is parked in this ask, so that its cancellation arrives at once."""
         return True
+
+    @property
+    def asked_from(self) -> Work | None:
+        """The work of the asker; None if it is no actor."""
+        return self.task.context.get(current_work)
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio cancels the asker: withdraw, or cancel the handler and keep waiting."""

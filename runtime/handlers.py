@@ -42,6 +42,8 @@ class Handler(msgspec.Struct, frozen=True):
     method: str
     concurrent: int = 1
     retries: int = 0
+    here: bool = False
+    brief: bool = False
 
     @property
     def streams(self) -> bool:
@@ -86,17 +88,30 @@ def _discarding(method: _StreamCall) -> Call:
 
 
 class _Handles:
-    def __init__(self, message_type: type[Message], concurrent: int, retries: int = 0) -> None:
+    def __init__(
+        self,
+        message_type: type[Message],
+        concurrent: int,
+        retries: int = 0,
+        *,
+        here: bool = False,
+        brief: bool = False,
+    ) -> None:
         self._message_type = message_type
         self._concurrent = concurrent
         self._retries = retries
+        self._here = here
+        self._brief = brief
 
     def _mark(self, method: F) -> F:
         name = method.__name__
         is_async: bool = inspect.iscoroutinefunction(method)
         if not is_async:
             raise TypeError(f"a handler is an `async def` method, which {method!r} is not")
-        setattr(method, _MARK, Handler(self._message_type, name, self._concurrent, self._retries))
+        handler = Handler(
+            self._message_type, name, self._concurrent, self._retries, self._here, self._brief
+        )
+        setattr(method, _MARK, handler)
         return method
 
 
@@ -129,17 +144,24 @@ class _HandlesStream(_Handles, Generic[S_co]):
 # The more special overload comes first, which is all that "overlap" means here.
 @overload
 def handles(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
-    message_type: type[S_co], *, concurrent: int = 1
+    message_type: type[S_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
 ) -> _HandlesStream[S_co]: ...
 @overload
 def handles(  # type: ignore[overload-overlap]
-    message_type: type[Q_co], *, concurrent: int = 1
+    message_type: type[Q_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
 ) -> _HandlesRequest[Q_co]: ...
 @overload
 def handles(
     message_type: type[M_co], *, concurrent: int = 1, retries: int = 0
 ) -> _HandlesTell[M_co]: ...
-def handles(message_type: type[Message], *, concurrent: int = 1, retries: int = 0) -> object:
+def handles(
+    message_type: type[Message],
+    *,
+    concurrent: int = 1,
+    retries: int = 0,
+    here: bool = False,
+    brief: bool = False,
+) -> object:
     """Mark a method as the handler of ``message_type``.
 
     ``async def h(self, message) -> R`` for a ``Request[R]``, ``-> None`` for a plain message, and
@@ -148,6 +170,18 @@ def handles(message_type: type[Message], *, concurrent: int = 1, retries: int = 
     With ``concurrent=1`` the handler is part of the actor's turn (G5). With ``concurrent=k`` up to
     k of them run at once as tasks of the actor, beside its turn; more wait, counted as stashed.
 
+    With ``here=True`` too, an ask runs the handler in the asker's task, if one of the k places is
+    free, nobody waits before it and nobody observes the actor. All guarantees hold as for a task of
+    the actor: cancellation (G1), stops (G2), one outcome (G3), counters (G4), the limit (G5), and
+    cycles (G11). Four things differ. The ask is a checkpoint only if the handler has one. The
+    handler may see the context variables of its asker in place of the actor's, and those it sets
+    may stay. The dump of an asker that waits for its clean-up says ``answer of`` and no time. And
+    an item that it sends from within a shield of its own reaches an asker that is cancelled.
+
+    ``brief=True`` with it: the handler has no wait of unbounded length, so that it needs no scope
+    of its own: a stop of the actor waits for its end, as for one without a checkpoint. A time limit
+    of the ask itself cancels it all the same.
+
     With ``retries=n`` a told message whose handler crashed the actor is handled again by the next
     incarnation, before all other mail, at most n times; only then it becomes a dead letter (G4).
     Only for a handler whose effect may happen twice.
@@ -155,11 +189,12 @@ def handles(message_type: type[Message], *, concurrent: int = 1, retries: int = 
     _check_retries(message_type, concurrent, retries)
     if concurrent < 1:
         raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
+    _check_here(message_type, concurrent, here=here, brief=brief)
     kind = message_type  # which issubclass does not narrow
     if issubclass(message_type, StreamRequest):
-        return _HandlesStream[Any](kind, concurrent)
+        return _HandlesStream[Any](kind, concurrent, here=here, brief=brief)
     if issubclass(message_type, Request):
-        return _HandlesRequest[Any](kind, concurrent)
+        return _HandlesRequest[Any](kind, concurrent, here=here, brief=brief)
     return _HandlesTell[Any](kind, concurrent, retries)
 
 
@@ -175,6 +210,22 @@ def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
         raise ValueError(
             f"{kind.__name__} is handled concurrently: retries are for handlers in the turn, "
             "since a crash ends all the others too"
+        )
+
+
+def _check_here(kind: type[Message], concurrent: int, *, here: bool, brief: bool) -> None:
+    if here and not issubclass(kind, Request):
+        raise ValueError(
+            f"{kind.__name__} is told: nobody waits, in whose task it could be handled"
+        )
+    if here and concurrent == 1:
+        raise ValueError(
+            f"{kind.__name__} is handled in the turn, which is a task of the actor: "
+            "here=True needs concurrent=k with k > 1"
+        )
+    if brief and not here:
+        raise ValueError(
+            f"brief=True says of a handler with here=True that {kind.__name__} is brief"
         )
 
 

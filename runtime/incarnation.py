@@ -16,12 +16,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVarTuple
 
-import outcome
 import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
-from motet.runtime.envelope import Answer, Ask, ItemsAsk, Result, Told
+from motet.runtime.envelope import Answer, Ask, ItemsAsk, Result, Told, outcome_of
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
@@ -78,12 +77,17 @@ class Incarnation:
     def finish(self) -> None:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
-        self.owner.mailbox.notify = None
+        self.owner.mailbox.places = None
         if self.timers is not None:
             self.timers.close()
         if self.workers is not None:
             self.workers.dismiss_idle()
         self.owner.interrupt()
+
+    @property
+    def observed(self) -> bool:
+        """Whether handlers are measured or traced."""
+        return self._observer is not None
 
     def observe_with(self, observer: Observer | None) -> None:
         """Use ``observer`` from the next message on; None: the actor is not observed."""
@@ -93,7 +97,7 @@ class Incarnation:
 
     def pause(self) -> None:
         """Begin no handler until :meth:`resume`; the running ones go on."""
-        self.owner.mailbox.notify = None
+        self.owner.mailbox.places = None
         self.owner.interrupt()
 
     def resume(self) -> None:
@@ -291,25 +295,16 @@ class Incarnation:
         ask.target.serves = ask
         result: Result | None = None
         try:
-            message = ask.message
-            if isinstance(ask, ItemsAsk):
-                call = self._calls.streams[type(message)](self.actor, message, ask.replies)
-            else:
-                call = self._calls.all[type(message)](self.actor, message)
+            call = self.call_of(ask)
             if self._observer is not None:
-                call = self._observed(message, ask.context, call)
-            with foreign_code:
-                result = Answer(await call)
-        except Exception as error:
-            result = outcome.Error(unwrapped(error))
-        except BaseExceptionGroup as group:
-            # A nursery of the handler was cancelled while a task of it failed. The asker gets the
-            # failures, and Trio must get its Cancelled back.
-            failures, going_on = group.split(Exception)
-            if failures is not None:
-                result = outcome.Error(unwrapped(failures))
-                raise (going_on or group) from None
-            raise
+                call = self._observed(ask.message, ask.context, call)
+            result = Answer(await call)
+        except BaseException as error:
+            result, going_on = outcome_of(error)
+            if result is None:
+                raise
+            if going_on is not None:
+                raise going_on from None
         finally:
             # In a `finally`, so that no way out of a handler leaves the asker waiting (G3).
             ask.target.serves = None
@@ -318,6 +313,14 @@ class Incarnation:
             else:
                 ask.settle(result)
                 mailbox.handled += 1
+
+    def call_of(self, ask: Ask) -> Awaitable[object]:
+        """Call the handler of a request."""
+        message = ask.message
+        kind = type(message)
+        if isinstance(ask, ItemsAsk) and kind in self._calls.streams:
+            return self._calls.streams[kind](self.actor, message, ask.replies)
+        return self._calls.all[kind](self.actor, message)
 
     def _is_put_aside(self, ask: Ask, result: Result | None) -> bool:
         """Whether the handler of ``ask`` has stashed it: reserved a place, and returned."""

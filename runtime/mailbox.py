@@ -19,8 +19,8 @@ and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Literal
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import outcome
@@ -32,9 +32,11 @@ from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
+from motet.runtime.handlers import Handler
+from motet.runtime.here import HereAsk
 from motet.runtime.outside import is_cancelled
 
-__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
+__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
 
@@ -56,6 +58,23 @@ class MailboxSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.capacity < 1:
             raise ValueError(f"a mailbox needs a capacity of at least 1, not {self.capacity}")
+
+
+class Places(Protocol):
+    """The concurrent handlers of a living incarnation, as far as senders need them."""
+
+    def notify(self, kind: type[Message], /) -> None:
+        """A message of ``kind`` waits."""
+
+    def take_place(self, handler: Handler, /) -> bool:
+        """Whether the asker may handle its request here, now; see ``here.py``. Then a place is its
+        own, which :meth:`answer_here` gives back.
+        """
+        ...
+
+    async def answer_here(self, ask: HereAsk, handler: Handler, /) -> Any:
+        """Run the handler in the current task; its outcome."""
+        ...
 
 
 class _WaitingTell:
@@ -111,8 +130,8 @@ class Mailbox(Counters):
         "concurrent",
         "dead_letters",
         "limit",
-        "notify",
         "path",
+        "places",
         "queue",
         "receiver",
         "refusing",
@@ -137,9 +156,9 @@ class Mailbox(Counters):
         self.dead_letters = dead_letters
         self.queue: deque[Item] = deque()
         self.waiting: deque[_WaitingTell | Ask] = _NOBODY
-        # One queue for each type with concurrent handlers; `notify` wakes a worker of the type.
+        # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
-        self.notify: Callable[[type], None] | None = None
+        self.places: Places | None = None
         self.stash: list[Item] = []  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`
         self.reserved = 0  # 1 while the turn's handler is about to stash its message
@@ -405,8 +424,8 @@ class Mailbox(Counters):
         self.stashed += 1
         if self.limit:
             self.limit -= 1  # one place fewer; at 0 no sender is admitted anyway
-        if self.notify is not None:
-            self.notify(kind)
+        if self.places is not None:
+            self.places.notify(kind)
 
     def _put_while_refusing(self, message: Message | Told) -> bool:
         """Accept a told message while asks are refused: then `limit` is 0, though there is room."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import trio
@@ -97,6 +97,16 @@ def leftovers_of(cell: Cell) -> Iterator[Leftover]:
     for own in _tasks(cell):
         for task in blocking_tasks(own):
             yield Leftover(cell.path, f"{task.name} ignores cancellation", stack_of(task))
+    for method, asker in _askers(cell):
+        name = f"{cell.path} {method}, in the task {asker.name},"
+        for task in blocking_tasks(asker):
+            yield Leftover(cell.path, f"{name} ignores cancellation", stack_of(task))
+
+
+def _askers(cell: Cell) -> Sequence[tuple[str, trio.lowlevel.Task]]:
+    """The handlers in the tasks of their askers: the method's name, and the task."""
+    workers = None if cell.incarnation is None else cell.incarnation.workers
+    return () if workers is None else workers.askers
 
 
 def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
@@ -105,7 +115,8 @@ def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
     beside = () if incarnation is None or incarnation.workers is None else incarnation.workers.tasks
     # Without a scope the actor's own task has left its turns, and waits for the others to end: it
     # is not the one that ignores the cancellation.
-    waits = beside and incarnation is not None and incarnation.scope is None
+    others = beside or _askers(cell)
+    waits = others and incarnation is not None and incarnation.scope is None
     if cell.task is not None and not waits:
         yield cell.task
     yield from beside

@@ -50,11 +50,12 @@ class Served(Protocol):
     """
 
     until: float
-    task: trio.lowlevel.Task
     cancelled_at: float | None
 
     @property
     def prompt(self) -> bool: ...
+    @property
+    def asked_from(self) -> Work | None: ...
 
 
 class Work(msgspec.Struct, eq=False):
@@ -116,7 +117,7 @@ def is_overdue(work: Work | None) -> bool:
     while work is not None and work.serves is not None and work.serves.cancelled_at is None:
         if not work.serves.prompt and work.serves.until <= now:
             return True
-        work = work.serves.task.context.get(current_work)
+        work = work.serves.asked_from
     return False
 
 

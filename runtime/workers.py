@@ -2,7 +2,8 @@
 
 Most actors never have one. The invariants:
 
-* the actor ends only after all of these tasks have ended;
+* the actor ends only after all of these tasks have ended, and the handlers that run in the tasks of
+  their askers (``here.py``);
 * when the turn is over, the concurrent handlers may finish; then the other tasks are cancelled,
   and so is any task that begins later.
 
@@ -16,14 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import Context, copy_context
-from typing import Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
-from motet.runtime.envelope import WOKEN, Ask, Told
+from motet.runtime import here
+from motet.runtime.envelope import WOKEN, Answer, Ask, Told, outcome_of
 from motet.runtime.errors import unwrapped
+from motet.runtime.handlers import Handler
+from motet.runtime.here import IN_A_ROW, HereAsk, is_only_cancelled, nobody
 from motet.runtime.kernel import Owner
 from motet.runtime.outside import foreign_code
 from motet.runtime.scopes import cancel_at
@@ -43,8 +47,11 @@ class IncarnationApi(Protocol):
     def owner(self) -> Owner: ...
     @property
     def finishing(self) -> bool: ...
+    @property
+    def observed(self) -> bool: ...
     def crash(self, error: Exception) -> None: ...
     async def answer(self, ask: Ask, scope: trio.CancelScope) -> None: ...
+    def call_of(self, ask: Ask) -> Awaitable[object]: ...
     def call(self, told: Told) -> Awaitable[object]: ...
 
 
@@ -57,7 +64,9 @@ class Workers:
         "_busy",
         "_closing",
         "_context",
+        "_here",
         "_idle",
+        "_in_a_row",
         "_incarnation",
         "_none_left",
         "_scopes",
@@ -75,6 +84,9 @@ class Workers:
         self._busy: dict[type[Message], int] = {}  # workers that are not idle, by message type
         self._idle: dict[type[Message], list[trio.lowlevel.Task]] = {}
         self._context: Context | None = None  # the context variables of concurrent handlers
+        # The handlers that run in the tasks of their askers; None for one without a scope.
+        self._here: dict[HereAsk, trio.CancelScope | None] = {}
+        self._in_a_row = 0  # of them, since the last that took the mailbox
 
     @property
     def at_work(self) -> bool:
@@ -86,6 +98,12 @@ class Workers:
         """The tasks that have taken a step and have not ended."""
         return self._scopes.keys()
 
+    @property
+    def askers(self) -> list[tuple[str, trio.lowlevel.Task]]:
+        """The handlers that run in the tasks of their askers: the method's name, and the task."""
+        handlers = self._incarnation.owner.handlers
+        return [(handlers[type(ask.message)].method, ask.task) for ask in self._here]
+
     # ------------------------------------------------------------------ all tasks
 
     def _scope(self, task: trio.lowlevel.Task) -> trio.CancelScope:
@@ -96,6 +114,9 @@ class Workers:
     def _leave(self, task: trio.lowlevel.Task) -> None:
         """This is the last step of ``task``."""
         self._scopes.pop(task, None)
+        self._end_one()
+
+    def _end_one(self) -> None:
         self._begun -= 1
         if not self._begun and self._none_left is not None:
             self._none_left.set()
@@ -104,8 +125,9 @@ class Workers:
         """Cancel all tasks at ``when``, or earlier if that was ordered before."""
         # Kept for tasks whose first step is still to come: they have no scope yet.
         self._until = min(self._until, when)
-        for scope in self._scopes.values():
-            cancel_at(scope, when)
+        for scope in (*self._scopes.values(), *self._here.values()):
+            if scope is not None:
+                cancel_at(scope, when)
 
     async def end(self) -> None:
         """Let the concurrent handlers finish, cancel the other tasks, and wait for all."""
@@ -157,7 +179,7 @@ class Workers:
         mailbox = self._incarnation.owner.mailbox
         if self._incarnation.finishing or self._incarnation.owner.paused:
             return
-        mailbox.notify = self.notify
+        mailbox.places = self
         for kind, queue in mailbox.concurrent.items():
             for _ in queue:  # the queue does not change before a worker takes its first step
                 self.notify(kind)
@@ -244,6 +266,91 @@ class Workers:
             owner.mailbox.lose(told, error)
             raise
         owner.mailbox.handled += 1
+
+    # ------------------------------------------------------------------ in the asker's task
+
+    def take_place(self, handler: Handler) -> bool:
+        """Whether the asker may handle its request here, now. Then a place is its own."""
+        owner, kind = self._incarnation.owner, handler.message_type
+        busy = self._busy.get(kind, 0)
+        if busy >= handler.concurrent or owner.mailbox.concurrent[kind]:
+            return False
+        if owner.kernel.observing and self._incarnation.observed:
+            return False
+        if here.allowed is not None and not here.allowed():
+            return False
+        self._in_a_row += 1
+        if self._in_a_row > IN_A_ROW:
+            self._in_a_row = 0
+            return False
+        self._busy[kind] = busy + 1
+        self._begun += 1
+        return True
+
+    async def answer_here(self, ask: HereAsk, handler: Handler) -> Any:
+        """Run the handler of ``ask`` in the current task, in the place that was taken for it.
+
+        Returns or raises its outcome. Cancelled with the asker, as any code of that task.
+        """
+        incarnation, mailbox = self._incarnation, self._incarnation.owner.mailbox
+        mailbox.accepted += 1
+        mailbox.taken += 1
+        mailbox.running_concurrently += 1
+        # Without a scope nothing could end it for a time limit or for items that nobody takes.
+        bare = handler.brief and ask.limit == math.inf and ask.take is nobody
+        scope = None if bare else trio.CancelScope(deadline=self._until)
+        self._here[ask] = ask.scope = scope
+        before = current_work.set(ask.target)
+        ask.target.serves = ask
+        value: object = None
+        ended = False
+        try:
+            if scope is None:
+                try:
+                    value = await incarnation.call_of(ask)
+                    ended = True
+                except BaseException as error:
+                    ask.fail_with(*outcome_of(error))
+            else:
+                with scope:
+                    try:
+                        value = await incarnation.call_of(ask)
+                        ended = True
+                    except BaseException as error:
+                        ask.fail_with(*outcome_of(error))
+        # The asker's own cancellation. But an outcome of the handler's own comes first, as it does
+        # from another task: the asker's next checkpoint raises Cancelled again.
+        except trio.Cancelled:
+            if not ask.has_outcome:
+                raise
+        except BaseExceptionGroup as group:
+            if not is_only_cancelled(group):
+                raise
+            ask.left = not ask.has_outcome  # and it gets one Cancelled, not the handler's group
+        finally:
+            # In a `finally`, so that no way out of a handler keeps its place or its count (G4).
+            ask.target.serves = None
+            current_work.reset(before)
+            mailbox.running_concurrently -= 1
+            mailbox.handled += 1
+            self._leave_here(ask, handler.message_type)
+            if ask.cancelled_at is None and ended:
+                ask.settled = True  # the usual case, without the calls of `settle`
+            else:
+                ask.settle(Answer(value) if ended else ask.result)
+        if ask.left:
+            await trio.lowlevel.checkpoint()  # raises the asker's Cancelled
+        return value if ask.result is None else ask.take_result()
+
+    def _leave_here(self, ask: HereAsk, kind: type[Message]) -> None:
+        """The handler of ``ask`` has ended, and its place is free."""
+        del self._here[ask]
+        self._count_down(kind)
+        self._end_one()
+        # Those that came meanwhile found the place taken.
+        mailbox = self._incarnation.owner.mailbox
+        if mailbox.concurrent[kind] and mailbox.places is not None:
+            mailbox.places.notify(kind)
 
     def _wait_for_mail(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
         """Idle until ``notify``: waking a task is much cheaper than starting another."""

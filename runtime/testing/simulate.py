@@ -17,12 +17,13 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from motet.runtime import here
 from motet.runtime.errors import only_error
 from motet.runtime.testing.faults import Fault
 from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Guards
 from motet.runtime.testing.invariants import Violation
 from motet.runtime.testing.policies import Policy, Uniform, next_choices, played
-from motet.runtime.testing.scheduler import Scheduler, scheduling
+from motet.runtime.testing.scheduler import Scheduler, patched, scheduling
 from motet.runtime.testing.simulation import Ended, Recorder, Simulation, logged
 from motet.runtime.testing.trace import Trace
 
@@ -224,11 +225,14 @@ def _refuse_unsound(sim: Simulation, recorder: Recorder) -> None:
 def _prepared(sim: Simulation) -> Generator[None]:
     """Install the scheduler, a seeded ``random`` and the log; no garbage collection.
 
-    The collector would run finalizers at times that no seed controls.
+    The collector would run finalizers at times that no seed controls. A request that its asker may
+    handle (``runtime/here.py``) takes the mailbox every other time, by chance.
     """
     collecting = gc.isenabled()
     chance = random.getstate()
-    with scheduling(sim.scheduler), logged(sim):
+    coin = random.Random(f"here {sim.seed}")  # its own, so that a world draws the same without it
+    here_or_mailbox = patched([(here, "allowed", lambda: coin.random() < 0.5)])
+    with scheduling(sim.scheduler), logged(sim), here_or_mailbox:
         random.seed(sim.seed)
         gc.disable()
         try:

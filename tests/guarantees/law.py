@@ -15,7 +15,7 @@ import attrs
 from motet.runtime.testing import DelayBounded, Fault, Outcome, Pct, Policy, Uniform, World, run
 from motet.runtime.testing.scheduler import Patch, many_runs, patched
 
-__all__ = ["Finding", "Law", "Mutant", "Search", "first_finding", "planted"]
+__all__ = ["ANY", "Finding", "Law", "Mutant", "Search", "first_finding", "planted"]
 
 # The worlds make some eighty choices: horizons beyond that would waste delays and change points.
 POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(3, 80), Pct(3, 80))
@@ -23,6 +23,9 @@ POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(3, 80), Pct(3, 80))
 HOST_POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(8, 400), Pct(4, 400))
 MAX_STEPS = 5_000
 SEARCH = 200  # schedules within which a planted defect has to be found
+
+ANY = "all"
+"""As the guarantee of a law: it is broken by a violation of any."""
 
 # From the chance of one schedule, what is to go wrong in it.
 Faults = Callable[[random.Random], Sequence[Fault]]
@@ -83,7 +86,9 @@ class Search:
 
     def judged(self, outcome: Outcome[object]) -> str | None:
         """How a run broke the guarantee, or None."""
-        mine = [str(found) for found in outcome.violations if found.guarantee == self.guarantee]
+        mine = [
+            str(found) for found in outcome.violations if self.guarantee in (found.guarantee, ANY)
+        ]
         if outcome.error is not None:
             mine.append(f"the world ended with {outcome.error!r}")
         return "; ".join(mine) or None

@@ -7,6 +7,7 @@ from tests.guarantees.mutants import (
     asks,
     fan_out,
     gates,
+    here,
     inputs,
     mail,
     poison,
@@ -22,6 +23,7 @@ from tests.guarantees.worlds.crowd import BOUNDED_MEMORY
 from tests.guarantees.worlds.cycles import NO_SILENT_DEADLOCK
 from tests.guarantees.worlds.fan_out import ORDERED_FAN_OUT
 from tests.guarantees.worlds.gates import GATES
+from tests.guarantees.worlds.here import AS_A_MAILBOX
 from tests.guarantees.worlds.inputs import DURABLE_INPUT
 from tests.guarantees.worlds.mail import CONSERVATION
 from tests.guarantees.worlds.poison import CONTAINMENT
@@ -57,6 +59,7 @@ LAWS: dict[str, Law] = {
         CONTAINMENT,
         DURABLE_INPUT,
         ISOLATION,
+        AS_A_MAILBOX,
     )
 }
 
@@ -64,6 +67,7 @@ MUTANTS: dict[str, Mutant] = {
     f"{mutant.guarantee}: {mutant.name}": mutant
     for mutant in (
         *asks.MUTANTS,
+        *here.MUTANTS,
         *mail.MUTANTS,
         *stops.MUTANTS,
         *fan_out.MUTANTS,

@@ -83,7 +83,7 @@ class Node(Actor[Work | Aside | Flow]):
         self._begin(request.deadline)
         return await self._work(request)
 
-    @handles(Aside, concurrent=2)
+    @handles(Aside, concurrent=2, here=True)
     async def aside(self, request: Aside) -> int:
         self._begin(request.deadline)
         return await self._work(request)

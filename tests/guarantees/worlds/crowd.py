@@ -41,7 +41,7 @@ class Bucket(Actor[Drop | Sip]):
         self.seen.append(message)
         await trio.sleep(self.sim.random.choice((0, 1)))
 
-    @handles(Sip, concurrent=1 + 1)
+    @handles(Sip, concurrent=1 + 1, here=True)
     async def sip(self, request: Sip) -> int:
         await trio.sleep(self.sim.random.choice((0, 1, 2)))
         return request.sender

@@ -90,7 +90,7 @@ class Relay(Actor[Forward | Aside]):
         await self._go_on(self.path, request.route)
 
     # More than there can be at once: a circle through the limit is not of single turns.
-    @handles(Aside, concurrent=100)
+    @handles(Aside, concurrent=100, here=True)
     async def aside(self, request: Aside) -> None:
         await self._go_on(request.node, request.route)
 

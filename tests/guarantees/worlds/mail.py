@@ -84,7 +84,7 @@ class Belt(Actor[Item | Check | Aside]):
         await trio.sleep(self.sim.random.choice((0, 1)))
         return request.number
 
-    @handles(Aside, concurrent=2)
+    @handles(Aside, concurrent=2, here=True)
     async def aside(self, request: Aside) -> int:
         await trio.sleep(self.sim.random.choice((0, 1, 2)))
         return request.number

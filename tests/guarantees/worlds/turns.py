@@ -56,7 +56,7 @@ class Tally(Actor[Count | Note | Look]):
             if sum(message.numbers) != message.total:
                 self.sim.violated("G5", self.path, f"a message changed under it: {message}")
 
-    @handles(Look, concurrent=ASIDE)
+    @handles(Look, concurrent=ASIDE, here=True)
     async def look(self, _: Look) -> None:
         self.inside["aside"] += 1
         if self.inside["aside"] > ASIDE:
