@@ -196,6 +196,13 @@ class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):
     agents: tuple[str, ...]
 
 
+class MarkStopped(Request[None], frozen=True, tag="sessions.mark_stopped"):
+    """A run was stopped and still cleans up: no other host goes on with it."""
+
+    run_id: str
+    reason: str
+
+
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
     """The rows since the last reset, including those that a summary replaces."""
 
@@ -486,6 +493,7 @@ SessionStoreMessage: TypeAlias = (
     | EnterRun
     | FinishRun
     | HandOver
+    | MarkStopped
     | ResetSession
     | DeleteSession
     | RecoverRuns

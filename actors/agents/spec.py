@@ -88,7 +88,7 @@ class AgentSpec(AgentLike[D_contra, O_co]):
         if skills is not None:
             self.profile = msgspec.structs.replace(profile, skills=tuple(map(str, skills)))
         self.policy = policy
-        self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
+        self._tools = [one if isinstance(one, Tool | str) else tool(one) for one in tools]
         for target in handoffs:
             self.may_hand_to(target)
 
@@ -227,7 +227,3 @@ def _answer(result: RunResult[Any]) -> str:
     failure: FailureClass = "fault" if result.status in ("failed", "escalated") else "refusal"
     text = f"agent {result.agent!r} did not finish, {result.status}{why}.{said}"
     raise ToolFailure(text, failure=failure)
-
-
-def _as_tool(item: ToolLike) -> Tool | str:
-    return item if isinstance(item, Tool | str) else tool(item)

@@ -444,7 +444,7 @@ class Run:
         """
         if is_over(self.state):
             return False
-        first = not self.stop_reason
+        first = not self.stop_reason or (by_user and not self.was_stopped)
         if first:
             self.stop_reason, self.by_user = reason, by_user
         self.move("stop")

@@ -416,11 +416,8 @@ class RunTable:
             dropped += queued
         for run in dropped:
             run.drop(reason, by_user=by_user)
-        first = [run for run in active if not run.stop_reason]
-        for run in reversed(
-            active
-        ):  # a child before its caller, which would give it another reason
-            run.cancel(reason, by_user=by_user)
+        # A child before its caller, which would give it another reason.
+        first = [run for run in reversed(active) if run.cancel(reason, by_user=by_user)][::-1]
         return Stop(first, [run for run in active if run not in first], dropped)
 
     def may(self, principal: Principal, run: Run | SuspendedRun) -> bool:

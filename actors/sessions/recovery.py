@@ -104,16 +104,20 @@ class Recovery:
             given, why = left.given, refusal(left, self.config, self.clock())
             if left.info.session in quarantined:
                 why = f"taking up its session has ended {left.tries} hosts in a row"
-            if why or given is None:
+            if given is None or (why and not given.stopped):
                 reasons[left.info.run_id] = why
             else:
                 kept.append(_Resumable(self._run(left, given), left, given))
         for one in kept:
             self.table.hold(one.run)
+            if why := one.given.stopped:  # and nothing else becomes of it
+                self.table.queue(one.run.session).dropped += self.table.cancel_run(
+                    one.run, why, by_user=True
+                ).dropped
             self._resumable.setdefault(one.run.session, []).append(one)
-        self.resumed = tuple(one.left.info for one in kept)
+        self.resumed = tuple(one.left.info for one in kept if not one.given.stopped)
         drop = [one.info.run_id for one in found if one.given and one.given.only_enters]
-        return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons, drop=tuple(drop))
+        return RecoverRuns(tuple(one.run.id for one in kept), reasons, drop=tuple(drop))
 
     @property
     def resumable(self) -> list[UnfinishedRun]:
@@ -230,6 +234,9 @@ class Recovery:
     async def run(self) -> None:
         """Start sessions as their agents become known; interrupt those that wait for too long."""
         await self.opened.wait()
+        for queue in tuple(self.table.queues.values()):
+            if queue.dropped:
+                self.actors.wake(queue.session)
         deadline = trio.current_time() + self.config.resume_within
         async with trio.open_nursery() as nursery:
             with trio.move_on_at(deadline):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
@@ -15,7 +16,7 @@ from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.session import Session, drop
 from motet.protocols.events import AnyEvent, RunStalled
 from motet.protocols.messages import Message, Request
-from motet.protocols.sessions import SessionMessage
+from motet.protocols.sessions import MarkStopped, SessionMessage
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
@@ -45,7 +46,7 @@ class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolv
 
 
 class Discard(Message, frozen=True, tag="router.discard"):
-    """Record that a stop has taken this run out of its queue."""
+    """Record that a stop has taken this run out of its queue, or has it end."""
 
     run_id: str
 
@@ -107,7 +108,11 @@ class Router(Actor[RouterMessage]):
     async def discard(self, message: Discard) -> None:
         run = self.services.table.runs.get(message.run_id)
         if run is not None:
-            self.start_soon(self._drop, run)
+            self.start_soon(self._mark if run.is_stopping else self._drop, run)
+
+    async def _mark(self, run: Run) -> None:
+        with suppress(Exception):  # no storage: a kill then takes the stop back, as it does its end
+            await self.services.store.ask(MarkStopped(run.id, run.stop_reason))
 
     async def _drop(self, run: Run) -> None:
         await drop(run, self.services)

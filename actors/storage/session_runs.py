@@ -63,6 +63,7 @@ from motet.protocols.sessions import (
     ListRuns,
     ListSettings,
     ListUnpublishedEnds,
+    MarkStopped,
     NewInput,
     RecordIntent,
     RecoverRuns,
@@ -250,6 +251,10 @@ UPDATE runs SET agent = ?2, given = json_set(given, '$.next_agent', '', '$.linea
     coalesce(json_extract(given, '$.lineage'), '[]'), '$[#]', json_object(
         'agent', agent, 'user', user, 'role', json_extract(given, '$.role'), 'session', session)))
 WHERE run_id = ?1 AND status IN ('queued', 'running') AND agent <> ?2"""
+
+_MARK_STOPPED = """
+UPDATE runs SET given = json_set(given, '$.stopped', ?2)
+WHERE run_id = ?1 AND status IN ('queued', 'running') AND given IS NOT NULL"""
 
 _HAND_SESSION_OVER = """
 UPDATE sessions SET agent = ?2
@@ -490,6 +495,11 @@ class RunTables(TableStore):
         steps = self._journal.pending(request.run_id)
         await self._write((*steps, *_handed_over(request.run_id, request.agents)))
         self._journal.written(request.run_id, steps)
+
+    @handles(MarkStopped, concurrent=AT_ONCE)
+    async def mark_stopped(self, request: MarkStopped) -> None:
+        given = (request.run_id, storable(request.reason))
+        await self._write((Statement(_MARK_STOPPED, given),))
 
     # Ends of runs
 

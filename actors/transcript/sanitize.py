@@ -560,7 +560,7 @@ def sanitize(text: str) -> str:
         if clean == text:
             return clean
         text = clean
-    return _fences(text)
+    return "\n".join(run.text for run in runs(text) if run.kind == "fence")
 
 
 def _sanitized_once(text: str) -> str:
@@ -568,7 +568,3 @@ def _sanitized_once(text: str) -> str:
     for step in STEPS.values():
         bare = step(bare)
     return unmasked(bare, hidden).strip()
-
-
-def _fences(text: str) -> str:
-    return "\n".join(run.text for run in runs(text) if run.kind == "fence")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 import motet
+from motet import testing as mt
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import NotFound
+from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import StopReport
+from motet.protocols.tools import Effects
 from tests import forks
 from tests.scripted import Scripted, call, say
 
@@ -74,3 +78,48 @@ async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
         assert result.text == "back"
         with pytest.raises(NotFound):
             await host.stop(run_id=begun, principal=ALICE)
+
+
+def stopped_and_left(effects: Effects, first: str, end: str) -> tuple[list[str], int, int]:
+    """The statuses of a run and of the input behind it, how often its tool began, and how often its
+    model was asked, when its host ends while the tool shields itself from a stop."""
+    asked, begun = list[int](), list[int]()
+
+    def answered(_: ModelRequest) -> mt.Step:
+        asked.append(1)
+        return mt.call("look") if len(asked) == 1 else mt.say("done")
+
+    agent = motet.Agent("a", model=mt.FunctionModel(answered))
+
+    @agent.tool(effects=effects)
+    async def look() -> str:
+        begun.append(1)
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+        return "seen"
+
+    with mt.simulated_host(1, agents=[agent]) as host:
+        host.start(agent, "go", session="s")
+        host.advance(1)
+        host.start(agent, "later", session="s")
+        host.advance(1)
+        if first == "shutdown":
+            host.begin(lambda live: live.drain(0))
+            host.advance(1)
+        report = host.call(lambda live: live.stop(session="s", grace=0.1))
+        assert len([*report.still_running, *report.dropped_inputs]) == 2
+        host.crash() if end == "crash" else host.restart(0)
+        host.advance(300)
+        return [run.status for run in host.call(motet.Host.runs)], len(begun), len(asked)
+
+
+@pytest.mark.parametrize("end", ["crash", "restart"])
+@pytest.mark.parametrize("first", ["stop", "shutdown"])
+@pytest.mark.parametrize("effects", ["read", "write"])
+def test_a_run_that_was_stopped_is_cancelled_though_its_host_ends_before_it(
+    effects: Effects, first: str, end: str
+) -> None:
+    """Law: nothing that a stop has covered goes on in the next host, also when a tool outlasts the
+    grace of the stop and its host, and when the host was about to leave the run to the next one."""
+    statuses, begun, asked = stopped_and_left(effects, first, end)
+    assert (statuses, begun, asked) == (["dropped", "cancelled"], 1, 1)
