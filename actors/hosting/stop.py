@@ -71,8 +71,8 @@ class Stops:
         else:
             stop = self._stopped_sessions(session, why, principal)
         with trio.move_on_after(grace):
-            stopping = (run for run in stop.runs if run.is_stopping)
-            await self._intake.discard((*stop.dropped, *stopping))
+            stopping = [run for run in stop.runs if run.is_stopping]
+            await self._intake.discard([*stop.dropped, *stopping])
             await stop.wait()
             for one in rooms:
                 await one.wait()

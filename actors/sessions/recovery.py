@@ -111,9 +111,8 @@ class Recovery:
         for one in kept:
             self.table.hold(one.run)
             if why := one.given.stopped:  # and nothing else becomes of it
-                self.table.queue(one.run.session).dropped += self.table.cancel_run(
-                    one.run, why, by_user=True
-                ).dropped
+                queue = self.table.queue(one.run.session)
+                queue.dropped += self.table.cancel_run(one.run, why, by_user=True).dropped
             self._resumable.setdefault(one.run.session, []).append(one)
         self.resumed = tuple(one.left.info for one in kept if not one.given.stopped)
         drop = [one.info.run_id for one in found if one.given and one.given.only_enters]
@@ -234,9 +233,8 @@ class Recovery:
     async def run(self) -> None:
         """Start sessions as their agents become known; interrupt those that wait for too long."""
         await self.opened.wait()
-        for queue in tuple(self.table.queues.values()):
-            if queue.dropped:
-                self.actors.wake(queue.session)
+        for session in [one.session for one in self.table.queues.values() if one.dropped]:
+            self.actors.wake(session)
         deadline = trio.current_time() + self.config.resume_within
         async with trio.open_nursery() as nursery:
             with trio.move_on_at(deadline):

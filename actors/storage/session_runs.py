@@ -498,8 +498,7 @@ class RunTables(TableStore):
 
     @handles(MarkStopped, concurrent=AT_ONCE)
     async def mark_stopped(self, request: MarkStopped) -> None:
-        given = (request.run_id, storable(request.reason))
-        await self._write((Statement(_MARK_STOPPED, given),))
+        await self._write((Statement(_MARK_STOPPED, (request.run_id, storable(request.reason))),))
 
     # Ends of runs
 

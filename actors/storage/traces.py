@@ -471,12 +471,10 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
 async def _with_inputs_of(batches: list[TraceBatch]) -> list[TraceBatch]:
     """The batches with redacted inputs. Redaction would block the event loop, hence a thread."""
     if any(batch.inputs for batch in batches):
-        return await trio.to_thread.run_sync(_with_inputs, batches)
+        return await trio.to_thread.run_sync(
+            lambda: [TraceBatch(one.info, with_inputs(one.spans, one.inputs)) for one in batches]
+        )
     return batches
-
-
-def _with_inputs(batches: list[TraceBatch]) -> list[TraceBatch]:
-    return [TraceBatch(batch.info, with_inputs(batch.spans, batch.inputs)) for batch in batches]
 
 
 def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
