@@ -71,8 +71,10 @@ class Stops:
         else:
             stop = self._stopped_sessions(session, why, principal)
         with trio.move_on_after(grace):
-            stopping = [run for run in stop.runs if run.is_stopping]
-            await self._intake.discard([*stop.dropped, *stopping])
+            await self._intake.discard(stop.dropped)
+            with trio.move_on_after(min(grace / 2, 1)):  # most end at once
+                await stop.wait()
+            await self._intake.discard([run for run in stop.runs if run.is_stopping])
             await stop.wait()
             for one in rooms:
                 await one.wait()
@@ -149,12 +151,10 @@ class Stops:
         for suspended in self._suspended_of(session, sender, principal):
             self._resume(principal, run_id=suspended.id)
         stop = table.cancel_runs(self._runs_of(session, sender, principal), why, by_user=True)
-        return attrs.evolve(
-            stop,
-            unheard=self._stop_pending(
-                why, lambda one: (one.session, one.sender) == (session, sender), principal
-            ),
+        unheard = self._stop_pending(
+            why, lambda one: (one.session, one.sender) == (session, sender), principal
         )
+        return attrs.evolve(stop, unheard=unheard)
 
     def _stopped_newest(self, session: str, sender: str, why: str, principal: Principal) -> Stop:
         """The newest run, live or suspended, and all inputs of its author that have not begun."""
