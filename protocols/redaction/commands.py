@@ -24,33 +24,31 @@ REACH = 160
 
 def flags(rules: Rules, text: str, low: str) -> Iterator[Found]:
     """Flags with a user and a password, and short flags of programs that are known to have them."""
-    if "--" in low and rules.is_on("flag.long"):
-        for found in rules.expression("flag-user").finditer(low):
-            start, end = found.span("password")
-            shown = text[start:end]
-            if found["flag"].replace("-", "") not in rules.pair_flags or _PORTS.match(shown):
-                continue
-            if not values.is_placeholder(rules, shown):
-                yield start, end, found.start(), "password"
-    for sign in _FLAG_SIGNS:
-        at = low.find(sign)
-        program, begin, searched = "", 0, 0  # the last program, and how far it was looked for
-        while at >= 0:
-            place, at = at + 1, low.find(sign, at + 2)
-            if low[place + 1 : place + 2] not in _FLAG_LETTERS:
-                continue
-            line = max(low.rfind("\n", max(0, place - REACH), place) + 1, place - REACH, 0)
-            for one in _PROGRAM.finditer(low, max(0, line - 1, searched), place):
-                searched = one.end()
-                if one[1] in rules.by_program:
-                    program, begin = one[1], one.start(1)
-            searched = max(searched, place - 34)
-            if program and begin >= line:
-                yield from _flag_value(rules, text, place, text[place : place + 12], program)
+    has_long = rules.is_on("flag.long")
+    program, begin, searched = "", 0, 0  # the last program, and how far it was looked for
+    for flag in _FLAG.finditer(low):
+        place = flag.start()
+        if flag.end() > place + 1:
+            if has_long and (found := rules.expression("flag-user").match(low, place)):
+                start, end = found.span("password")
+                shown = text[start:end]
+                if found["flag"].replace("-", "") not in rules.pair_flags or _PORTS.match(shown):
+                    continue
+                if not values.is_placeholder(rules, shown):
+                    yield start, end, found.start(), "password"
+            continue
+        line = max(low.rfind("\n", max(0, place - REACH), place) + 1, place - REACH, 0)
+        for one in _PROGRAM.finditer(low, max(0, line - 1, searched), place):
+            searched = one.end()
+            if one[1] in rules.by_program:
+                program, begin = one[1], one.start(1)
+        searched = max(searched, place - 34)
+        if program and begin >= line:
+            yield from _flag_value(rules, text, place, text[place : place + 12], program)
 
 
-_FLAG_SIGNS = (" -", '"-', "'-")
-_FLAG_LETTERS = frozenset("upawkxcsdtb")
+_FLAG = re.compile(r"-(?:-(?=[a-z])|(?=[upawkxcsdtb])(?<=[ \"']-))")
+"""A long flag, or a short one behind a space or a quote that takes a secret in some program."""
 
 
 def _flag_value(rules: Rules, text: str, at: int, flag: str, program: str) -> Iterator[Found]:

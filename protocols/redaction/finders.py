@@ -12,15 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from motet.protocols.redaction import commands, forms, named, personal, values
+from motet.protocols.redaction import commands, forms, named, personal, tokens, values
 from motet.protocols.redaction.personal import CARD, EMAIL, PHONE, SSN
-from motet.protocols.redaction.rules import Rules, Shape
+from motet.protocols.redaction.rules import FIELDS, Rules
 from motet.protocols.redaction.values import MASK, Found
 
-_RUN = 16
-"""A token of a vendor has so many letters, digits, ``_`` and ``-`` in a row."""
-_LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
-_RUNS = bytes(97 if code in _LETTERS else 32 for code in range(256))
 _CODES = r"(?:\x1b|\\x1b|\\u001b|\\033|\\e)\[[0-?]{0,64}[ -/]{0,8}[@-~]"
 ANSI = re.compile(
     _CODES + r"|\x9b[0-?]{0,64}[ -/]{0,8}[@-~]"
@@ -102,230 +98,37 @@ def _plain(rules: Rules, text: str) -> list[Found]:
     raw = text.encode("ascii", "replace")
     low = raw.lower().decode("ascii")
     is_on = rules.is_on
-    found: list[Found] = []
-    if "private" in low and is_on("key.private"):
+    found = list(tokens.tokens(rules, text, raw))
+    found += personal.numbers(rules, text, raw)
+    if not any(sign in low for sign in _SIGNS) and _DIALOG not in text:
+        return found
+    starts, present = rules.anchors.scan(low)
+    if "private" in present and is_on("key.private"):
         found += _keys(rules, text)
-    found += _tokens(rules, text, raw)
-    if "eyJ" in text and is_on("token.json-web"):
-        found += _jwts(rules, text)
-    starts = _places(low)
+    if "eyj" in present and is_on("token.json-web"):
+        found += tokens.web_tokens(rules, text)
     if starts:
         found += named.named(rules, text, low, starts)
-    found += forms.found_by_forms(rules, text, low, starts)
-    if ("value" in low or "variable" in low or ("<" in low and "<string" in low)) and is_on(
-        "name.field"
-    ):
-        found += named.pairs(rules, text, low)
-    if "data:\n" in low and is_on("file.manifest"):
-        found += forms.found_in_manifests(rules, text, low)
-    if "://" in low:
+        if not present.isdisjoint(FIELDS) and is_on("name.field"):
+            found += named.pairs(rules, text, low, starts)
+        if "data:\n" in low and is_on("file.manifest"):
+            found += forms.found_in_manifests(rules, text, low)
+    found += forms.found_by_forms(rules, text, low, starts, present)
+    if "://" in present:
         found += _urls(rules, text, low)
     if is_on("url.query"):
         found += _query(rules, text, low)
-    if " -" in low or '"-' in low or "'-" in low:
+    if "-" in low:
         found += commands.flags(rules, text, low)
     if "@" in text and is_on("personal.email"):
         found += personal.emails(rules, text, low)
-    found += personal.numbers(rules, text, raw.translate(personal.DIGITS))
     return found
 
 
-# Names
-
-
-# Five passes for eleven names: names that share a rare letter are found together.
-_WITH_K = re.compile(r"k(?:(?=ey)|(?<=tok)(?=en)|(?<=cook)(?=ie)|(?<=psk))")
-_WITH_P = re.compile(r"p(?=ass|w|(?<=_p)at)")
-
-
-def _places(low: str) -> list[int]:
-    """Where a name of a secret may end, in order: the places of :data:`named.NEEDLES`."""
-    found: list[int] = []
-    for one in _WITH_K.finditer(low):
-        at = one.start()
-        if low.startswith("ey", at + 1):
-            found.append(at)
-        if at > 1 and low.startswith(("psk", "token"), at - 2):
-            found.append(at - 2)
-        if at > 2 and low.startswith("cookie", at - 3):
-            found.append(at - 3)
-    for one in _WITH_P.finditer(low):
-        at = one.start()
-        if low.startswith("at", at + 1):
-            at -= 1
-        found.append(at)
-    at = low.find("cre")
-    while at >= 0:
-        if low.startswith("d", at + 3):
-            found.append(at)
-        elif low.startswith("t", at + 3) and at > 1 and low.startswith("se", at - 2):
-            found.append(at - 2)
-        at = low.find("cre", at + 1)
-    for needle in ("auth", "bearer"):
-        at = low.find(needle)
-        while at >= 0:
-            found.append(at)
-            at = low.find(needle, at + 1)
-    found.sort()
-    return found
-
-
-# Tokens of vendors
-
-_ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2})")
-_STARTS = re.compile(r"(?<![0-9A-Za-z])[0-9A-Za-z]")
-_JOINERS = ".~:/+!$"
-_SPECIAL = frozenset([*_JOINERS, "\\", "%"])
-_CHAIN = bytes(97 if code in _LETTERS + _JOINERS.encode() else 32 for code in range(256))
-_BACK = 64
-"""Characters in front of a long word in which its token may have begun."""
-_CONTINUED = re.compile(
-    r"[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n[ \t]{0,64}(?:[|>*#]{1,8}[ \t]{1,8})?[\"']?"
-    r"(?P<more>[0-9A-Za-z_.~+/=-]{4,4096})(?=[\"'\\),; \t]{0,8}[+\\]?[ \t]{0,8}(?:\r?\n|\Z))"
-)
-
-
-_NO_SHAPES: tuple[Shape, ...] = ()
-
-
-def _tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
-    """The tokens that begin as a published format does, at the beginning of a word."""
-    needle, at, last = b"a" * _RUN, 0, 0
-    runs = raw.translate(_RUNS)
-    chain = b""
-    find = runs.find
-    by_length, anchored, firsts = rules.by_length, rules.anchored, rules.firsts
-    while (start := find(needle, at)) >= 0:
-        at = end = find(b" ", start + _RUN)
-        if end < 0:
-            at = end = len(text)
-        if text[start : start + 2] in firsts or end - start in by_length:
-            tried = rules.shapes_at(text[start : start + 4]) + by_length.get(
-                end - start, _NO_SHAPES
-            )
-            if made := _matched(tried, text, start) if tried else None:
-                yield start, made[0], start, made[1]
-                at = last = max(at, made[0])
-                continue
-        before = text[start - 1] if start else ""
-        if before not in _SPECIAL:
-            last = at
-            continue
-        if before in "\\%":
-            for place in _behind_escape(text, start):
-                tried = rules.shapes_at(text[place : place + 4])
-                if made := _matched(tried, text, place) if tried else None:
-                    yield place, made[0], place, made[1]
-                    at = max(at, made[0])
-        elif start - last > 1:
-            # Unless the word before was tried itself, a token may have begun in it.
-            chain = chain or raw.translate(_CHAIN)
-            least = max(last, start - _BACK)
-            least = max(least, chain.rfind(b" ", least, start) + 1)
-            shapes = anchored.get(text[start - 2 : start], ())
-            for one in _STARTS.finditer(text, least, start):
-                place = one.start()
-                if text[place : place + 2] not in firsts and not shapes:
-                    continue
-                tried = rules.shapes_at(text[place : place + 4]) + shapes
-                if made := _matched(tried, text, place) if tried else None:
-                    yield place, made[0], place, made[1]
-                    at = max(at, made[0])
-                    break
-        last = at
-
-
-def _behind_escape(text: str, start: int) -> list[int]:
-    """Where a word may begin behind an escaped character, such as the ``n`` of ``\\n``."""
-    found = _ESCAPES.match(text, start - 1)
-    return [found.end()] if found else []
-
-
-def _matched(shapes: tuple[Shape, ...], text: str, at: int) -> tuple[int, str] | None:
-    """The longest token of these shapes; one may go on in the next lines."""
-    best: tuple[int, str] | None = None
-    for shape in shapes:
-        found = shape.pattern.match(text, at)
-        end = 0
-        if found is not None:
-            end = found.end()
-            if not _is_random(shape, found.group()):
-                continue
-        if text[end or at : (end or at) + 1] in ("", "\n", "\r", '"', "'", "\\", " ") or not end:
-            end = max(end, _over_lines(shape, text, at))
-        if end and (best is None or end > best[0]):
-            best = end, shape.kind
-    return best
-
-
-_PIECE = re.compile(r"[0-9A-Za-z_.~+/=:-]{0,256}")
-_KNOWN_HEAD = re.compile(
-    r"(?:sk-|gh[a-z]_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ|AIza|[a-z]{2,12}_[a-z]{0,6}_?)[0-9A-Za-z]"
-)
-LINES = 20
-
-
-def _over_lines(shape: Shape, text: str, at: int) -> int:
-    """The end of a token that was wrapped: the next lines hold nothing but its rest. 0: none."""
-    if len(shape.head) < 3:
-        return 0  # such beginnings are in every line of base64
-    first = _PIECE.match(text, at)
-    assert first is not None
-    if _CONTINUED.match(text, first.end()) is None:
-        return 0
-    joined, borders = first.group(), [(len(first.group()), first.end())]
-    end = first.end()
-    for _ in range(LINES):
-        more = _CONTINUED.match(text, end)
-        if more is None or (shape.head and more["more"].startswith(shape.head)):
-            break
-        if _KNOWN_HEAD.match(more["more"]) or (
-            more["more"].isalpha() and more["more"].islower() and len(more["more"]) < 16
-        ):
-            break
-        joined += more["more"]
-        end = more.end("more")
-        borders.append((len(joined), end))
-    if len(borders) == 1:
-        return 0
-    found = shape.pattern.match(joined)
-    if found is None or not _is_random(shape, found.group()):
-        return 0
-    return next((place for size, place in borders[1:] if size == found.end()), 0)
-
-
-def _is_random(shape: Shape, token: str) -> bool:
-    body = token[len(shape.head) :]
-    if body[:1] in "xX0.*-_" and len(set(body[:64].lower())) == 1:
-        return False
-    if shape.check != "mixed":
-        return True
-    return (
-        any(letter.isdigit() for letter in body) and body.lower() != body and body.upper() != body
-    )
-
-
-def _jwts(rules: Rules, text: str) -> Iterator[Found]:
-    pattern = rules.expression("json-web-token")
-    at = text.find("eyJ")
-    while at >= 0:
-        if (found := pattern.match(text, at)) is None:
-            at = text.find("eyJ", at + 1)
-            continue
-        end = found.end()
-        while text[end - 1] == ".":
-            end -= 1
-        for _ in range(LINES):
-            more = _CONTINUED.match(text, end)
-            if (
-                more is None
-                or more["more"].startswith("eyJ")
-                or not any(c.isdigit() or c.isupper() for c in more["more"])
-            ):
-                break
-            end = more.end("more")
-        yield at, end, at, "jwt"
-        at = text.find("eyJ", end)
+_SIGNS = " \t=:>|(,%\"'@$?&;.\\<"
+"""All rules but those of tokens and numbers need one of these: the lines of base64 have none."""
+_DIALOG = "UGFzc3dvcmQ6"
+"""But for the question of a mail server, behind which a password is a line of base64."""
 
 
 # Private keys
@@ -472,8 +275,6 @@ _PUNCTUATION = ".,:;!?"
 
 # Lines that go on
 
-_OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,512}[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n\Z")
-
 
 def _is_open_above(rules: Rules, text: str, end: int, least: int) -> bool:
     """Whether a secret of many lines goes on: a block of YAML, a quoted text, a manifest."""
@@ -503,18 +304,4 @@ def is_open(rules: Rules, text: str, end: int, least: int = 0) -> bool:
     for name in ("open-name", "open-pair", "open-login"):
         if rules.expression(name).search(low):
             return True
-    return _is_open_token(rules, line) or _is_open_above(rules, text, end, least)
-
-
-def _is_open_token(rules: Rules, line: str) -> bool:
-    """Whether a line ends with what may be the first part of a token."""
-    tail = _OPEN_TOKEN.search(line)
-    if tail is None:
-        return False
-    for found in _STARTS.finditer(tail.group()):
-        if found.start() > 64 and found.start() > 0:
-            break
-        head = tail.group()[found.start() : found.start() + 4]
-        if head.startswith("eyJ") or any(head[:size] in rules.by_head for size in (4, 3, 2)):
-            return True
-    return False
+    return tokens.is_open_token(rules, line) or _is_open_above(rules, text, end, least)

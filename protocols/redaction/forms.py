@@ -38,8 +38,11 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def found_by_forms(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:
-    """``starts``: the places of names, where the forms are tried that begin with one."""
+def found_by_forms(
+    rules: Rules, text: str, low: str, starts: list[int], present: set[str]
+) -> Iterator[Found]:
+    """``starts``: the places of names, where the forms are tried that begin with one; ``present``:
+    the longer texts that other forms need, as far as they occur."""
     by_name = rules.forms_by_name
     after = -1
     for start in starts:
@@ -54,9 +57,8 @@ def found_by_forms(rules: Rules, text: str, low: str, starts: list[int]) -> Iter
                 yield one
                 after = one[1]
     for near, forms in rules.forms_by_text.items():
-        at = low.find(near)
-        if at >= 0:
-            yield from _near(rules, text, low, at, near, forms)
+        if near in present:
+            yield from _near(rules, text, low, low.find(near), near, forms)
 
 
 def _near(

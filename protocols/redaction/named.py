@@ -10,10 +10,11 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from motet.protocols.redaction.rules import Rules
 from motet.protocols.redaction.values import (
+    DIGIT,
     IDENTIFIER,
     MASK,
     SURE,
@@ -96,18 +97,23 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
     at = 0
     begin, whole = rules.expression("name").match, rules.expression("named").match
     quick = rules.expression("quick").match
+    has_login = "login" in low
     for start in starts:
-        if start < at:
+        if start < at or (name := begin(low, start)) is None:
             continue
-        if (plain := quick(low, start)) is not None and (
-            one := _quick(rules, text, low, start, plain)
-        ) is not None:
+        group = name.lastgroup
+        if group == "dull":
+            continue
+        if group == "prose":
+            if not _may_stand_apart(low, start, has_login=has_login):
+                continue
+        elif (
+            group == "plain"
+            and (plain := quick(low, start)) is not None
+            and (one := _quick(rules, text, low, start, plain)) is not None
+        ):
             yield one
             at = one[1]
-            continue
-        if (name := begin(low, start)) is None:
-            continue
-        if name.lastgroup == "apart" and not _may_stand_apart(low, start, name.end()):
             continue
         if (found := whole(low, start, start + WINDOW)) is None:
             continue
@@ -117,6 +123,8 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
         core, sign = found["core"], found["sign"]
         is_flag = line.startswith("--") or (line.startswith("-") and len(line) > 2)
         if sign == "" and not is_flag:
+            if found["quoted"] is not None and not found["end"] and " " in found["quoted"]:
+                continue  # an apostrophe, or the rest of a sentence
             is_flag = _is_setting(rules, text, start, line, found)
             if not is_flag:
                 continue
@@ -156,20 +164,19 @@ def _quick(rules: Rules, text: str, low: str, start: int, plain: re.Match[str]) 
 
 
 _SWITCHED = {"header": "header.authorization", "cookie": "header.cookie"}
-_APART = re.compile(r"[\"'`]|[^\s]{0,80}\d|\\\\?\r?\n|(?:is|was|provided)\b")
 
 
-def _may_stand_apart(low: str, start: int, end: int) -> bool:
-    """Whether a name with a space behind it may have a value: most are words of prose.
+def _may_stand_apart(low: str, start: int, *, has_login: bool) -> bool:
+    """Whether a name with a word behind it may have a value: most are words of prose.
 
-    The value has a digit or a quote, or the name is that of a flag or of a setting.
+    The name is that of a flag or of a setting.
     """
-    while low[end : end + 1] in (" ", "\t"):
-        end += 1
-    if _APART.match(low, end) is not None:
-        return True
-    front = low[max(0, start - 40) : start]
-    return "-" in front or "set" in front or "login" in low[max(0, start - 240) : start]
+    least = max(0, start - 40)
+    return (
+        low.rfind("-", least, start) >= 0
+        or low.rfind("set", least, start) >= 0
+        or (has_login and low.rfind("login", max(0, start - 240), start) >= 0)
+    )
 
 
 _NO_SECRET_KEY = re.compile(
@@ -359,8 +366,8 @@ _AFTER_PROMPT = frozenset("),+;")
 
 
 def _is_bearer(rules: Rules, value: str) -> bool:
-    has_digit = any(letter.isdigit() for letter in value)
-    return len(value) >= 8 and has_digit and not is_placeholder(rules, value)
+    has_digit = DIGIT.search(value) is not None
+    return len(value) >= 8 and has_digit and " " not in value and not is_placeholder(rules, value)
 
 
 def _kind(found: re.Match[str]) -> str:
@@ -382,10 +389,10 @@ def _bare_end(rules: Rules, text: str, low: str, found: re.Match[str], start: in
         and text[end : end + 1] not in ("", "\n", "\r", " ")
         and rules.expression("line-name").search(low[max(0, found.start() - 80) : found.start()])
     ):
-        stop = re.compile(r"[^\s\"'`]*").match(text, end)
+        stop = _TO_SPACE.match(text, end)
         end = stop.end() if stop else end
     if sign.startswith("%"):
-        cut = re.compile("%2[26c]|%7d|%5d").search(low, start, end)
+        cut = _ENCODED_END.search(low, start, end)
         end = cut.start() if cut else end
     if text[end - 1] == "\\" and text[end : end + 1] in ("", "\n", "\r"):
         end = max(start + 1, end - 1)  # the line is carried on
@@ -400,7 +407,14 @@ def _stands_alone(text: str, low: str, found: re.Match[str], end: int) -> bool:
     if after not in ("", "\n", "\r", ",", "}", "#") and text[end : end + 2] != " #":
         return False
     head = low[max(0, found.start() - 80) : found.start()]
-    return re.search(r"(?:^|[\n{,(])[ \t]*(?:-[ \t]+)?[\"']?[a-z0-9_.-]{0,60}\Z", head) is not None
+    return _LINE_HEAD.search(head) is not None
+
+
+_LINE_HEAD = re.compile(r"(?:^|[\n{,(])[ \t]*(?:-[ \t]+)?[\"']?[a-z0-9_.-]{0,60}\Z")
+_TO_SPACE = re.compile(r"[^\s\"'`]*")
+_ENCODED_END = re.compile("%2[26c]|%7d|%5d")
+_SCHEME = re.compile(r"[a-z0-9_-]{2,30}")
+_BEHIND_SCHEME = re.compile(r"[ \t]{1,4}(?:\\?\r?\n[ \t]*)?|%20|\+")
 
 
 _PARAMETERS = re.compile(r"[^\r\n`<>]{4,4096}")
@@ -415,11 +429,11 @@ def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator
     opened = rules.expression("opened").match(text, found.end("gap"))
     start = opened.end() if opened else found.end("gap")
     quoted = found["quoted"] is not None and found.start("quoted") == start
-    scheme = re.compile(r"[a-z0-9_-]{2,30}").match(low, start)
+    scheme = _SCHEME.match(low, start)
     name = scheme.group() if scheme else ""
     known = name in rules.schemes and scheme is not None
     if known and scheme is not None:
-        behind = re.compile(r"[ \t]{1,4}(?:\\?\r?\n[ \t]*)?|%20|\+").match(low, scheme.end())
+        behind = _BEHIND_SCHEME.match(low, scheme.end())
         if behind is None:
             known = False
         else:
@@ -451,12 +465,11 @@ def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator
 
 def _is_credential(value: str) -> bool:
     return len(value) >= 4 and (
-        any(letter.isdigit() or letter in "=+/" for letter in value)
-        or value.lower() != value
-        or len(value) >= 16
+        _CREDENTIAL.search(value) is not None or value.lower() != value or len(value) >= 16
     )
 
 
+_CREDENTIAL = re.compile(r"[\d=+/]")
 _LANGUAGE = re.compile(r"[a-z]{1,5}(?:-[A-Z]{2})?\Z|[0-9]{1,2}\Z")
 
 
@@ -484,27 +497,36 @@ def _cookies(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterato
             at = flag.end()
 
 
-FIELD = 240
-"""Characters between a field of a name and the field of its value."""
+def pairs(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:
+    """Values beside their names in fields of their own: ``name: DB_PASSWORD``, ``value: …``.
 
-
-def pairs(rules: Rules, text: str, low: str) -> Iterator[Found]:
-    """Values beside their names in fields of their own: ``name: DB_PASSWORD``, ``value: …``."""
-    begins, pair = rules.expression("field").match, rules.expression("pair")
-    fields = [near for near in ("value", "<string", "plaintext") if near in low]
-    if "variable" in low:
-        fields.append("default")
-    for found in _fields(begins, pair, low, fields):
+    ``starts``: the places of the needles of names.
+    """
+    tail, head, pair = (rules.expression(f"pair{part}") for part in ("-tail", "-head", ""))
+    at = 0
+    for start in starts:
+        if start < at or tail.match(low, start) is None:
+            continue
+        if (front := head.search(low, max(0, start - _PAIR_FRONT), start)) is None:
+            continue
+        found = pair.match(low, front.start())
+        if found is None or found.end("name") <= start:
+            continue
         name = found["name"]
         if not (kind := name_kind(rules, name, text[found.start("name") : found.end("name")])):
             continue
         part = "quoted" if found["quoted"] is not None else "bare"
-        start, end = found.span(part)
-        value = text[start:end]
+        first, last = found.span(part)
+        value = text[first:last]
         if kind in ("password", "secret", "weak") and is_secret(
             rules, kind, value, quoted=part == "quoted", strong=True
         ):
-            yield start, end, found.start(), "password" if kind == "password" else "secret"
+            yield first, last, found.start(), "password" if kind == "password" else "secret"
+            at = last
+
+
+_PAIR_FRONT = 120
+"""Characters in which a field of a name stands in front of the needle of the name."""
 
 
 def name_kind(rules: Rules, low: str, name: str) -> str:
@@ -518,29 +540,3 @@ def name_kind(rules: Rules, low: str, name: str) -> str:
         best = category(rules, front[-40:], found["core"]) or best
         break
     return best
-
-
-def _fields(
-    begins: Callable[[str, int], re.Match[str] | None],
-    pair: re.Pattern[str],
-    low: str,
-    fields: list[str],
-) -> Iterator[re.Match[str]]:
-    for near in fields:
-        last = 0
-        at = low.find(near)
-        while at >= 0:
-            place, at = at, low.find(near, at + 1)
-            if begins(low, place) is None:
-                continue
-            first = max(last, place - FIELD)
-            while (hint := _FIELD_NAME.search(low, first, place)) is not None:
-                found = pair.match(low, hint.start())
-                if found is not None and found.end() > place:
-                    yield found
-                    last = found.end()
-                    break
-                first = hint.start() + 1
-
-
-_FIELD_NAME = re.compile(r"(?:name|key|variable)(?=[\\\"':=> \t])")

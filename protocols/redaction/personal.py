@@ -14,10 +14,28 @@ from motet.protocols.redaction.values import Found
 EMAIL, PHONE, SSN, CARD = "email", "phone", "ssn", "card"
 """The kinds, which have masks of their own."""
 
-DIGITS = bytes(48 if chr(c).isdigit() else 45 if chr(c) in " .)-" else 32 for c in range(256))
-_GROUPS = re.compile(rb"000(?:-00-0000|-000-0000|--000-0000|0-0000-0000-0000|0-000000-0000)")
-_PLAIN = b"0" * 13
+
+def _sign(code: int) -> str:
+    letter = chr(code)
+    return "0" if letter.isdigit() else "x" if letter.isalnum() or letter in "_].-" else "o"
+
+
+DIGITS = "".join(map(_sign, range(128))).ljust(256, "o").encode()
+"""Digits become ``0``; what may be before a digit that begins no number, ``x``; all else ``o``."""
+PLAIN = b"0" * 13
 """Digits of a card without groups."""
+CARDS = (b"o" + PLAIN, b"0000o0000o0000o0000", b"0000o000000o0000")
+_WITH_DASHES = re.compile(
+    r"-(?:[0-9]{2}-[0-9]{4}(?<=[0-9]{3}-[0-9]{2}-[0-9]{4})"
+    r"|[0-9]{3}-[0-9]{4}(?<=[0-9]{3}-[0-9]{3}-[0-9]{4})"
+    r"|[0-9]{4}-[0-9]{4}-[0-9]{4}(?<=[0-9]{4}-[0-9]{4}-[0-9]{4}-[0-9]{4})"
+    r"|[0-9]{6}-[0-9]{4}(?<=[0-9]{4}-[0-9]{6}-[0-9]{4}))"
+)
+_WITH_POINTS = re.compile(r"\.[0-9]{3}\.[0-9]{4}(?<=[0-9]{3}\.[0-9]{3}\.[0-9]{4})")
+_WITH_BRACKETS = re.compile(r"\)(?= ?[0-9]{3}[ .-][0-9]{4})(?<=[0-9]{3}\))")
+_DIALLED = re.compile(r"\+(?=[0-9])(?<![0-9A-Za-z+/].)")
+NEAR, FAR = 8, 24
+"""Characters of a number in front of its first sign, and from there on."""
 
 
 def emails(rules: Rules, text: str, low: str) -> Iterator[Found]:
@@ -49,44 +67,46 @@ def luhn(digits: str) -> bool:
     return (sum(int(d) for d in digits[::-2]) + sum(doubled)) % 10 == 0
 
 
-def numbers(rules: Rules, text: str, digits: bytes) -> Iterator[Found]:
-    """Cards, social security numbers and phones.
+def numbers(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
+    """Cards, social security numbers and phones. ``raw``: the text as ASCII.
 
     A number is no part of a decimal, a date or a version: the character before it says so.
     """
-    card, brand = rules.expression("card"), rules.expression("card-brand")
-    ssn, phone = rules.expression("ssn"), rules.expression("phone")
-    has_card, has_ssn = rules.is_on("personal.card"), rules.is_on("personal.ssn")
-    has_phone = rules.is_on("personal.phone")
-    for first, last, is_plain in _hints(digits):
-        if is_plain and first and (text[first - 1] in "._-]" or text[first - 1].isalnum()):
-            continue
-        start, end = max(0, first - 4), last + 8
-        for found in card.finditer(text, start, end) if has_card else ():
-            bare = found.group().replace(" ", "").replace("-", "")
-            if brand.match(bare) and luhn(bare):
-                yield found.start(), found.end(), found.start(), CARD
-        if is_plain:
-            continue
-        for found in ssn.finditer(text, start, end) if has_ssn else ():
-            yield found.start(), found.end(), found.start(), SSN
-        for found in phone.finditer(text, start, end) if has_phone else ():
-            yield found.start(), found.end(), found.start(), PHONE
-    for sign in _DIALLED.finditer(text) if has_phone else ():
-        at = sign.start()
-        if (dialled := phone.match(text, at)) is not None:
+    has_card, has_phone = rules.is_on("personal.card"), rules.is_on("personal.phone")
+    if has_card:
+        digits = raw.translate(DIGITS)
+        if digits.startswith(PLAIN):
+            yield from _cards(rules, text, 0)
+        for signs in CARDS:
+            at = digits.find(signs)
+            while at >= 0:
+                yield from _cards(rules, text, at)
+                at = digits.find(signs, at + len(signs))
+    for one in _WITH_DASHES.finditer(text):
+        at = one.start()
+        if has_card:
+            yield from _cards(rules, text, at)
+        if rules.is_on("personal.ssn"):
+            for found in rules.expression("ssn").finditer(text, max(0, at - NEAR), at + FAR):
+                yield found.start(), found.end(), found.start(), SSN
+        if has_phone:
+            yield from _phones(rules, text, at)
+    for pattern in (_WITH_POINTS, _WITH_BRACKETS) if has_phone else ():
+        for one in pattern.finditer(text):
+            yield from _phones(rules, text, one.start())
+    for one in _DIALLED.finditer(text) if has_phone and "+" in text else ():
+        at = one.start()
+        if (dialled := rules.expression("phone").match(text, at)) is not None:
             yield at, dialled.end(), at, PHONE
 
 
-def _hints(digits: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Where digits stand as in a number: whether without groups."""
-    at = digits.find(_PLAIN)
-    while at >= 0:
-        end = at + 19
-        yield at, end, True
-        at = digits.find(_PLAIN, end)
-    for found in _GROUPS.finditer(digits):
-        yield found.start(), found.end(), False
+def _cards(rules: Rules, text: str, at: int) -> Iterator[Found]:
+    for found in rules.expression("card").finditer(text, max(0, at - NEAR), at + FAR):
+        bare = found.group().replace(" ", "").replace("-", "")
+        if rules.expression("card-brand").match(bare) and luhn(bare):
+            yield found.start(), found.end(), found.start(), CARD
 
 
-_DIALLED = re.compile(r"\+(?=[0-9])(?<![0-9A-Za-z+/].)")
+def _phones(rules: Rules, text: str, at: int) -> Iterator[Found]:
+    for found in rules.expression("phone").finditer(text, max(0, at - NEAR), at + FAR):
+        yield found.start(), found.end(), found.start(), PHONE

@@ -4,11 +4,7 @@ A rule is data, and has an id and a group (``token.github`` is in ``token``). ``
 tokens of vendors, names, parameters and flags; ``forms.json`` has expressions: the grammar of names
 and values, and forms of commands, files and code. Both hold examples, which a test runs.
 
-A *shape* writes a published format down: literal text, and ``{alphabet:length}`` or
-``{alphabet:least,most}`` for its random parts, as in ``ghp_{alnum:36,255}``. A shape is looked up
-by its first characters, by the sign in front of its last part (``anchor``), or by its length, so
-that a word is compared with the few shapes that it could have; an expression is compiled when it
-is first needed. Pure but for the reading of the files.
+An expression is compiled when it is first needed. Pure but for the reading of the files.
 """
 
 from __future__ import annotations
@@ -16,21 +12,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
-from itertools import product
 from pathlib import Path
 
 import attrs
 import msgspec
 
-WORD = "0-9A-Za-z"
-SEPARATOR = "[_. -]?"
+from motet.protocols.redaction.anchors import Anchors, anchors
+from motet.protocols.redaction.shapes import Shape, Shapes, shapes
+
 _GROUP = re.compile(r"\(\?P<[a-z]+>")
 _GRAMMAR = re.compile(r"<<([a-z-]+)>>")
-_PART = re.compile(r"\{([a-z0-9]+):(\d+)(?:(,)(\d*))?\}")
 
 
 class TokenRule(msgspec.Struct, frozen=True):
-    """The tokens of one vendor. ``check``: ``mixed`` wants digits and letters of both cases."""
+    """The tokens of one vendor. ``check``: ``mixed`` wants digits and letters of both cases.
+
+    ``anchor``: for shapes that begin with a random part, the literal text by which they are found.
+    """
 
     kind: str
     shapes: tuple[str, ...]
@@ -126,39 +124,6 @@ class RuleFile(msgspec.Struct, frozen=True):
     logins: tuple[str, ...]
 
 
-@attrs.frozen
-class Shape:
-    """One published format. The tail is open if its last part has no greatest length."""
-
-    kind: str
-    text: str
-    check: str
-    alphabets: dict[str, str] = attrs.field(repr=False, eq=False)
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """The format, up to where its word ends."""
-        made, at = "", 0
-        for part in _PART.finditer(self.text):
-            made += re.escape(self.text[at : part.start()])
-            least, comma, most = part[2], part[3] or "", part[4] or ""
-            made += f"[{self.alphabets[part[1]]}]{{{least}{comma}{most}}}"
-            at = part.end()
-        return re.compile(made + re.escape(self.text[at:]) + f"(?![{WORD}])")
-
-    @cached_property
-    def head(self) -> str:
-        """The literal text that it begins with."""
-        found = _PART.search(self.text)
-        return self.text[: found.start()] if found else self.text
-
-    def lengths(self) -> Iterator[int]:
-        """All lengths that it can have; for shapes without open parts."""
-        literal = len(_PART.sub("", self.text))
-        ranges = (range(int(p[2]), int(p[4] or p[2]) + 1) for p in _PART.finditer(self.text))
-        return (literal + sum(chosen) for chosen in product(*ranges))
-
-
 NEEDLES = (
     "pass",
     "pw",
@@ -173,6 +138,11 @@ NEEDLES = (
     "_pat",
 )
 """Each name of a secret holds one of these. ``str.find`` finds them ten times as fast as ``re``."""
+
+FIELDS = ("value", "<string", "plaintext", "default")
+"""Texts of which each field of a value that has a name beside it holds one."""
+MARKS = ("private", "://", "eyj", *FIELDS)
+"""Texts of which a private key, an address, a JSON web token and a field hold one each."""
 
 
 @attrs.frozen
@@ -206,16 +176,6 @@ AHEAD = 24
 """Characters behind a place in which ``also`` is looked for."""
 
 
-def _expanded(letters: str) -> str:
-    """The characters of an alphabet."""
-    inside = re.compile(f"[{letters}]")
-    return "".join(chr(code) for code in range(33, 127) if inside.match(chr(code)))
-
-
-HEADS = (4, 3, 2, 1)
-"""The lengths of beginnings by which shapes are looked up."""
-
-
 @attrs.frozen
 class Rules:
     """All rules, in the tables that the finders use."""
@@ -223,9 +183,7 @@ class Rules:
     file: RuleFile
     forms: FormFile
     off: frozenset[str]
-    by_head: dict[str, tuple[Shape, ...]]
-    by_anchor: dict[str, tuple[Shape, ...]]
-    by_length: dict[int, tuple[Shape, ...]]
+    shapes: Shapes
     passwords: frozenset[str]
     secrets: frozenset[str]
     weak: frozenset[str]
@@ -237,12 +195,6 @@ class Rules:
     pair_flags: frozenset[str]
     databases: frozenset[str]
     logins: frozenset[str]
-
-    def shapes_at(self, head: str) -> tuple[Shape, ...]:
-        """The shapes that begin with the first letters of these four."""
-        heads = self.by_head
-        found = heads.get(head, ()) + heads.get(head[:3], ())
-        return found + heads.get(head[:2], ()) + heads.get(head[:1], ())
 
     def is_on(self, name: str) -> bool:
         """Whether the rule with this id is in use."""
@@ -271,7 +223,7 @@ class Rules:
         return {}
 
     @cached_property
-    def _forms(self) -> tuple[Form, ...]:
+    def all_forms(self) -> tuple[Form, ...]:
         return tuple(
             Form(rule, re.compile(self.source(rule.pattern)))
             for rule in self.forms.forms
@@ -285,7 +237,7 @@ class Rules:
         Beside them is one expression for all of them, so that most names are looked at only once.
         """
         made: dict[str, tuple[Form, ...]] = {}
-        for form in self._forms:
+        for form in self.all_forms:
             for near in form.rule.near:
                 if near in NEEDLES:
                     made[near[:2]] = (*made.get(near[:2], ()), form)
@@ -301,25 +253,16 @@ class Rules:
     def forms_by_text(self) -> dict[str, tuple[Form, ...]]:
         """The other forms, by the text near them."""
         made: dict[str, tuple[Form, ...]] = {}
-        for form in self._forms:
+        for form in self.all_forms:
             for near in form.rule.near:
                 if near not in NEEDLES:
                     made[near] = (*made.get(near, ()), form)
         return made
 
     @cached_property
-    def anchored(self) -> dict[str, tuple[Shape, ...]]:
-        """Shapes by the sign in front of their last part, and the character before that."""
-        made: dict[str, tuple[Shape, ...]] = {}
-        for sign, shapes in self.by_anchor.items():
-            for shape in shapes:
-                plain = _PART.sub(lambda part: " " * len(part.group()), shape.text)
-                front = shape.text[: plain.rindex(sign)]
-                part = next((p for p in _PART.finditer(front) if p.end() == len(front)), None)
-                letters = _expanded(self.file.alphabets[part[1]]) if part else front[-1:]
-                for letter in letters:
-                    made[letter + sign] = (*made.get(letter + sign, ()), shape)
-        return made
+    def anchors(self) -> Anchors:
+        """The names of secrets, and the words of which a form needs one."""
+        return anchors(NEEDLES, [*self.forms_by_text, *MARKS])
 
     @cached_property
     def passes_by(self) -> re.Pattern[str]:
@@ -357,16 +300,6 @@ class Rules:
             for at, rule in enumerate(self.file.webhooks)
         )
         return re.compile(found or "(?!)")
-
-    @cached_property
-    def firsts(self) -> frozenset[str]:
-        """The two letters with which a token may begin."""
-        letters = [chr(code) for code in range(33, 127)]
-        return frozenset(
-            pair
-            for head in self.by_head
-            for pair in ([head[:2]] if len(head) > 1 else [head + letter for letter in letters])
-        )
 
     @cached_property
     def by_program(self) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -416,20 +349,12 @@ def build(file: RuleFile, forms: FormFile, off: frozenset[str] = frozenset()) ->
     def is_on(name: str) -> bool:
         return name not in off and name.partition(".")[0] not in off
 
-    by_head: dict[str, tuple[Shape, ...]] = {}
-    by_anchor: dict[str, tuple[Shape, ...]] = {}
-    by_length: dict[int, tuple[Shape, ...]] = {}
-    for rule in file.tokens:
-        for text in rule.shapes if is_on(f"token.{rule.kind}") else ():
-            shape = Shape(rule.kind, text, rule.check, file.alphabets)
-            if size := next((n for n in HEADS if len(shape.head) >= n), 0):
-                head = shape.head[:size]
-                by_head[head] = (*by_head.get(head, ()), shape)
-            elif rule.anchor:
-                by_anchor[rule.anchor] = (*by_anchor.get(rule.anchor, ()), shape)
-            else:
-                for length in shape.lengths():
-                    by_length[length] = (*by_length.get(length, ()), shape)
+    made = shapes(
+        Shape(rule.kind, text, rule.check, file.alphabets, rule.anchor)
+        for rule in file.tokens
+        if is_on(f"token.{rule.kind}")
+        for text in rule.shapes
+    )
     file = msgspec.structs.replace(
         file,
         webhooks=tuple(rule for rule in file.webhooks if is_on(f"webhook.{rule.kind}")),
@@ -439,9 +364,7 @@ def build(file: RuleFile, forms: FormFile, off: frozenset[str] = frozenset()) ->
         file,
         forms,
         off,
-        by_head,
-        by_anchor,
-        by_length,
+        made,
         _words(file.passwords) if is_on("name.password") else frozenset(),
         _words(file.secrets) if is_on("name.secret") else frozenset(),
         _words(file.weak) if is_on("name.secret") else frozenset(),

@@ -18,6 +18,8 @@ MASK = re.compile(
     r"\[secret:[a-z0-9-]{1,40}(?::[0-9a-f]{4})?\]|\[(?:[A-Z]{3,5}_)?REDACTED\]|\[hidden\]"
 )
 
+DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"[\d.:-]{1,4096}+\Z")
 _PROSE = re.compile(r"[a-z][a-z'-]*[.,:;!?]?\Z")
 TRAILING = ".,:;!?"
 
@@ -42,8 +44,8 @@ def looks_random(value: str) -> bool:
     """At least eight characters with a digit, not only digits; or long and of both cases."""
     if len(value) < 8 or " " in value:
         return False
-    if any(letter.isdigit() for letter in value):
-        return not value.replace(".", "").replace("-", "").replace(":", "").isdigit()
+    if DIGIT.search(value) is not None:
+        return _NUMBER.match(value) is None
     if len(value) >= 16 and value.lower() != value and value.upper() != value:
         return _CAMEL.fullmatch(value) is None
     return len(value) >= 20 and value.isalpha() and value.islower()
@@ -61,7 +63,7 @@ def is_strong(value: str) -> bool:
     """Letters, digits and signs together, as only passwords have them."""
     return (
         len(value) >= 8
-        and any(letter.isdigit() for letter in value)
+        and DIGIT.search(value) is not None
         and any(letter.isalpha() for letter in value)
         and any(letter in "!#$%^&*+=?~" for letter in value)
     )
@@ -69,7 +71,7 @@ def is_strong(value: str) -> bool:
 
 def holds_user(value: str) -> bool:
     """Whether base64 hides ``user:password``."""
-    if not _BASE64.match(value):
+    if not _BASE64.match(value) or value.islower():
         return False
     try:
         plain = base64.b64decode(value + "=" * (-len(value) % 4))
@@ -90,7 +92,7 @@ def is_secret(rules: Rules, kind: str, value: str, *, quoted: bool, strong: bool
         return (
             _PROSE.match(value.lower()) is None
             or (len(value) >= 10 and value.isalpha())
-            or any(letter.isdigit() for letter in value)
+            or DIGIT.search(value) is not None
         )
     if holds_user(value):
         return True

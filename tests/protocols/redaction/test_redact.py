@@ -301,5 +301,8 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS | st.text(string.ascii_letters, max_size=20), max_size=5).map("".join))
 def test_a_text_without_numbers_and_signs_is_looked_at_no_further(text: str) -> None:
-    """Law: what the rules find beside a number, which has them look, is found without one."""
-    assert redact_text(f"{text} in 300 words") == f"{redact_text(text)} in 300 words"
+    """Law: what the rules find beside a number, which has them look, is found without one.
+
+    The number stands on a line of its own: the end of a line is an end of a value, too.
+    """
+    assert redact_text(f"{text}\nin 300 words") == f"{redact_text(text)}\nin 300 words"

@@ -126,9 +126,6 @@ def test_a_rule_that_is_off_masks_nothing(name: str, text: str) -> None:
     assert redact_text(text) != text
 
 
-MODULES = ("finders", "forms", "named", "commands", "personal", "values")
-
-
 def expressions() -> dict[str, re.Pattern[str]]:
     one = rules()
     found = {name: one.expression(name) for name in FORMS.grammar if name not in INNER}

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.protocols.redaction import commands, finders, forms, named, personal, values
+from motet.protocols.redaction import (
+    anchors,
+    commands,
+    finders,
+    forms,
+    named,
+    personal,
+    shapes,
+    tokens,
+    values,
+)
 from motet.protocols.redaction import redact as redaction
 from motet.protocols.redaction import rules as rule_module
 from motet.protocols.redaction.redact import AHEAD, LIMIT, Redactor, redact_text
@@ -268,10 +278,11 @@ class CountingRe:
 def counting() -> Iterator[None]:
     """All expressions of the engine count: those of the data, and those of its modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_module, "re", CountingRe())
+        for module in (rule_module, anchors, shapes):
+            patch.setattr(module, "re", CountingRe())
         counted = rule_module.build(*rule_module.files())
         patch.setattr(redaction, "_table", lambda: counted)
-        for module in (finders, forms, named, commands, personal, values):
+        for module in (finders, forms, named, commands, personal, tokens, values):
             patch.setattr(module, "re", CountingRe())
             for name, one in list(vars(module).items()):
                 if isinstance(one, re.Pattern):
