@@ -226,10 +226,6 @@ class HooksClient:
         """Whether there are hooks at one of these points."""
         return not self.hooks.points.isdisjoint(points)
 
-    def any_blocks_at(self, *points: Point) -> bool:
-        """Whether a failure of one of the hooks there blocks."""
-        return any(hook.on_error == "block" for point in points for hook in self.hooks.at(point))
-
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.
 

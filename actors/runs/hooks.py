@@ -48,7 +48,8 @@ class RunHooks:
         points = self._hooks.points
         if "after_model" not in points and "before_output" not in points:
             return False
-        return self._client.any_blocks_at("after_model", "before_output")
+        chain = (*self._hooks.at("after_model"), *self._hooks.at("before_output"))
+        return any(hook.on_error == "block" for hook in chain)
 
     @property
     def watch_end(self) -> bool:

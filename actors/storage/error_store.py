@@ -55,7 +55,7 @@ from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.describe import summarize
-from motet.runtime.outside import foreign_code, fresh_hex, wall_time
+from motet.runtime.outside import foreign_code, fresh_hex, steady_time, wall_time
 from motet.runtime.spool import RETRY
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
         commit: Commit,
         readers: Readers,
         keep: Keep,
-        clock: Callable[[], float] = wall_time,
+        clock: Callable[[], float] = steady_time,
         interval: float = INTERVAL,
     ) -> None:
         super().__init__(commit, readers, clock)

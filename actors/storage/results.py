@@ -34,7 +34,7 @@ from motet.protocols.results import (
 from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
-from motet.runtime.outside import fresh_hex, wall_time
+from motet.runtime.outside import fresh_hex, steady_time
 
 
 class ResultTooLarge(StorageError):
@@ -232,7 +232,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         self,
         commit: Commit,
         readers: Readers,
-        clock: Callable[[], float] = wall_time,
+        clock: Callable[[], float] = steady_time,
         hex_source: Callable[[int], str] = fresh_hex,
         *,
         max_bytes: int = MAX_BYTES,

@@ -30,6 +30,7 @@ from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
+from motet.actors.tools.policy.rules import Rules
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.actors.tools.tool import NotBegun, Tool, asked_by_tool
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
@@ -139,6 +140,7 @@ class _Work(msgspec.Struct):
         attempt: its place under the tool's breakers, once it has one.
         asked: those who want a person to approve it.
         later: it waits for a person, and runs when its run is resumed.
+        rules: of the policy when that was asked; a reload brings others.
     """
 
     request: ExecuteCall
@@ -151,6 +153,7 @@ class _Work(msgspec.Struct):
     attempt: Attempt | None = None
     asked: list[Asking] = []
     later: bool = False
+    rules: Rules | None = None
 
     def before(self) -> BeforeTool:
         ctx, call = self.context, self.request.call
@@ -290,6 +293,7 @@ class ToolExecutor(Actor[ExecuteCall]):
     def _ask_policy(self, work: _Work, tool: Tool) -> _End | None:
         """May it be called at all, and now? For the model, a denied tool does not exist."""
         policy, request, subjects = work.policy, work.request, work.context.subjects
+        work.rules = policy.rules
         ruling = policy.ruling(subjects, tool)
         if ruling.effect == "deny":
             log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
@@ -366,13 +370,20 @@ class ToolExecutor(Actor[ExecuteCall]):
         if not permission.refusal:
             if permission.approved != work.context.approved:
                 work.context = attrs.evolve(work.context, approved=permission.approved)
-            return None
+            return self._ask_again(work, tool) if work.rules is not work.policy.rules else None
         work.later = permission.kind == LATER
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
         if permission.kind == NOT_STORED:
             return _End(permission.refusal, "failed", NOT_STORED, failure="refusal")
         return replace(_denied(permission.refusal), kind=permission.kind)
+
+    def _ask_again(self, work: _Work, tool: Tool) -> _End | None:
+        """A reload came while the call waited: its rules hold for all that has not begun."""
+        was_asked = bool(work.asked)
+        if (end := self._ask_policy(work, tool)) is not None or was_asked or not work.asked:
+            return end
+        return _denied(f"since it was called, {work.asked[0].reason}: call it again")
 
     async def _run(self, work: _Work, tool: Tool) -> _End:
         """Run the tool. The class of a failure decides where it counts.

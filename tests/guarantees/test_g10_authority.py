@@ -28,7 +28,7 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.transcript.grammar import violations
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision, ApprovalsConfig
-from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.models import ModelRequest
 from motet.protocols.queueing import QueueMode
@@ -59,9 +59,9 @@ CHANGED = 1_000
 LOST = (MotetError, MotetRuntimeError, StorageError)
 
 
-def config(policy: str) -> motet.HostConfig:
+def config(policy: str, hold: float = 0.4) -> motet.HostConfig:
     return motet.HostConfig(
-        policy=POLICIES[policy], approvals=ApprovalsConfig(hold=0.4, expires=30.0)
+        policy=POLICIES[policy], approvals=ApprovalsConfig(hold=hold, expires=30.0)
     )
 
 
@@ -81,8 +81,9 @@ def gates(host: Host) -> None:
 
 @attrs.define(eq=False)
 class World:
-    """``effects``: of each call, by run and call. ``may_lose``: the disk has failed, so that a kill
-    may take back a stop, and events may be gone.
+    """``effects``: of each call, by run and call. ``policy``: in force; it may be older while a
+    reload goes on. ``may_lose``: the disk has failed, so that a kill may take back a stop, and
+    events may be gone.
     """
 
     host: mt.SimulatedHost
@@ -93,6 +94,8 @@ class World:
     stopped: set[str] = attrs.field(factory=set[str])
     wrong: list[str] = attrs.field(factory=list[str])
     revoked: bool = False
+    policy: str = "none"
+    hold: float = 0.4
     may_lose: bool = False
     room: motet.Room | None = None
 
@@ -158,6 +161,9 @@ class World:
         )
         granted = self.revoked or self.read("SELECT 1 FROM approval_grants WHERE tool = ?", tool)
         asks = tool in ASKS or (tool == "cond" and n % 2 == 0)
+        asks = asks or (tool == "plain" and self.policy == "ask")
+        if tool == "pay" and self.policy == "deny":
+            self.wrong.append(f"{about} is forbidden since a reload")
         if asks and ("allowed", 1, n) not in found and not granted:
             self.wrong.append(f"{about} was not allowed: {found}")
         if any(state != "allowed" and shown == n for state, _, shown in found):
@@ -255,8 +261,7 @@ class World:
             case "delete":
                 self.do(deleting(place))
             case "reload":
-                policy = chance.choice(list(POLICIES))
-                self.do(lambda host: host.reload(config(policy)))
+                self.reload(chance.choice(list(POLICIES)))
             case "full":
                 host.disk.room, self.may_lose = host.disk.used, True
             case "locked":
@@ -269,8 +274,18 @@ class World:
             case _:
                 self.free()
 
+    def reload(self, policy: str) -> None:
+        async def reload(host: Host) -> None:
+            self.policy = "none"  # in between, the one or the other may hold
+            await host.reload(config(policy, self.hold))
+            if not self.host.history.cut_off:
+                self.policy = policy
+
+        self.do(reload)
+
     def end_host(self, how: str) -> None:
         self.free()
+        self.policy = "none"  # the next host has the configuration of the first
         if self.may_lose:
             self.stopped.clear()  # a stop's record may have waited for the disk
         match how:
@@ -309,6 +324,10 @@ class World:
         if pending := await host.approvals(state="pending"):
             one = self.chance.choice(pending)
             await host.approve(one.id, self.chance.choice(DECISIONS))
+
+    async def allow(self, host: Host) -> None:
+        for one in await host.approvals(state="pending"):
+            await host.approve(one.id, "allow-once")
 
     async def _both(self, host: Host) -> None:
         """Two people answer one approval at once, and differ."""
@@ -388,8 +407,9 @@ def told(seed: int) -> tuple[World, list[str]]:
     """The world after a random story, and the story."""
     chance = Random(seed)
     acts = [chance.choice(ACTS) for _ in range(chance.randrange(5, 25))]
-    with mt.simulated_host(seed, config=config("none"), setup=gates) as host:
-        world = World(host, chance)
+    hold = (0.4, 0.4, 8.0)[seed % 3]
+    with mt.simulated_host(seed, config=config("none", hold), setup=gates) as host:
+        world = World(host, chance, hold=hold)
         world.agent()
         assert world.room is not None
         host.room(world.room)
@@ -398,6 +418,27 @@ def told(seed: int) -> tuple[World, list[str]]:
         world.finish()
         world.check_end()
         return world, acts
+
+
+@pytest.mark.parametrize("tool", ["pay", "plain"])
+def test_a_call_that_waits_is_judged_by_the_rules_of_a_reload_that_came_meanwhile(
+    tool: str,
+) -> None:
+    """A call that was allowed, or waits for its turn behind one, may be forbidden before it begins,
+    or a person may have to be asked about it first."""
+    with mt.simulated_host(1, config=config("none", 60.0), setup=gates) as host:
+        world = World(host, Random(1))
+        world.agent()
+        host.start(None, f"!pay 1 !{tool} 2", session="a")
+        host.advance(1)
+        world.reload("deny" if tool == "pay" else "ask")
+        for _ in range(2):
+            world.do(world.allow)
+            host.advance(1)
+        assert world.wrong == []
+        rows = [item.row for item in host.call(Host.history, "a")]
+        second = [row for row in rows if isinstance(row, ToolMessage)][1]
+        assert (second.outcome, sum(world.effects.values())) == ("denied", int(tool != "pay"))
 
 
 @pytest.mark.parametrize("part", range(3))

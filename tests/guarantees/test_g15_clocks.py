@@ -9,13 +9,20 @@ end in the same way, in the same order, with the same events and effects (G10, G
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
 import attrs
 import pytest
 
+import motet
 from motet import testing as mt
+from motet.actors.host import Host
+from motet.actors.storage.error_store import INTERVAL
+from motet.protocols.chat import ToolMessage, UserMessage
+from motet.protocols.config import ErrorsConfig
+from motet.protocols.models import ModelRequest
 from tests.guarantees.test_g10_authority import ACTS, World, config, gates
 
 HOUR = 3600.0
@@ -109,3 +116,36 @@ def test_an_approval_waits_no_longer_than_its_life_in_a_host_whose_clock_was_put
         host.advance(31)
         assert world.read("SELECT state FROM approvals") == [("expired",)]
         assert world.read("SELECT status FROM runs") == [("completed",)]
+
+
+def test_nothing_is_too_old_because_the_clock_was_put_forward() -> None:
+    """Results and errors are kept for a time that passes, not for one that is skipped."""
+    found = list[str]()
+
+    def answer(request: ModelRequest) -> mt.Step:
+        rows = [row for row in request.messages if isinstance(row, ToolMessage)]
+        found.extend(row.text for row in rows[2:] if row.name == "get_tool_result")
+        if len(rows) == 2 and isinstance(request.messages[-1], UserMessage):
+            (result_id,) = re.findall(r"res_\w+", rows[0].text)[:1]
+            return mt.call("get_tool_result", result_id=result_id)
+        return mt.say("done") if rows else mt.call("long") + mt.call("broken")
+
+    agent = motet.Agent("ops", model=mt.FunctionModel(answer))
+
+    @agent.tool(effects="read")
+    def long() -> str:
+        return "a line\n" * 20_000
+
+    @agent.tool(effects="read")
+    def broken() -> str:
+        raise RuntimeError("out of order")
+
+    keep = motet.HostConfig(errors=ErrorsConfig(keep_days=1.0))
+    with mt.simulated_host(1, agents=[agent], config=keep) as host:
+        host.run(agent, "go", session="s")
+        host.jump_clock(400 * 24 * HOUR)
+        host.run(agent, "and again", session="s")
+        assert found
+        assert found[0].count("a line") > 1
+        host.advance(2 * INTERVAL)
+        assert len(host.call(Host.errors)) == 1
