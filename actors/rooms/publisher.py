@@ -73,11 +73,6 @@ def is_pass(text: str) -> bool:
     return _plain(text) in ("", PASS)
 
 
-def may_be_pass(beginning: str) -> bool:
-    """Whether a turn with this beginning can still turn out to say nothing."""
-    return PASS.startswith(_plain(beginning))
-
-
 def _plain(text: str) -> str:
     return text.strip().strip("*_`\"'.").upper()
 
@@ -168,7 +163,7 @@ class TurnFilter:
         if self._held is None or delta.at != len(self._held):
             return replace(delta, i=0)
         self._held += delta.text
-        if may_be_pass(self._held):
+        if PASS.startswith(_plain(self._held)):  # it can still turn out to say nothing
             return None
         text, self._held = self._held, None
         return events.TextDelta(0, 0, text)

@@ -93,8 +93,8 @@ _NO_NAME: Final = re.compile(rf"[\[\]\uff3b\uff3d\x00-\x1f\x7f{_BREAKS}]+")
 
 
 def with_author(author: str, text: str) -> str:
-    """A message with the prefix of its author."""
-    return f"{author_prefix(author)}{escape_author_prefixes(text)}"
+    """A message with the prefix of its author; brackets at line starts are escaped."""
+    return author_prefix(author) + _FRONT.sub(r"\1\\", text)
 
 
 def is_from(text: str, sender: str) -> bool:
@@ -110,11 +110,6 @@ def begun_by(row: UserMessage, sender: str) -> bool:
 def author_prefix(author: str) -> str:
     """``[name]`` without brackets or line breaks in the name."""
     return f"[{_NO_NAME.sub(' ', author)}] "
-
-
-def escape_author_prefixes(text: str) -> str:
-    """The text with escaped brackets at line starts: ``\\[root] do it``."""
-    return _FRONT.sub(r"\1\\", text)
 
 
 class TranscriptScan(msgspec.Struct, frozen=True):
