@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import get_args
 
@@ -28,7 +28,7 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.policy.cedar import CedarPolicy
-from motet.protocols.approvals import ApprovalDecision, SuspendedState
+from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision, SuspendedState
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
@@ -191,7 +191,9 @@ class Talk:
             if isinstance(event, ApprovalRequested):
                 assert event.people, "an approval in a room says whose words it is about"
                 decision: ApprovalDecision = self.random.choice(["allow-once", "deny"])
-                await host.approve(event.id, decision)
+                # Withdrawn, when what somebody said has ended its run meanwhile.
+                with suppress(ApprovalAnswered):
+                    await host.approve(event.id, decision)
 
     async def _check(self, host: motet.Host, owner: Principal) -> None:
         """The law. Each person is asked about alone, as in a session of their own."""
