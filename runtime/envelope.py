@@ -23,6 +23,7 @@ scope, which is replaced only after it was used (``incarnation.py``).
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -286,6 +287,12 @@ class TakingAsk(ItemsAsk, eq=False, kw_only=True):
     def replies(self) -> Replies[object]:
         return TakenReplies(self, self.take)
 
+    def finds_asker_gone(self) -> bool:
+        """Whether the asker turns out to be cancelled; asked before an item in a clean-up, or if
+        the asker has a deadline.
+        """
+        return False
+
     def fail(self, error: Exception) -> None:
         """``take`` has raised: end the handler."""
         self.failure = error
@@ -340,7 +347,9 @@ class TakenReplies(Replies[T_contra]):
 
     def send_nowait(self, item: T_contra) -> None:
         ask = self._ask
-        if ask.settled or ask.cancelled_at is not None:
+        doubtful = ask.until < math.inf or sys.exc_info()[0] is not None
+        gone = ask.cancelled_at is not None or (doubtful and ask.finds_asker_gone())
+        if ask.settled or gone:
             if ask.failure is None:
                 raise AskerLeft("the asker takes no more items")
             raise trio.BrokenResourceError("the asker takes no more items") from ask.failure

@@ -176,7 +176,8 @@ def handles(
     cycles (G11). Four things differ. The ask is a checkpoint only if the handler has one. The
     handler may see the context variables of its asker in place of the actor's, and those it sets
     may stay. The dump of an asker that waits for its clean-up says ``answer of`` and no time. And
-    an item that it sends from within a shield of its own reaches an asker that is cancelled.
+    a cancellation of the asker meets both at the next checkpoint: an item that is sent before it,
+    or from within a shield of the handler, is still taken.
 
     ``brief=True`` with it: the handler has no wait of unbounded length, so that it needs no scope
     of its own: a stop of the actor waits for its end, as for one without a checkpoint. A time limit

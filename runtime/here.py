@@ -14,17 +14,14 @@ nothing else. The asker's own cancellation needs no help: it is that of the task
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import trio
 
-from motet.runtime.envelope import (
-    Replies,
-    Result,
-    TakenReplies,
-    TakingAsk,
-)
+from motet.runtime.envelope import Replies, Result, TakingAsk
 from motet.runtime.outside import is_cancelled
 from motet.runtime.waits import Work
 
@@ -63,7 +60,18 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
 
     @property
     def replies(self) -> Replies[object]:
-        return Replies() if self.take is nobody else _HereReplies(self, self.take)
+        return Replies() if self.take is nobody else super().replies
+
+    def finds_asker_gone(self) -> bool:
+        # Of another task this is noted as it happens. To look for it here costs more than an item,
+        # so it is looked for when it may be: the handler cleans up, or a deadline has passed.
+        late = self.until < math.inf and self.until < trio.current_time()
+        if (late or sys.exc_info()[0] is not None) and is_cancelled():
+            self.left = _asker_is_cancelled(self.scope)
+            # If the handler was ended by its actor first, only the time tells of the asker.
+            if self.left or late:
+                self.cancelled_at = trio.current_time()
+        return self.cancelled_at is not None
 
     @property
     def has_outcome(self) -> bool:
@@ -95,23 +103,6 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
 def is_only_cancelled(group: BaseExceptionGroup[BaseException]) -> bool:
     """Whether a group has nothing but ``Cancelled``."""
     return group.split(trio.Cancelled)[1] is None
-
-
-class _HereReplies(TakenReplies[Any]):
-    """As those of a handler in another task, where the asker's cancellation is noted at once."""
-
-    def __init__(self, ask: HereAsk, take: Callable[[Any], object]) -> None:
-        super().__init__(ask, take)
-        self._here: Final = ask
-
-    def send_nowait(self, item: object) -> None:
-        ask = self._here
-        if ask.cancelled_at is None and is_cancelled():
-            ask.left = _asker_is_cancelled(ask.scope)
-            # If the handler was ended by its actor first, only the time tells of the asker.
-            if ask.left or ask.until < trio.current_time():
-                ask.cancelled_at = trio.current_time()
-        super().send_nowait(item)
 
 
 def _asker_is_cancelled(scope: trio.CancelScope | None) -> bool:

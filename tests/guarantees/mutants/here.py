@@ -9,9 +9,9 @@ from collections import deque
 
 from motet.protocols.messages import Message
 from motet.runtime import waits as waits_module
-from motet.runtime.envelope import TakenReplies
+from motet.runtime.envelope import TakingAsk
 from motet.runtime.handlers import Handler
-from motet.runtime.here import HereAsk, _HereReplies
+from motet.runtime.here import HereAsk
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.scopes import cancel_at
@@ -174,7 +174,7 @@ def _have_no_limit() -> list[Patch]:
 
 def _give_to_the_cancelled() -> list[Patch]:
     """An asker that is cancelled while its handler is at work is still given items."""
-    return [(_HereReplies, "send_nowait", TakenReplies.send_nowait)]
+    return [(HereAsk, "finds_asker_gone", TakingAsk.finds_asker_gone)]
 
 
 MUTANTS = (
