@@ -13,6 +13,7 @@ and belong to a process: the original gives them back to the system while a chil
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -75,6 +76,7 @@ class Branches:
         if not child:
             os.close(verdict)
             self._verdict = told
+            gc.disable()
             tempfile.tempdir = self._folder.name
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(LONGEST)
