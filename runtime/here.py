@@ -70,7 +70,7 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
             self.left = _asker_is_cancelled(self.scope)
             # If the handler was ended by its actor first, only the time tells of the asker.
             if self.left or late:
-                self.cancelled_at = trio.current_time()
+                self.cancel()
         return self.cancelled_at is not None
 
     @property

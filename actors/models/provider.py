@@ -260,7 +260,7 @@ class Provider(Actor[Generate]):
         self._in_flight = trio.CapacityLimiter(concurrency)
         self._random = random or Random(any_chance())
 
-    @handles(Generate, concurrent=WAITING)
+    @handles(Generate, concurrent=WAITING, here=True)
     async def generate(
         self, message: Generate, replies: Replies[ModelEvent | Retrying]
     ) -> ModelResponse:

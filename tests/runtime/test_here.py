@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeAlias, cast
 
 import pytest
 import trio
@@ -110,6 +111,7 @@ class Host(Actor[Do | Brief | Flow | Stop]):
 
     async def kept_cancelled(self, seconds: float, replies: Replies[str]) -> str:
         """Raise a Cancelled that belongs to no scope any more."""
+        kept: BaseException = AssertionError("a checkpoint of a cancelled scope raises")
         with trio.CancelScope() as scope:
             scope.cancel()
             try:
@@ -166,18 +168,18 @@ WHAT = [
     *("kept_cancelled", "finishes", "fails_late", "torn", "sends_late", "ends_itself"),
 ]
 Ref = ActorRef[Do | Brief | Flow | Stop]
+Asking: TypeAlias = Callable[[Ref, list[str]], Awaitable[str]]
+"""Asks, and notes the items that it takes."""
 
 
 @asynccontextmanager
-async def _host() -> AsyncIterator[tuple[Ref, Host]]:
+async def _host() -> AsyncGenerator[tuple[Ref, Host]]:
     host = Host()
     async with open_system() as system:
         yield await system.start(lambda: host, name="host", restart="temporary"), host
 
 
-async def _outcome(
-    ask: Callable[[Ref], Callable[[list[str]], object]], ends: str
-) -> tuple[object, list[str], Statistics]:
+async def _outcome(ask: Asking, ends: str) -> tuple[object, list[str], Statistics]:
     """What becomes of an ask, the items that were taken, and the books afterwards."""
     items: list[str] = []
     result: object = None
@@ -192,7 +194,7 @@ async def _outcome(
                     _after, 1, partial(nursery.start_soon, partial(ref.stop, grace=0))
                 )
             try:
-                result = await ask(ref)(items)  # type: ignore[misc]  # an awaitable, of two kinds
+                result = await ask(ref, items)
             except trio.Cancelled:
                 result = "Cancelled"
                 raise
@@ -204,7 +206,8 @@ async def _outcome(
 
 def _shown(error: BaseException) -> object:
     if isinstance(error, BaseExceptionGroup):
-        return [_shown(one) for one in error.exceptions]
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return [_shown(one) for one in group.exceptions]
     return type(error).__name__, "" if isinstance(error, ForeignError) else str(error)
 
 
@@ -213,22 +216,22 @@ async def _after(seconds: float, act: Callable[[], object]) -> None:
     act()
 
 
-def _asking(what: str, way: str) -> Callable[[Ref], Callable[[list[str]], object]]:
+def _asking(what: str, way: str) -> Asking:
     def fail(items: list[str], item: str) -> None:
         items.append(item)
         raise LookupError("of the asker")
 
     match way:
         case "ask":
-            return lambda ref: lambda _: ref.ask(Do(what, 2))
+            return lambda ref, _: ref.ask(Do(what, 2))
         case "brief":
-            return lambda ref: lambda _: ref.ask(Brief(what))
+            return lambda ref, _: ref.ask(Brief(what))
         case "time limit":
-            return lambda ref: lambda _: ref.ask(Brief(what, 2), timeout=0.5)
+            return lambda ref, _: ref.ask(Brief(what, 2), timeout=0.5)
         case "stream":
-            return lambda ref: lambda items: ref.stream_to(Flow(what, 2), items.append)
+            return lambda ref, items: ref.stream_to(Flow(what, 2), items.append)
         case _:
-            return lambda ref: lambda items: ref.stream_to(Flow(what, 2), partial(fail, items))
+            return lambda ref, items: ref.stream_to(Flow(what, 2), partial(fail, items))
 
 
 CASES = [

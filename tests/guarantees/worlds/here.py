@@ -210,7 +210,8 @@ class Other(Actor[Turn]):
 
 async def _ask(book: Book, ref: Ref, number: int) -> object:
     """Ask in one of five ways; the outcome has to be one that the way allows."""
-    chance, allowed = book.sim.random, [Refused, ActorDead, MailboxFull, ActorPaused]
+    chance = book.sim.random
+    allowed: list[type[Exception]] = [Refused, ActorDead, MailboxFull, ActorPaused]
     seconds = chance.choice((None, None, 1, 2))
     deadline = trio.current_effective_deadline()
     if seconds is not None:
