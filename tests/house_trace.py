@@ -28,8 +28,9 @@ ROOT = Path(motet.__file__).resolve().parent.parent
 STORIES = ("submit", "text turn", "tool turn", "stop")
 MOST = {"submit": 24, "text turn": 55, "tool turn": 70, "stop": 45}
 """The bounds on files."""
-STOPS = 4
-"""Times that the stop is told: spans are written a second after they come, as may happen in one."""
+TURNS, STOPS = 3, 4
+"""Times that the turn with a tool, and the stop, are told: spans are written a second after they
+come, as may happen in one of them."""
 
 
 class Tracer:
@@ -72,7 +73,8 @@ class Tracer:
 
 
 def helper(entered: trio.Semaphore) -> motet.Agent:
-    script = [*[say("hello")] * 3, call("order", item="pear"), say("done"), *[call("slow")] * STOPS]
+    order_it = [call("order", item="pear"), say("done")]
+    script = [*[say("hello")] * 3, *order_it * TURNS, *[call("slow")] * STOPS]
     agent = motet.Agent("helper", model=ScriptedModel(script))
 
     @agent.tool
@@ -108,8 +110,10 @@ async def tell(tracer: Tracer, state: str) -> None:
             ack = await host.submit("third", agent="helper", session="user:ann")
         await host.wait_run(ack.run_id)
         await quiet()
-        with tracer.story("tool turn"):
-            await host.run(agent, "use a tool", session="user:ann")
+        for _ in range(TURNS):
+            with tracer.story("tool turn"):
+                await host.run(agent, "use a tool", session="user:ann")
+            await quiet()
         for number in range(STOPS):
             await host.submit("be slow", agent="helper", session=f"user:ben{number}")
             await entered.acquire()

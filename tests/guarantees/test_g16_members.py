@@ -23,7 +23,7 @@ from tests.guarantees.test_g10_authority import ASKS, World, config, deleting, g
 ACTS = (
     *("post", "post", "post", "delete member", "delete member", "delete child", "answer", "answer"),
     *("answer and delete", "wait", "wait", "steps", "steps", "crash", "power", "restart"),
-    *("stop room", "expire", "both", "reload"),
+    *("stop room", "expire", "reload"),
 )
 SAID = (*ASKS, "plain", "delegate", "cond")
 SESSIONS = "SELECT session FROM sessions WHERE session LIKE ? AND session NOT IN ('a', 'b')"
