@@ -16,7 +16,7 @@ import attrs
 
 LETTERS = "kpcubfmj4:"
 """The letters by which literals are found, the rare ones before the others."""
-SIGNS = "|$@<"
+SIGNS = "|$@<*\t"
 """Signs that most texts do not hold at all."""
 
 

@@ -132,7 +132,9 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
             line, front = f"{line}_", f"{front}_"  # camel case
         spaced = front if core == "key" and not line.startswith("-") else line
         kind = category(rules, spaced.lstrip("-"), core)
-        if not kind and core == "key" and _is_variable(text, start, line, found):
+        if (not kind and core == "key") and (
+            _is_variable(text, start, line, found) or _is_lone_key(text, front, found)
+        ):
             kind = "weak"
         if not kind or (kind in _SWITCHED and not rules.is_on(_SWITCHED[kind])):
             continue
@@ -195,6 +197,18 @@ def _is_variable(text: str, start: int, line: str, found: re.Match[str]) -> bool
         and text[start : start + 3] == "KEY"
         and text[start - len(line) : start].isupper()
         and _NO_SECRET_KEY.search(line) is None
+    )
+
+
+def _is_lone_key(text: str, front: str, found: re.Match[str]) -> bool:
+    """``key=`` without a word that tells of what, and a value as long and random as keys are."""
+    value = text[slice(*found.span("quoted" if found["quoted"] is not None else "bare"))]
+    return (
+        len(value) >= 32
+        and not front[-1:].isalnum()
+        and front[-1:] not in ("_", "-", ".")
+        and _is_mixed(value)
+        and _NO_SECRET_KEY.search(front.rstrip()) is None
     )
 
 
@@ -265,7 +279,8 @@ def _is_setting(rules: Rules, text: str, start: int, line: str, found: re.Match[
             return True
     if core.startswith(("pass", "pw")):
         begin, end = found.span("bare")
-        if found["quote"] == "'" or (bare and is_strong(text[begin:end])):
+        shown = text[begin:end]
+        if found["quote"] == "'" or (bare and (is_strong(shown) or _is_mixed(shown))):
             return True
         front = low[max(0, start - 240) : start]
         if "login" in front and rules.expression("login").search(front):
@@ -278,6 +293,16 @@ def _is_setting(rules: Rules, text: str, start: int, line: str, found: re.Match[
             return True
     before = low[max(0, start - 120) : start]
     return "set" in before and rules.expression("setting").search(before) is not None
+
+
+_MIXED = re.compile(
+    r"(?=.{0,99}[a-z])(?=.{0,99}[A-Z])(?=(?:[^0-9]{0,99}[0-9]){2})[0-9A-Za-z]{12,99}\Z"
+)
+
+
+def _is_mixed(value: str) -> bool:
+    """Letters of both cases and digits in a row, as random passwords have them."""
+    return _MIXED.match(value) is not None
 
 
 _DIGITS = re.compile(r"(?:[^0-9]{0,400}[0-9]){3}")
@@ -323,9 +348,10 @@ def _value(
         has = {letter.isdigit() for letter in value}
         if kind != "password" or len(has) != 2 or len(value) < 6:
             return None
-    if low.rfind("${", max(0, found.start() - 40), found.start()) > low.rfind(
-        "}", max(0, found.start() - 40), found.start()
-    ):
+    if (
+        low.rfind("${", max(0, found.start() - 40), found.start())
+        > low.rfind("}", max(0, found.start() - 40), found.start())
+    ) and not _is_mixed(value.removeprefix("-")):
         return None  # the default of a variable
     if sign == ">" and value[:1] == "@":
         return None

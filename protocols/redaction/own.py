@@ -163,10 +163,7 @@ class DenyRule:
         if self.shape:
             _check_shape(self.shape)
         if self.name and NAME.fullmatch(self.name) is None:
-            raise ConfigError(
-                f"{self.name!r} is no name of a secret: it ends with 'key', 'token', 'secret', "
-                "'password', 'auth' or another of their kind"
-            )
+            raise ConfigError(f"{self.name!r} {_NO_NAME}")
         if self.parameter and re.fullmatch(r"[a-z0-9_.-]{2,60}", self.parameter) is None:
             raise ConfigError(f"{self.parameter!r} is no parameter, in lower case")
         forms = ("separate", "attached", "either", "pair", "percent", "comma")
@@ -205,14 +202,23 @@ class OwnRules:
         deny: more that is masked.
         allow: patterns of texts that are no secrets though they look like one. A pattern has to
             match the whole secret.
+        allow_values: such texts as they are written, without a pattern.
+        allow_names: names whose values are no secrets, such as ``acme demo token``, in any
+            spelling (``ACME_DEMO_TOKEN``, ``acmeDemoToken``) and behind any other words. What is a
+            secret without its name, such as the token of a vendor, stays one.
         off: ids or groups of rules of motet that are not used: ``personal.phone``, ``personal``.
     """
 
     deny: tuple[DenyRule, ...] = ()
     allow: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
+    allow_values: tuple[str, ...] = ()
+    allow_names: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        for name in self.allow_names:
+            if NAME.fullmatch(name) is None:
+                raise ConfigError(f"allow_names: {name!r} {_NO_NAME}")
         known = known_rules() if self.off else frozenset[str]()
         for name in self.off:
             if name not in known:
@@ -235,7 +241,9 @@ class OwnRules:
         return re.compile("|".join(f"(?:{one})" for one in self.allow) or r"(?!)")
 
     def allows(self, secret: str) -> bool:
-        return bool(self.allow) and self._allowed.fullmatch(secret) is not None
+        return secret in self.allow_values or (
+            bool(self.allow) and self._allowed.fullmatch(secret) is not None
+        )
 
     def denied(self, text: str) -> Iterator[tuple[int, int, int, str]]:
         for rule in self.deny:
@@ -244,7 +252,12 @@ class OwnRules:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.deny or self.allow or self.off)
+        return self == OwnRules()
+
+    @property
+    def spares(self) -> bool:
+        """Whether it has texts that are no secrets."""
+        return bool(self.allow or self.allow_values)
 
 
 NAME = re.compile(
@@ -252,6 +265,10 @@ NAME = re.compile(
     r"|credential|bearer|cookie)"
 )
 """The name of a secret: the engine looks for its end."""
+_NO_NAME = (
+    "is no name of a secret: it ends with 'key', 'token', 'secret', 'password', 'auth' or another "
+    "of their kind"
+)
 
 
 def known_rules() -> frozenset[str]:
@@ -277,8 +294,9 @@ def _check_shape(shape: str) -> None:
 
 @lru_cache(8)
 def table(owns: tuple[OwnRules, ...]) -> Rules:
-    """The rules of motet together with these. What one host has off is off in its process only if
-    all hosts have it off: a secret of one host must not show in another's either."""
+    """The rules of motet together with these. What one host has off, or a name that it allows, is
+    off in its process only if all hosts have it so: a secret of one host must not show in
+    another's either."""
     if not owns:
         return rules()
     file, forms = files()
@@ -287,6 +305,10 @@ def table(owns: tuple[OwnRules, ...]) -> Rules:
         file,
         tokens=(*file.tokens, *(TokenRule(r.kind, (r.shape,)) for r in deny if r.shape)),
         secrets=(*file.secrets, *(r.name for r in deny if r.name)),
+        harmless=(
+            *file.harmless,
+            *(n for n in owns[0].allow_names if all(n in own.allow_names for own in owns)),
+        ),
         query=(*file.query, *(r.parameter for r in deny if r.parameter)),
         commands=(
             *file.commands,

@@ -157,7 +157,7 @@ def _found(text: str) -> list[values.Found]:
         for one in (_pattern.finditer(text) if _pattern is not None else ())
     ]
     denied = [one for own in _own for one in own.denied(text)]
-    if any(own.allow for own in _own):
+    if any(own.spares for own in _own):
         found = [one for one in found if not any(own.allows(text[one[0] : one[1]]) for own in _own)]
     return finders.merged([*extra, *denied, *found], text)
 

@@ -67,6 +67,32 @@ def test_own_rules_have_the_power_of_motets() -> None:
         assert {text: alike(redact_text(text)) for text in texts} == texts
 
 
+def test_a_value_and_the_values_of_a_name_are_allowed() -> None:
+    """A value is compared as it is written; a name in every spelling, and not as a part of one."""
+    own = OwnRules(allow_values=("demo(1)+x7",), allow_names=("acme demo token",))
+    spared = (
+        'password="demo(1)+x7"',
+        "ACME_DEMO_TOKEN=a1b2c3d4e5f6",
+        '{"acmeDemoToken": "a1b2c3d4e5f6"}',
+        "MY_ACME_DEMO_TOKEN: a1b2c3d4e5f6",
+    )
+    masked = (
+        "password=demo(1)+x77",
+        "DEMO_TOKEN=a1b2c3d4e5f6",
+        f"ACME_DEMO_TOKEN={SECRETS['aws']}",
+    )
+    assert all(redact_text(text) != text for text in (*spared, *masked))
+    with registered_secrets([], own=own):
+        assert [redact_text(text) for text in spared] == list(spared)
+        assert redact({"acmeDemoToken": "a1b2c3d4e5f6"}) == {"acmeDemoToken": "a1b2c3d4e5f6"}
+        assert redact({"password": "demo(1)+x7"}) == {"password": "demo(1)+x7"}
+        assert all(redact_text(text) != text for text in masked)
+        with registered_secrets([], own=OwnRules(off=("personal.ssn",))):
+            assert redact_text(spared[1]) != spared[1]  # another host does not allow the name
+    with pytest.raises(ConfigError, match="no name of a secret"):
+        OwnRules(allow_names=("acme",))
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

@@ -32,7 +32,7 @@ from tests.protocols.redaction.builders import cases, filled, key, random_text, 
 CORPUS = [
     case.text
     for kind in ("secrets", "lookalikes")
-    for part in ("", "_blind", "_second", "_third")
+    for part in ("", "_blind", "_second", "_third", "_fourth")
     for case in cases(f"{kind}{part}.txt")
 ]
 FORMS = rule_module.files()[1]
