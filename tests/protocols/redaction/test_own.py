@@ -68,7 +68,7 @@ def test_own_rules_have_the_power_of_motets() -> None:
 
 
 def test_a_value_and_the_values_of_a_name_are_allowed() -> None:
-    """A value is compared as it is written; a name in every spelling, and not as a part of one."""
+    """A value is compared as it is written; a name in every spelling, behind any words."""
     own = OwnRules(allow_values=("demo(1)+x7",), allow_names=("acme demo token",))
     spared = (
         'password="demo(1)+x7"',
@@ -77,7 +77,7 @@ def test_a_value_and_the_values_of_a_name_are_allowed() -> None:
         "MY_ACME_DEMO_TOKEN: a1b2c3d4e5f6",
     )
     masked = (
-        "password=demo(1)+x77",
+        'password="demo(1)+x77"',
         "DEMO_TOKEN=a1b2c3d4e5f6",
         f"ACME_DEMO_TOKEN={SECRETS['aws']}",
     )
