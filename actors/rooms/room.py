@@ -476,7 +476,7 @@ class RoomActor(Actor[RoomMessages]):
             if turn.suspended:
                 await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
             elif not (cut_off and turn.problem):
-                note = self._shown(name, batch) if turn.run_id else lambda state: state
+                note: Change = self._shown(name, batch) if turn.run_id else lambda state: state
                 await self._end_turn(name, turn, note)
         finally:
             end_forwarding()

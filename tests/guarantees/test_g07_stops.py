@@ -232,7 +232,7 @@ def test_a_stop_at_every_step_of_every_gate_is_a_stop(point: str, kind: str) -> 
 @pytest.mark.sweep
 @pytest.mark.parametrize("door", ["python", "method", "chat"])
 def test_a_stop_at_every_step_through_any_door_is_a_stop(door: Door) -> None:
-    ways = [way for one, way in DOORS if one == door]
+    ways: list[Way] = [way for one, way in DOORS if one == door]
     assert everywhere(says("go !ask +nap !thread", "more"), *ways, door=door, every=2)
 
 
