@@ -51,6 +51,35 @@ def test_a_turn_makes_no_more_calls_than_it_did(tools: bool, most: int) -> None:
     assert calls_of_a_turn(tools=tools) <= most
 
 
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize(("tools", "most"), [(False, 7.5), (True, 22.5)])
+def test_a_turn_takes_no_more_steps_of_trio_than_it_did(tools: bool, most: float) -> None:
+    """Three of them are the checkpoints of the fake model, with tools thirteen."""
+
+    async def story() -> float:
+        steps = Steps()
+        agent = motet.Agent("a", model=FakeModel(tools), tools=[double] if tools else [])
+        async with motet.open_host(agents=[agent]) as host:
+            for turn in range(3 * TURNS):
+                await host.run(agent, "hi", session=f"first-{turn}")
+            trio.lowlevel.add_instrument(steps)
+            for turn in range(TURNS):
+                await host.run(agent, "hi", session=f"{turn}")
+            trio.lowlevel.remove_instrument(steps)
+        return steps.count / TURNS
+
+    assert trio.run(story, clock=MockClock()) <= most
+
+
 @pytest.mark.parametrize("tools", [False, True])
 def test_a_turn_leaves_nothing_to_the_garbage_collector(tools: bool) -> None:
     """Objects in cycles keep all rows of a run alive, and the collector walks through them."""
