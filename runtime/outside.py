@@ -202,14 +202,16 @@ class UnderWay:
     waits_for: str = ""
     begun: bool = False
     began: float = attrs.field(factory=trio.current_time)
-    since: float = attrs.field(factory=lambda: boot_time())
+    since: float = attrs.field(factory=boot_time)
+    _all: dict[UnderWay, None] = attrs.field(factory=dict["UnderWay", None], repr=False)
 
     def __enter__(self) -> Self:
-        all_under_way()[self] = None
+        self._all = all_under_way()
+        self._all[self] = None
         return self
 
     def __exit__(self, *_: object) -> None:
-        del all_under_way()[self]
+        del self._all[self]
 
     def begin(self) -> bool:
         """It begins in this step, if it has not yet; False: it must not."""

@@ -73,8 +73,8 @@ class Tracer:
 
 
 def helper(entered: trio.Semaphore) -> motet.Agent:
-    order_it = [call("order", item="pear"), say("done")]
-    script = [*[say("hello")] * 3, *order_it * TURNS, *[call("slow")] * STOPS]
+    hello, order_it = [say("hello")] * 2, [call("order", item="pear"), say("done")]
+    script = [*hello, *order_it * TURNS, *hello, *[call("slow")] * STOPS]
     agent = motet.Agent("helper", model=ScriptedModel(script))
 
     @agent.tool
@@ -106,14 +106,17 @@ async def tell(tracer: Tracer, state: str) -> None:
         with tracer.story("text turn"):
             await host.run(agent, "again", session="user:ann")
         await quiet()
-        with tracer.story("submit"):
-            ack = await host.submit("third", agent="helper", session="user:ann")
-        await host.wait_run(ack.run_id)
-        await quiet()
         for _ in range(TURNS):
             with tracer.story("tool turn"):
                 await host.run(agent, "use a tool", session="user:ann")
             await quiet()
+        # The first input that nobody waits for starts the session's actor.
+        await host.wait_run((await host.submit("third", session="user:ann")).run_id)
+        await quiet()
+        with tracer.story("submit"):
+            ack = await host.submit("fourth", agent="helper", session="user:ann")
+        await host.wait_run(ack.run_id)
+        await quiet()
         for number in range(STOPS):
             await host.submit("be slow", agent="helper", session=f"user:ben{number}")
             await entered.acquire()

@@ -147,7 +147,7 @@ class ApprovalGate:
         step = self.pending.steps.get(request.run_id)
         if step is None:
             return True
-        if any(run.scope.cancel_called for run in self._with_callers(step.run)):
+        if [run for run in self._with_callers(step.run) if run.scope.cancel_called]:
             return False
         step.move(request.call.id, "begin")
         return True

@@ -9,7 +9,6 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.prompt import CachedPrompt
-from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import PromptRun, prompt_input
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
@@ -47,6 +46,7 @@ class ModelStep:
         recalled: found in the memory, for the system prompt.
         prepared: the folder and the files of the agent and its user.
         output: of the run; it says what a request asks for.
+        full_name: of the model, provider first.
         around: estimated tokens of the system prompt and the tools.
     """
 
@@ -68,8 +68,10 @@ class ModelStep:
         self._turn = turn
         self._publisher = publisher
         self.output = output
+        self.full_name = run.model_name
         self.around = 0
         self._tokens = 0
+        self._toolkit = services.toolkits.of(run)
         self._trace = services.tracer.of(run.id)
         self._prompt: CachedPrompt | None = None
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
@@ -79,23 +81,15 @@ class ModelStep:
     def change_agent(self) -> None:
         """After a hand-over: use the model, the window and the prompt of the new agent."""
         agent, self._prompt = self._run.agent, None
+        self.full_name = self._run.model_name
         self.view = replace(
             self.view, window=agent.window, turns=agent.history, calibration=UNCALIBRATED
         )
 
     @property
-    def full_name(self) -> str:
-        """The name of the model, provider first."""
-        return self._run.model_name
-
-    @property
     def _model(self) -> str:
         """The provider's own name of the model."""
         return self.full_name.partition(":")[2] or self.full_name
-
-    @property
-    def _toolkit(self) -> Toolkit:
-        return self._services.toolkits.of(self._run)
 
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.

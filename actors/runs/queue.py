@@ -13,10 +13,10 @@ specification, section 11.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from math import inf
-from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -303,7 +303,8 @@ class SessionQueue:
         unsaved: ends of runs and inputs that could not be stored yet, oldest first.
         saving: a task of its actor stores them when it can.
         ended: how many of its runs have ended, for those that run at the same time.
-        tokens: of its last request, in a window of ``window``; None: unknown.
+        tasks: for its actor to start; each is called with the actor.
+        filled: the tokens of its last request, or None, and how many the model takes.
         touched: when it was used last.
     """
 
@@ -318,15 +319,15 @@ class SessionQueue:
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
     saving: bool = False
     ended: int = 0
-    tokens: int | None = None
-    window: int = 0
+    tasks: list[Callable[[Any], None]] = attrs.field(factory=list[Callable[[Any], None]])
+    filled: tuple[int | None, int] = (None, 0)
     touched: float = 0.0
     _lock: trio.Lock | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def has_work(self) -> bool:
         """Whether there is something that its actor has to begin."""
-        return bool(self.inputs or self.starting or self.dropped or self.unsaved)
+        return bool(self.inputs or self.starting or self.dropped or self.unsaved or self.tasks)
 
     @property
     def idle(self) -> bool:
@@ -348,7 +349,7 @@ class SessionQueue:
         """How many of its runs may be under way at once; a suspended one keeps its place."""
         if not self.group:
             return 1
-        return allowed(rules.concurrent, self.tokens, self.window, rules.throttle)
+        return allowed(rules.concurrent, *self.filled, rules.throttle)
 
     # Coming in
 

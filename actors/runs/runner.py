@@ -7,6 +7,7 @@ and the one terminal event published even while the whole host is being cancelle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -55,11 +56,18 @@ WITHHELD = "[Input withheld: its gates have not let it pass]"
 class Runner:
     """Drives one run from its input to its terminal event. Use once.
 
-    ``first``: it is the first run since the session's actor began.
+    ``first``: it is the first run since the session's actor began. ``cut_off``: called when its
+    task is cancelled from outside, before it ends for that.
     """
 
     def __init__(
-        self, run: Run, queue: SessionQueue, services: Services, *, first: bool = False
+        self,
+        run: Run,
+        queue: SessionQueue,
+        services: Services,
+        *,
+        first: bool = False,
+        cut_off: Callable[[], None] | None = None,
     ) -> None:
         services.toolkits.refresh(run)
         run.model = services.toolkits.model_of(run)
@@ -67,6 +75,7 @@ class Runner:
         self.queue = queue
         self.services = services
         self.first = first
+        self._cut_off = cut_off
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
@@ -120,6 +129,8 @@ class Runner:
             finish = await self._broken(error)
         finally:
             # Cancelled from outside, there is no finish. The end awaits all the same, shielded.
+            if finish is None and self._cut_off is not None:
+                self._cut_off()
             result = await self._end(finish)
         return result
 

@@ -511,15 +511,38 @@ Start: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
 
 
 class SessionActors:
-    """The live actors of sessions by key, and the way to start one while there is a router."""
+    """The live actors of sessions by key, and the way to start one while there is a router.
+
+    Attributes:
+        crowded: set when there are many sessions in memory.
+        alone: the scopes of runs that go on in their callers' tasks, in sessions without an actor.
+    """
 
     def __init__(self) -> None:
+        self.crowded = trio.Event()
+        self.alone: dict[Run, trio.CancelScope] = {}
         self._actors: dict[str, ActorRef[SessionMessage]] = {}
         self._start: Start | None = None
+        self._most = 0
 
-    def begin(self, start: Start) -> None:
-        """A router is there. ``start``: the actor of a session; None while one is ending."""
-        self._start = start
+    async def end_alone(self) -> None:
+        """Cancel the runs in their callers' tasks, and wait for their ends. Shield it."""
+        for scope in self.alone.values():
+            scope.cancel()
+        for run in tuple(self.alone):
+            await run.ended.wait()
+
+    def begin(self, start: Start, most: int) -> None:
+        """A router is there. ``start``: the actor of a session; None while one is ending.
+
+        ``most``: idle sessions that may stay in memory.
+        """
+        self._start, self._most = start, most
+
+    def count(self, sessions: int) -> None:
+        """So many are in memory."""
+        if sessions > self._most:
+            self.crowded.set()
 
     def close(self) -> None:
         """The router has ended."""

@@ -274,14 +274,15 @@ class ToolStep:
         """
         run, toolkit = self.run, self.services.toolkits.of(self.run)
         hooks, tools = self.services.hooks.hooks, toolkit.catalog.by_name(run.agent.name)
+        policy, subjects, gated = toolkit.policy, run.subjects, "before_tool" in hooks.points
         for call in self.calls:
             tool = tools.get(call.name)
             if tool is None or tool.only_reads or call.id in (*self._known, *self._repeats):
                 continue
             if (
                 tool.approval is not False
-                or ("before_tool" in hooks.points and hooks.at("before_tool", tool.name))
-                or toolkit.policy.ruling(run.subjects, tool).effect == "ask"
+                or (gated and hooks.at("before_tool", tool.name))
+                or policy.ruling(subjects, tool).effect == "ask"
             ):
                 yield call.id
 

@@ -6,7 +6,7 @@ input is acknowledged only when it is on disk (G15), and from then on it is in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
@@ -22,9 +22,11 @@ from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Input, PendingInput, Placement, Run
+from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
+from motet.actors.sessions.session import execute, is_to_summarise
 from motet.actors.transcript import guards as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
@@ -51,6 +53,9 @@ def body_hash(session: str, agent: str, text: str) -> str:
     Equal for equal inputs only: the parts are framed, so they cannot run into each other.
     """
     return sha256(msgspec.msgpack.encode((session, agent, text))).hexdigest()
+
+
+CALLER_GONE = "its caller has gone"
 
 
 @attrs.frozen(eq=False)
@@ -181,13 +186,66 @@ class Intake:
 
         Cancelling ends it and waits for its clean-up. Raises as :meth:`motet.Host.run` always does.
         """
+        first = run
         try:
-            ack = await self._deliver(run)
-            first = run if ack.status != "duplicate" else await self.first_run(ack.run_id, run)
+            ack = await self._accept(run)
+            if ack.status == "duplicate":
+                first = await self.first_run(ack.run_id, run)
+            elif self._may_be_alone(run):
+                await self._run_alone(run)
+            else:
+                self._wake(run)
             await first.ended.wait()
         finally:
             await self._end(run)
         return first
+
+    def _may_be_alone(self, run: Run) -> bool:
+        """Whether an input is all that its session has to do, so that it needs no actor for it."""
+        queue, hooks = self._table.queue(run.session), self._services.hooks
+        return (
+            queue.starting == [run]
+            and not (run.placement.joined or queue.inputs or queue.dropped or queue.unsaved)
+            and self._router.is_alive
+            and self._actors.find(run.session) is None
+            and not hooks.any_at("session_start", "session_end")
+        )
+
+    async def _run_alone(self, run: Run) -> None:
+        """Carry a run to its result in its caller's task.
+
+        Starting an actor and a task of its own for each new session would cost a tenth of a short
+        turn. An actor starts when there is work for it: another input, a child beside the run, an
+        end that could not be stored, a summary.
+        """
+        queue, actors, dropped = self._table.queue(run.session), self._actors, list[Run]()
+        queue.starting.clear()
+        actors.count(len(self._table.queues))
+
+        def cut_off() -> None:
+            if not scope.cancel_called:  # else its host is closing
+                dropped.extend(self._table.cancel_run(run, CALLER_GONE).dropped)
+
+        def start_soon(fn: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
+            queue.tasks.append(lambda session: session.start_soon(fn, *args, name=name))
+            actors.wake(run.session)
+
+        run.lineage.start_soon = start_soon
+        try:
+            with trio.CancelScope() as scope:
+                actors.alone[run] = scope
+                runner = Runner(run, queue, self._services, cut_off=cut_off)
+                await execute(runner)
+                if is_to_summarise(runner):
+                    queue.tasks.append(lambda one: one.start_soon(one.summarise, runner))
+        finally:
+            del actors.alone[run]
+            run.lineage.start_soon = None  # it refers to the run
+            if dropped:
+                with trio.CancelScope(shield=True):
+                    await self.discard(dropped)
+            if queue.has_work:
+                actors.wake(run.session)
 
     @asynccontextmanager
     async def owned(self, run: Run) -> AsyncGenerator[Ack]:
@@ -201,7 +259,7 @@ class Intake:
         if run.admission and not run.ended.is_set():  # it was admitted, and has not ended
             # Waits while being cancelled, without limit: bounded waiting would break G1.
             with trio.CancelScope(shield=True):
-                stop = self._table.cancel_run(run, "its caller has gone")
+                stop = self._table.cancel_run(run, CALLER_GONE)
                 await self.discard(stop.dropped)
                 await run.ended.wait()
 
@@ -211,6 +269,13 @@ class Intake:
         return await self._deliver(run)
 
     async def _deliver(self, run: Run) -> Ack:
+        ack = await self._accept(run)
+        if ack.status != "duplicate":
+            self._wake(run)
+        return ack
+
+    async def _accept(self, run: Run) -> Ack:
+        """Store and queue an input. Call :meth:`_wake` in the same step, unless it is known."""
         table = self._table
         table.admit(run)
         try:
@@ -225,11 +290,13 @@ class Intake:
         way = table.enqueue(run)
         queue = table.queue(run.session)
         table.advance(queue)
-        ack = queue.ack(run, way, table.runs, table.suspended.get(run.session, {}))
+        return queue.ack(run, way, table.runs, table.suspended.get(run.session, {}))
+
+    def _wake(self, run: Run) -> None:
+        """Have the session's actor take up an input."""
         if not self._actors.wake(run.session) and not self._router.is_alive:
-            table.finish(run, run.ends_as("interrupted", "no session is run any more"))
+            self._table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._router.path, "no session is run any more")
-        return ack
 
     async def _store_input(self, run: Run) -> Accepted:
         """Store the input and publish it. Cancelled, it is not stored, or it is accepted."""

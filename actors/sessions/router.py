@@ -74,20 +74,28 @@ class Router(Actor[RouterMessage]):
         self.services = services
         self.actors = actors
         self.stalled = stalled
-        self._crowded = trio.Event()
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
+        self.start_soon(self._end_alone)
         if self.stalled:
             services = self.services
             self.start_soon(
                 watch, services.table, self.stalled, services.events.emit, services.events.log
             )
-        self.actors.begin(self._opened)
+        self.actors.begin(self._opened, MOST)
         # After a crash: the queues are still there, and perhaps no other input will ever come.
         for key, queue in tuple(self.services.table.queues.items()):
             if queue.has_work:
                 self._opened(key)
+
+    async def _end_alone(self) -> None:
+        """End the runs in their callers' tasks with this actor, as those of its children end."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.actors.end_alone()
 
     async def on_stop(self) -> None:
         table = self.services.table
@@ -155,8 +163,7 @@ class Router(Actor[RouterMessage]):
         table = self.services.table
         table.queue(key)  # from now on a sweep finds the session
         self.actors.add(key, session)
-        if len(table.queues) > MOST:
-            self._crowded.set()
+        self.actors.count(len(table.queues))
         return session
 
     async def _sweep(self) -> None:
@@ -166,9 +173,9 @@ class Router(Actor[RouterMessage]):
         """
         while True:
             with trio.move_on_after(SWEEP_EVERY):
-                await self._crowded.wait()
+                await self.actors.crowded.wait()
                 await trio.sleep(CROWDED_SWEEP)
-            self._crowded = trio.Event()
+            self.actors.crowded = trio.Event()
             table = self.services.table
             for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
                 del table.queues[key]

@@ -14,7 +14,7 @@ import trio
 
 from motet.actors.runs.finish import publish_withdrawn, store_late
 from motet.actors.runs.hooks import END_BUDGET
-from motet.actors.runs.queue import wakes
+from motet.actors.runs.queue import SessionQueue, wakes
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
@@ -68,6 +68,8 @@ class Session(Actor[SessionMessage]):
         self.services.table.advance(queue)
         while queue.dropped:
             self.start_soon(self._drop, queue.dropped.pop(0))
+        while queue.tasks:
+            queue.tasks.pop(0)(self)
         while queue.starting:
             run = queue.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
@@ -92,17 +94,18 @@ class Session(Actor[SessionMessage]):
             await self._join(run)
         runner = Runner(run, self.queue, self.services, first=first)
         try:
-            await runner.execute()
+            await execute(runner)
         finally:
             self.end = _end_after(run)  # a hand-over may have changed its agent
-        self.queue.tokens, self.queue.window = runner.model_step.filled
-        if run.was_stopped:  # else they stay in the queue, also for the next host
-            self._drop_steering(run)
         self._pump()
-        # The session of a child has no next run; after a stop the next run looks again.
-        if runner.model_step.is_long and run.lineage.caller is None and not run.stop_reason:
-            with self.services.table.summarising(run.agent, run.session, run.input.principal):
-                await self._compact(CompactionJob.after_run(runner))
+        if is_to_summarise(runner):
+            await self.summarise(runner)
+
+    async def summarise(self, runner: Runner) -> None:
+        """Summarise the session after a run that has left it long."""
+        run = runner.run
+        with self.services.table.summarising(run.agent, run.session, run.input.principal):
+            await self._compact(CompactionJob.after_run(runner))
 
     async def _drop(self, run: Run) -> None:
         await drop(run, self.services)
@@ -137,16 +140,6 @@ class Session(Actor[SessionMessage]):
             return True
         return False
 
-    def _drop_steering(self, ended: Run) -> None:
-        """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
-        for run in self.queue.steering(ended.id):
-            if run.author != ended.author:
-                run.free()
-                continue
-            self.queue.inputs.remove(run)
-            run.drop(ended.stop_reason)
-            self.queue.dropped.append(run)
-
     async def _join(self, run: Run) -> None:
         """Store which inputs a run answers together with its own; they have left the queue."""
         event, joined = events.InputSteered(run.id), run.placement.joined
@@ -177,7 +170,7 @@ class Session(Actor[SessionMessage]):
     async def _compact(self, job: CompactionJob) -> SessionCompacted | None:
         done = await compact_session(job, self.services, self.summariser)
         if done is not None:
-            self.queue.tokens = None  # not counted since the summary
+            self.queue.filled = None, 0  # not counted since the summary
         return done
 
     async def on_stop(self) -> None:
@@ -187,6 +180,35 @@ class Session(Actor[SessionMessage]):
         if self.end is not None and self.services.hooks.any_at("session_end"):
             with trio.move_on_after(END_BUDGET):
                 await self.services.hooks.ask(self.end)
+
+
+async def execute(runner: Runner) -> None:
+    """Carry a run to its result, and tell its session's queue."""
+    await runner.execute()
+    run, queue = runner.run, runner.queue
+    queue.filled = runner.model_step.filled
+    if run.was_stopped:  # else they stay in the queue, also for the next host
+        _drop_steering(run, queue)
+
+
+def is_to_summarise(runner: Runner) -> bool:
+    """Whether its session is to be summarised after this run.
+
+    The session of a child has no next run; after a stop the next run looks again.
+    """
+    run = runner.run
+    return runner.model_step.is_long and run.lineage.caller is None and not run.stop_reason
+
+
+def _drop_steering(ended: Run, queue: SessionQueue) -> None:
+    """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
+    for run in queue.steering(ended.id):
+        if run.author != ended.author:
+            run.free()
+            continue
+        queue.inputs.remove(run)
+        run.drop(ended.stop_reason)
+        queue.dropped.append(run)
 
 
 def _end_after(run: Run) -> SessionEnd:

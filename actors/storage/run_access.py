@@ -182,10 +182,20 @@ def begin_run(run_id: str, now: float) -> Statement:
     return Statement(_BEGIN_RUN, (now, run_id))
 
 
+Entry: TypeAlias = Statement | tuple[int, ChatMessage]
+"""A statement, or a step and its row. Most rows are never written, and never made a statement."""
+
+
 @attrs.define(eq=False)
 class _Waiting:
     since: float
-    statements: list[Statement] = attrs.field(factory=list[Statement])
+    entries: list[Entry] = attrs.field(factory=list[Entry])
+
+    def statements(self, run_id: str) -> tuple[Statement, ...]:
+        """All entries, each of which is its statement from now on."""
+        found = [e if isinstance(e, Statement) else add_step(run_id, *e) for e in self.entries]
+        self.entries[:] = found
+        return tuple(found)
 
 
 class RunJournal:
@@ -213,14 +223,14 @@ class RunJournal:
 
     async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
         """Journal one row of a run that goes on."""
-        await self.add(run_id, add_step(run_id, step, row))
+        await self.add(run_id, (step, row))
 
     async def hand_over(self, run_id: str, agent: str) -> None:
         """Another agent takes over; to be noted in front of the result that says so."""
         await self.add(run_id, Statement(_NEXT_AGENT, (run_id, agent)))
 
-    async def add(self, run_id: str, statement: Statement) -> None:
-        """Have a statement written. A checkpoint only while there is no room."""
+    async def add(self, run_id: str, entry: Entry) -> None:
+        """Have an entry written. A checkpoint only while there is no room."""
         while self._count >= LIMIT:
             if self.closed:
                 self._lose(run_id, "nobody writes it")
@@ -232,13 +242,13 @@ class RunJournal:
         if waiting is None:
             waiting = self._waiting[run_id] = _Waiting(trio.current_time())
             self._added.set()
-        waiting.statements.append(statement)
+        waiting.entries.append(entry)
         self._count += 1
 
     def pending(self, run_id: str) -> tuple[Statement, ...]:
         """The statements of a run that are not on disk yet, for a transaction that writes them."""
         waiting = self._waiting.get(run_id)
-        return () if waiting is None else tuple(waiting.statements)
+        return () if waiting is None else waiting.statements(run_id)
 
     def written(self, run_id: str, statements: tuple[Statement, ...]) -> None:
         """Drop these statements of a run: they are on disk, or lost."""
@@ -246,9 +256,9 @@ class RunJournal:
         if waiting is None:
             return
         done = {id(statement) for statement in statements}
-        left = [statement for statement in waiting.statements if id(statement) not in done]
-        self._count -= len(waiting.statements) - len(left)
-        waiting.statements = left
+        left = [entry for entry in waiting.entries if id(entry) not in done]
+        self._count -= len(waiting.entries) - len(left)
+        waiting.entries = left
         if not left:
             del self._waiting[run_id]
         self._room.set()
@@ -258,7 +268,7 @@ class RunJournal:
         self.torn.discard(run_id)
         waiting = self._waiting.pop(run_id, None)
         if waiting is not None:
-            self._count -= len(waiting.statements)
+            self._count -= len(waiting.entries)
             self._room.set()
 
     async def run(self, write: Write) -> None:
@@ -283,7 +293,7 @@ class RunJournal:
             self._room.set()
 
     async def _flush(self, write: Write) -> None:
-        taken = {run_id: tuple(one.statements) for run_id, one in self._waiting.items()}
+        taken = {run_id: one.statements(run_id) for run_id, one in self._waiting.items()}
         try:
             await write(tuple(one for waiting in taken.values() for one in waiting))
         except StorageUnavailable as error:

@@ -82,6 +82,7 @@ class Subscribers:
         unjournalled: durable events that were delivered without a number, since the journal failed.
         broken_sinks: sinks that raised.
         broken: their latest errors, until the bus has them stored.
+        by_stream: the sinks of each stream that has any.
     """
 
     clock: Callable[[], float] = wall_time
@@ -94,7 +95,7 @@ class Subscribers:
         factory=partial(deque[tuple[EventRecord, Exception]], maxlen=BROKEN), init=False
     )
     feed: PublishQueue = attrs.field(init=False, repr=False)
-    _listeners: dict[str, tuple[_Listener, ...]] = attrs.field(
+    by_stream: dict[str, tuple[_Listener, ...]] = attrs.field(
         factory=dict[str, tuple[_Listener, ...]], init=False
     )
 
@@ -108,7 +109,7 @@ class Subscribers:
         """
         listener = _Listener(stream, sink)
         listener.skip = self.feed.pending(stream)
-        self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
+        self.by_stream[stream] = (*self.by_stream.get(stream, ()), listener)
         return lambda: self._detach(listener)
 
     def attach_everywhere(self, sink: Sink) -> Callable[[], None]:
@@ -118,15 +119,12 @@ class Subscribers:
     @property
     def has_any(self) -> bool:
         """Whether any stream has a sink."""
-        return bool(self._listeners)
-
-    def listeners(self, stream: str) -> int:
-        return len(self._listeners.get(stream, ()))
+        return bool(self.by_stream)
 
     def deliver(self, record: EventRecord) -> None:
         """Give a record to the stream's sinks. Raises nothing."""
-        listeners = self._listeners.get(record.stream, ())
-        for listener in (*listeners, *self._listeners.get(_EVERY_STREAM, ())):
+        listeners = self.by_stream.get(record.stream, ())
+        for listener in (*listeners, *self.by_stream.get(_EVERY_STREAM, ())):
             if not listener.attached:  # by a sink called before it
                 continue
             if listener.skip and _is_journalled(record):
@@ -149,11 +147,11 @@ class Subscribers:
 
     def _detach(self, listener: _Listener) -> None:
         listener.attached = False
-        left = tuple(other for other in self._listeners.get(listener.stream, ()) if other.attached)
+        left = tuple(other for other in self.by_stream.get(listener.stream, ()) if other.attached)
         if left:
-            self._listeners[listener.stream] = left
+            self.by_stream[listener.stream] = left
         else:
-            self._listeners.pop(listener.stream, None)
+            self.by_stream.pop(listener.stream, None)
 
 
 class RecordQueue:
@@ -188,7 +186,7 @@ class RecordQueue:
 
     def put(self, record: EventRecord) -> bool:
         """Take a record, or drop an ephemeral one. False for a durable one when :attr:`full`."""
-        durable = _is_journalled(record)
+        durable = record.event.durable and not record.live
         if len(self._records) >= self.capacity:
             if not durable:
                 self.dropped += 1
@@ -249,7 +247,7 @@ class PublishQueue:
         live: bool = False,
     ) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
-        if self._subscribers.listeners(stream):
+        if stream in self._subscribers.by_stream:
             self._pressed.set()
         elif live or not event.durable:
             return True  # nobody will ever see it
@@ -441,7 +439,7 @@ class EventBus(Actor[Never]):
     async def _process(self) -> None:
         """Journal and deliver the batch; ephemeral events ahead of all durable ones at once."""
         batch = self._feed.batch
-        kept = [_is_journalled(record) for record in batch]
+        kept = [record.event.durable and not record.live for record in batch]
         first = kept.index(True) if True in kept else len(kept)
         self._deliver(batch[:first])
         del kept[:first]

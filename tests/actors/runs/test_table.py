@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.agents.spec import AgentSpec
-from motet.actors.host import open_host
+from motet.actors.host import Host, open_host
 from motet.actors.runs.run import Input, Run
 from motet.actors.runs.table import QUEUE_CAPACITY, RunTable
 from motet.actors.sessions.session import Session
@@ -178,9 +178,15 @@ async def test_a_session_is_begun_once_while_its_actor_lives() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("motet.actors.sessions.router.Session", Counting)
         async with open_host(agents=[AgentSpec("helper", model="demo")]) as host:
-            await host.run("helper", "hello", session="s")
-            await host.run("helper", "hello", session="s")
+            for _ in range(2):
+                await through_actor(host)
             assert begun == ["s"]
             await host.delete("s")
-            await host.run("helper", "hello", session="s")
+            await through_actor(host)
             assert begun == ["s", "s"]
+
+
+async def through_actor(host: Host) -> None:
+    """A run that nobody gives the own task for."""
+    async with host.stream("helper", "hello", session="s") as run:
+        await run.wait()

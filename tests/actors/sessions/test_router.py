@@ -21,6 +21,15 @@ from motet.runtime import ActorDead, ActorRef
 from tests.scripted import Scripted, say
 
 
+async def through_actor(
+    host: Host, session: str, agent: motet.Agent | str = "a"
+) -> motet.RunResult[object]:
+    """Answer an input in the session's actor: the caller does not give it its own task."""
+    async with host.stream(agent, "hi", session=session) as run:
+        await run.wait()
+    return run.result
+
+
 async def test_many_idle_sessions_do_not_all_stay_alive(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
@@ -48,7 +57,7 @@ async def test_sessions_that_end_slowly_end_side_by_side(
     agent = motet.Agent("a", model=Scripted(*[say("yes")] * 5))
     async with motet.open_host(agents=[agent]) as host:
         for number in range(5):
-            await host.run("a", "hi", session=f"s{number}")
+            await through_actor(host, f"s{number}")
         await trio.sleep(5 + 2 * router.CROWDED_SWEEP)
         alive = [row.path for row in host.system.snapshot() if "/router/" in row.path]
     assert alive == ["/host/router/s4"]
@@ -135,7 +144,7 @@ async def test_the_caller_of_a_session_that_does_not_start_gets_an_error(
     assert session is not None
     with pytest.raises(ActorDead, match="no luck"):
         await session.ask(Compact("nothing"))
-    ran = await host.run(motet.Agent("a", model=Scripted(say("yes"))), "hi", check=False)
+    ran = await through_actor(host, "t", motet.Agent("a", model=Scripted(say("yes"))))
     assert ran.status == "dropped"
     assert "no luck" in ran.detail
 
@@ -176,7 +185,7 @@ async def test_a_passivated_session_is_freed_at_once(
         gc.disable()
         try:
             for number in range(3):
-                await host.run("a", "hi", session=f"s{number}")
+                await through_actor(host, f"s{number}")
             assert len(sessions) == 3
             await trio.sleep(2 * router.CROWDED_SWEEP)
             assert not sessions
