@@ -21,6 +21,7 @@ _RUN = b"a" * RUN
 _ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2})")
 _STARTS = re.compile(r"(?<![0-9A-Za-z_-])[0-9A-Za-z]")
 _JOINERS = frozenset(JOINERS)
+_NONE: tuple[Shape, ...] = ()
 _SPECIAL = frozenset([*JOINERS, "\\", "%"])
 BACK = 64
 """Characters in front of a long run in which its token may have begun."""
@@ -49,7 +50,7 @@ def tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
         head = text[start : start + HEAD]
         is_known = head in direct
         if is_known or ((of := of_length.get(end - start)) is not None and of.match(text, start)):
-            shapes = direct.get(head, ()) + by_length.get(end - start, ())
+            shapes = direct.get(head, _NONE) + by_length.get(end - start, _NONE)
             if made := _matched(shapes, text, start):
                 yield start, made[0], start, made[1]
                 at = last = max(at, made[0])
