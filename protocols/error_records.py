@@ -23,8 +23,8 @@ ARGUMENT_LIMIT: Final = 2_000
 """Characters of one text in the stored arguments of a call, about."""
 ARGUMENTS_LIMIT: Final = 16_384
 """Bytes of the stored arguments of a call."""
-_PARSED: Final = 4_000_000
-"""Characters of the longest arguments that are parsed: it takes some milliseconds."""
+PARSED: Final = 262_144
+"""Characters of the longest arguments that are parsed: their values may take 20 times as much."""
 _SEARCHED: Final = 65_536
 """Characters of one text of them that are searched for secrets; most are dropped after that."""
 
@@ -105,15 +105,16 @@ def _substitute(wanted: object, value: object) -> object:
     return "unknown" if wanted is ErrorType else {} if wanted is JsonObject else None
 
 
-def bounded_arguments(text: str, *, keep_raw: bool = False) -> JsonObject | None:
+def bounded_arguments(text: str, length: int = 0, *, keep_raw: bool = False) -> JsonObject | None:
     """The arguments of a call as they are stored: redacted, then shortened; None: there were none.
 
-    ``text``: as the model wrote it, JSON or not.
+    ``text``: as the model wrote it, JSON or not; of a longer one its beginning, and its ``length``.
     """
+    length = length or len(text)
     if not VISIBLE.search(text):
         return None
-    if len(text) > _PARSED:
-        return _beginning(text[:_SEARCHED], len(text), keep_raw=keep_raw)
+    if length > PARSED:
+        return _beginning(text[:_SEARCHED], length, keep_raw=keep_raw)
     try:
         parsed: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

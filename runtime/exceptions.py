@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import linecache
 import math
-import reprlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from subprocess import CalledProcessError, TimeoutExpired
+from sys import getsizeof
 from traceback import FrameSummary, StackSummary, TracebackException
 from types import CodeType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -36,7 +37,12 @@ LINKS_LIMIT = 500
 FRAMES_LIMIT = 50
 PART_LIMIT = 16_384
 """Code points of one frame, or of one exception, in a traceback."""
-BYTES_LIMIT = 12_000_000
+BYTES_LIMIT = 1_000_000
+"""Bytes of a value of bytes that are shown; characters in which a message is looked for."""
+KEYS_LIMIT = 250_000
+"""Characters of all keys of a value."""
+TRACE_LIMIT = 1_000_000
+"""Characters of a traceback without frames, about; its end is kept."""
 _INTEGER_BITS = 1_024
 LINE_LIMIT = 4_096
 """Characters of one exception in a captured traceback."""
@@ -110,37 +116,94 @@ def cut_text(error: BaseException) -> str:
         return ""
     if said is not KeyError.__str__ and len(given) == 1 and isinstance(given[0], str):
         return ""  # that text itself
-    if said not in _REPRS or not _is_huge(given):
+    if isinstance(error, OSError):
+        given = (*given, error.filename) if error.filename is not None else given
+    if said not in _REPRS:
         return ""
-    shown = [_cut_repr(one) for one in given[:8]]
-    return shown[0] if len(given) == 1 else f"({', '.join(shown)})"
+    cut = _CutRepr(_HUGE)
+    try:
+        with foreign_code:
+            if not _is_huge(given):
+                return ""
+            return cut.of(given[0]) if len(given) == 1 else cut.of(given)
+    except Exception:
+        return f"<{type_name(error)} without text>"
 
 
 _HUGE = 1_000_000
+_LEAST = 32
 _REPRS = (BaseException.__str__, KeyError.__str__, OSError.__str__)
 
 
-def _cut_repr(value: object) -> str:
-    """The ``repr`` of a value, whose long texts are cut."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = _HUGE
-    short.maxdict = short.maxlist = short.maxtuple = short.maxset = LINKS_LIMIT
-    return short.repr(value)
+class _CutRepr:
+    """Makes the ``repr`` of a value, of about ``room`` characters, without one of its large parts.
+
+    ``reprlib`` does not: it makes that of bytes first, and cuts each part and not their sum.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def of(self, value: object, depth: int = 8) -> str:
+        if self._room <= 0 or not depth:
+            return "..."
+        self._room -= _LEAST  # of an empty one, too: they may be shared, and cyclic
+        if isinstance(value, Mapping):
+            table = cast("Mapping[object, object]", value)
+            items = islice(table.items(), LINKS_LIMIT)
+            parts = [
+                f"{self.of(key, depth - 1)}: {self.of(item, depth - 1)}" for key, item in items
+            ]
+            return f"{{{', '.join(parts)}{', ...' if len(table) > LINKS_LIMIT else ''}}}"
+        if isinstance(value, list | tuple | set | frozenset):
+            several = cast("Collection[object]", value)
+            parts = [self.of(item, depth - 1) for item in islice(several, LINKS_LIMIT)]
+            parts += ["..."] if len(several) > LINKS_LIMIT else []
+            ends = "[]" if isinstance(several, list) else "()"
+            return f"{ends[0]}{', '.join(parts)}{ends[1]}"
+        if fields := _fields(value):
+            parts = [f"{name}={self.of(item, depth - 1)}" for name, item in fields.items()]
+            return f"{type(value).__qualname__}({', '.join(parts)})"
+        made = self._plain(value)
+        self._room -= len(made)
+        return made
+
+    def _plain(self, value: object) -> str:
+        half = self._room // 2
+        if isinstance(value, str):
+            made, length = repr(str.__getitem__(value, slice(half))), str.__len__(value)
+        elif isinstance(value, bytes | bytearray):
+            data = memoryview(value)
+            made, length = repr(bytes(data[: half // 4])), len(data) * 4
+        elif (size := getsizeof(value)) > _HUGE:
+            return f"<{type_name(value)} of {size} bytes>"
+        else:
+            return repr(value)[: self._room]
+        return made if length <= half else f"{made[:half]}..."
 
 
 def _is_huge(values: Iterable[object]) -> bool:
-    """Whether values, nested ones among them, have texts of more than a megabyte together."""
+    """Whether values, nested ones among them, have more than a megabyte together."""
     room, waiting = _HUGE, [*values]
     while waiting and room > 0:
         value = waiting.pop()
-        room -= 8
-        if isinstance(value, str | bytes | bytearray):
-            room -= len(value)
-        elif isinstance(value, Mapping):
-            waiting += islice(cast("Mapping[object, object]", value).values(), LINKS_LIMIT)
+        room -= getsizeof(value, 8)
+        if isinstance(value, Mapping):
+            table = cast("Mapping[object, object]", value)
+            waiting += [part for item in islice(table.items(), LINKS_LIMIT) for part in item]
         elif isinstance(value, list | tuple | set | frozenset):
             waiting += islice(cast("Iterable[object]", value), LINKS_LIMIT)
+        else:
+            waiting += _fields(value).values()
     return room <= 0
+
+
+def _fields(value: object) -> dict[str, object]:
+    """The fields of a data class, of attrs or a struct; none of another object."""
+    kind: Any = type(value)
+    names = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__struct_fields__", None)
+    names = names or [field.name for field in getattr(kind, "__attrs_attrs__", ())]
+    return {name: getattr(value, name, None) for name in names}
 
 
 def serialize_error(error: object, code: str = "", detail: JsonObject | None = None) -> JsonObject:
@@ -215,14 +278,19 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         error = cause
 
 
-def has_many_causes(error: BaseException) -> bool:
-    """Whether so many errors are linked to this one that formatting all would take seconds."""
-    seen, left = set[int](), [error]
+def links(error: BaseException) -> Collection[BaseException]:
+    """The error and those that are linked to it, at most :data:`LINKS_LIMIT`."""
+    seen, left = dict[int, BaseException](), [error]
     while left and len(seen) < LINKS_LIMIT:
         if id(one := left.pop()) not in seen:
-            seen.add(id(one))
+            seen[id(one)] = one
             left += filter(None, (one.__cause__, one.__context__, *members(one)))
-    return bool(left)
+    return seen.values()
+
+
+def has_many_causes(error: BaseException) -> bool:
+    """Whether so many errors are linked to this one that formatting all would take seconds."""
+    return len(links(error)) >= LINKS_LIMIT
 
 
 def traceback_parts(error: BaseException) -> tuple[list[str], bool]:
@@ -269,6 +337,7 @@ class _JsonConverter:
     def __init__(self, text: Callable[[str], object], nodes: int) -> None:
         self.text = text
         self.nodes = nodes
+        self.keys = KEYS_LIMIT
 
     def convert(self, value: object, depth: int) -> object:
         self.nodes -= 1
@@ -282,9 +351,15 @@ class _JsonConverter:
             case float():
                 return float(value) if math.isfinite(value) else str(float(value))
             case bytes() | bytearray():
-                return self.text(bytes(value[:BYTES_LIMIT]).decode("utf-8", "replace"))
+                return self._data(value)
             case _:
                 return self._compound(value, depth) if depth and self.nodes > 0 else "<cut>"
+
+    def _data(self, value: bytes | bytearray) -> object:
+        data = memoryview(value)
+        text = bytes(data[:BYTES_LIMIT]).decode("utf-8", "replace")
+        left_out = len(data) - BYTES_LIMIT
+        return self.text(text if left_out <= 0 else f"{text}\n[... {left_out} bytes left out ...]")
 
     def _compound(self, value: object, depth: int) -> object:
         try:
@@ -300,14 +375,18 @@ class _JsonConverter:
             return self._items(cast("Iterable[object]", value), depth)
         if isinstance(value, BaseException):
             return _head(value, self.text)
+        if (fields := _fields(value)) and _is_huge(fields.values()):
+            return self._mapping(cast("Mapping[object, object]", fields), depth)
         return self.convert(msgspec.to_builtins(value, str_keys=True), depth - 1)
 
     def _mapping(self, value: Mapping[object, object], depth: int) -> JsonObject:
         made: JsonObject = {}
         for key, item in value.items():
-            if self.nodes <= 0:
+            if self.nodes <= 0 or self.keys <= 0:
                 break
-            made[well_formed(plain_text(key)[:PART_LIMIT])] = self.convert(item, depth - 1)
+            name = well_formed(plain_text(key)[:PART_LIMIT])
+            self.keys -= len(name)
+            made[name] = self.convert(item, depth - 1)
         return made
 
     def _items(self, value: Iterable[object], depth: int) -> list[object]:
@@ -341,23 +420,35 @@ class Trace(NamedTuple):
     frames: list[tuple[TracebackException | str, list[_Frame]]]
 
     def text(self) -> str:
-        lines: list[str] = []
+        return well_formed("".join(_last(map(beginning, self._lines()))))
+
+    def _lines(self) -> Iterator[str]:
         for part, frames in reversed(self.frames):
             stack = StackSummary.from_list(map(_summary, frames))
             if isinstance(part, str):
-                lines += [*stack.format(), part]
+                yield from (*stack.format(), part)
             else:
                 part.stack = stack
         if self.whole is not None:
-            lines = [*self.whole.format()]
-        return well_formed("".join(map(beginning, lines)))
+            yield from self.whole.format()
+
+
+def _last(lines: Iterable[str]) -> Iterable[str]:
+    kept, size = deque[str](), 0
+    for line in lines:
+        kept.append(line)
+        size += len(line)
+        while size > TRACE_LIMIT:
+            size -= len(kept.popleft())
+    return kept
 
 
 def trace_of(error: BaseException) -> Trace:
     """The traceback of an exception, as ``traceback`` formats it if that takes little."""
     try:
         with foreign_code:
-            if not has_many_causes(error) and not any(map(cut_text, (error, *causes_of(error)))):
+            linked = links(error)
+            if len(linked) < LINKS_LIMIT and not any(map(cut_text, linked)):
                 at = error.__traceback__
                 whole = TracebackException(type(error), error, at, limit=0, compact=True)
                 return Trace(whole, _frames_of(whole, error))
@@ -377,9 +468,7 @@ def _frames_of(
     waiting = [(whole, error)]
     while waiting:
         part, one = waiting.pop()
-        text = getattr(part, "_str", None)
-        if isinstance(text, str) and len(text) > LINE_LIMIT:
-            part._str = beginning(text)  # type: ignore[attr-defined] # pyright: ignore  (else it holds the text)
+        _shorten(part)
         found.append((part, _frames(one)))
         if part.__cause__ is not None and one.__cause__ is not None:
             waiting.append((part.__cause__, one.__cause__))
@@ -388,6 +477,25 @@ def _frames_of(
         if part.exceptions:
             waiting += zip(part.exceptions, members(one), strict=False)
     return found
+
+
+_NOTES_LIMIT = 64
+_HELD = ("_str", "text", "msg", "filename")
+"""The texts that a formatted exception holds; the last three of a syntax error."""
+
+
+def _shorten(part: TracebackException) -> None:
+    """Let go of the long texts of an exception, and of objects that are to be its notes."""
+    for name in _HELD:
+        text: object = getattr(part, name, None)
+        if isinstance(text, str) and len(text) > LINE_LIMIT:
+            setattr(part, name, beginning(text))
+    notes: object = part.__notes__  # of any type: it belongs to the exception
+    if notes is not None:
+        if not isinstance(notes, list | tuple):
+            notes = [_CutRepr(PART_LIMIT).of(notes)]
+        several = islice(cast("Collection[object]", notes), _NOTES_LIMIT)
+        part.__notes__ = [beginning(plain_text(note)) for note in several]
 
 
 def _frames(error: BaseException) -> list[_Frame]:

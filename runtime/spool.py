@@ -68,6 +68,7 @@ class Entry(Generic[T, R]):
         timestamp: Unix seconds.
         problem: the reason why it is not durable.
         patient: it waits for the store, unless that fails.
+        waiter: the task that waits until its fate is known. No event: thousands wait at once.
     """
 
     id: str
@@ -79,28 +80,20 @@ class Entry(Generic[T, R]):
     problem: Exception | None = None
     attempts: int = 0
     patient: bool = False
-    _waiter: trio.lowlevel.Task | None = None
+    waiter: trio.lowlevel.Task | None = None
 
     @property
     def durable(self) -> bool:
         return self.state in ("stored", "spilled")
 
-    async def settled(self) -> None:
-        """Wait until its fate is known; for one task. No event, since thousands wait at once."""
-        if self.state != "waiting":
-            await trio.lowlevel.checkpoint()
-            return
-        assert self._waiter is None
-        self._waiter = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._leave_it)
-
-    def _leave_it(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        self._waiter = None
+    def leave(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        """The task that waits is cancelled."""
+        self.waiter = None
         return trio.lowlevel.Abort.SUCCEEDED
 
     def settle(self, state: State, problem: Exception | None = None) -> None:
         self.state, self.problem = state, problem
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiter = self.waiter, None
         if waiter is not None:
             trio.lowlevel.reschedule(waiter)
 
@@ -229,7 +222,11 @@ class Spool(ABC, Generic[T, R]):
         if doors.entered >= AT_ONCE or self._arrivals:
             doors.crowded.unpark()
         try:
-            await entry.settled()
+            if entry.state == "waiting":
+                entry.waiter = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(entry.leave)
+            else:
+                await trio.lowlevel.checkpoint()
         finally:
             if entry in self._arrivals:
                 del self._arrivals[entry]

@@ -1,15 +1,18 @@
 """Snapshots of errors, taken in microseconds in the event loop and described later in a thread.
 
 Invariants: a snapshot holds no exception, frame or traceback, so that nothing of the failed call
-stays alive; after it was taken, no code of others runs and nothing that it holds changes; it takes
-about ``ERROR_LIMIT`` bytes at most, whatever the error is. What is made of it is redacted.
+stays alive; after it was taken, no code of others runs; it takes about ``ERROR_LIMIT`` bytes at
+most, whatever the error is, and so does the JSON text that is made of it, block by block, while the
+snapshot is emptied. What is made of it is redacted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import attrs
+import msgspec
 
 from motet.actors.errors.classify import (
     FALLBACK_LIMIT,
@@ -22,8 +25,15 @@ from motet.actors.errors.classify import (
 )
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorType
-from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, MARGIN, LongText, Texts, with_texts
-from motet.protocols.redaction.redact import Redactor, redact, redact_text, redacted_head
+from motet.protocols.long_texts import (
+    BASE_SIZE,
+    FRAMES_SIZE,
+    LongText,
+    Texts,
+    with_texts,
+    written,
+)
+from motet.protocols.redaction.redact import HEAD, Redactor, redact, redact_text, redacted_head
 from motet.protocols.texts import first_line, well_formed
 from motet.runtime.describe import error_code, error_text, summarize
 from motet.runtime.exceptions import (
@@ -39,6 +49,8 @@ from motet.runtime.exceptions import (
 )
 from motet.runtime.outside import foreign_code
 
+PARSED = 262_144
+"""Characters of the longest text that is tried as JSON: its values may take 20 times as much."""
 NODES = 20_000
 """Values of one error, beyond which the rest is cut: their conversion takes 20 ms."""
 
@@ -52,13 +64,14 @@ class Given(NamedTuple):
 
 @attrs.frozen
 class Captured:
-    """A snapshot of an error. ``size``: bytes that it holds, approximately."""
+    """A snapshot of an error. ``long``: its long texts; ``size``: its bytes, approximately."""
 
     code: str
     raw: object
     text: object
     clues: tuple[Clue, ...]
     size: int
+    long: Sequence[LongText] = ()
 
 
 def capture(
@@ -76,7 +89,8 @@ def capture(
     try:
         with foreign_code:
             if given is not None:
-                return Captured(code, to_json_types(error, texts, NODES), given, (), texts.size)
+                value = to_json_types(error, texts, NODES)
+                return Captured(code, value, given, (), texts.size, texts.long)
             return _captured(error, code, detail, texts)
     except Exception:  # an error object may be unreadable on purpose
         return Captured("", {"message": type_name(error)}, type_name(error), (), BASE_SIZE)
@@ -89,12 +103,12 @@ def _captured(error: object, code: str, detail: JsonObject | None, texts: Texts)
         made = exception_object(error, texts, trace_of)
         if detail is not None:
             made = with_detail(made, to_json_types(detail, texts, NODES))
-        return Captured(code, made, made["message"], found, FRAMES_SIZE + texts.size)
+        return Captured(code, made, made["message"], found, FRAMES_SIZE + texts.size, texts.long)
     if isinstance(error, str):
         text = texts(error)
-        return Captured(code, text, text, (), texts.size)
+        return Captured(code, text, text, (), texts.size, texts.long)
     value = to_json_types(error, texts, NODES)
-    return Captured(code, value, None, (), texts.size)
+    return Captured(code, value, None, (), texts.size, texts.long)
 
 
 @attrs.frozen
@@ -115,18 +129,25 @@ class Description:
 
 def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
     """Describe the beginning of an error."""
-    text, left_out = captured.text, 0
+    text, left_out, long = captured.text, 0, dict[str, int]()
+
+    def beginning(of: LongText) -> str:
+        text = of.beginning[: max(4_096, PARSED // len(captured.long))]
+        long[text] = of.length
+        return text
+
     if isinstance(text, Given):
         summary = summarize(text.summary if keep_raw else redact_text(text.summary))
         return Description(text.kind, captured.code, summary, summary, blank=False)
     heads = captured.raw
     if not captured.clues:
-        heads = with_texts(heads, lambda long: well_formed(long.head))
+        heads = with_texts(heads, beginning)
     code = first_line(captured.code or ("" if captured.clues else error_code(heads)))
-    if isinstance(text, LongText):
-        left_out = text.left_out + max(0, len(text.tail) - 2 * MARGIN)
-        text = text.head
-    head, more = redacted_head(well_formed(error_text(heads) if text is None else str(text)))
+    text = beginning(text) if isinstance(text, LongText) else text
+    text = well_formed(error_text(heads) if text is None else str(text))
+    if text in long:
+        left_out = long[text] - len(text)
+    head, more = redacted_head(text)
     kind = kind_of(captured.clues) if captured.clues else classify(heads, code)
     return Description(
         kind,
@@ -137,11 +158,17 @@ def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
     )
 
 
-def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> JsonObject:
-    """The whole error in JSON types, redacted. Takes a second for megabytes."""
+def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> tuple[str, JsonObject]:
+    """The whole error as JSON text, and as JSON with the beginnings of its long texts; redacted.
+
+    Takes a second for megabytes. Empties the long texts: it is called once.
+    """
     raw = captured.raw
-    if isinstance(raw, str | LongText) and not (isinstance(raw, LongText) and raw.left_out):
-        made = text_object(raw if isinstance(raw, str) else well_formed(raw.head))
+    if isinstance(raw, LongText) and raw.length <= PARSED:
+        raw = raw.beginning
+    long = () if isinstance(raw, str) else captured.long
+    if isinstance(raw, str):
+        made = text_object(raw)
     else:
         made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
     if isinstance(trace := made.get("traceback"), Trace):
@@ -149,5 +176,13 @@ def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> Jso
     made = with_code(made, code)
     if not keep_raw:
         made = cast("JsonObject", redact(made))
-    stream = None if keep_raw else Redactor
-    return cast("JsonObject", with_texts(made, lambda long: long.finished(stream)))
+    if not long:
+        return msgspec.json.encode(made).decode(), made
+
+    def shown(value: object) -> object:
+        if not isinstance(value, LongText):
+            return value
+        return value.beginning[:HEAD] if keep_raw else redacted_head(value.beginning)[0]
+
+    heads = {key: shown(value) for key, value in made.items()}
+    return written(made, long, None if keep_raw else Redactor), heads

@@ -17,7 +17,7 @@ import trio
 from motet.actors.errors.capture import Captured, Description, Given, capture, describe, whole_error
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
-from motet.protocols.error_records import bounded_arguments
+from motet.protocols.error_records import PARSED, bounded_arguments
 from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
@@ -67,11 +67,13 @@ class Report:
     """A reported error. ``captured``: None, as soon as it is described.
 
     ``given``: the error itself with its code, detail and description, until it is captured.
+    ``length``: of the arguments, of which only the beginning is kept then.
     """
 
     origin: Origin
     given: tuple[object, str, JsonObject | None, Given | None] | None = None
     captured: Captured | None = None
+    length: int = 0
     description: Description | None = None
 
     def described(self) -> Description:
@@ -121,14 +123,14 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._hex = hex_source
         self._keep_raw = keep_raw
 
-    async def report(
+    def report(
         self,
         origin: Origin,
         error: object,
         code: str = "",
         detail: JsonObject | None = None,
         given: Given | None = None,
-    ) -> ErrorEntry:
+    ) -> Awaitable[ErrorEntry]:
         """Take an error, and wait until it is durable, or known not to be soon.
 
         Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
@@ -136,7 +138,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         """
         self._used = True
         report = Report(origin, (error, code, detail, given))
-        return await self.deliver(report, patient=given is not None)
+        return self.deliver(report, patient=given is not None)  # thousands wait: no frame more
 
     @property
     def is_idle(self) -> bool:
@@ -191,6 +193,9 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         given, item.given = item.given, None
         if given is not None:
             item.captured = capture(*given)
+            item.length = len(item.origin.arguments)
+            if item.length > PARSED:  # the rest is not kept alive
+                item.origin = item.origin._replace(arguments=item.origin.arguments[:PARSED])
         assert item.captured is not None
         return item.captured.size + len(item.origin.arguments)
 
@@ -242,24 +247,22 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         if found.blank:
             return None
         where, arguments = report.origin, ""
-        tool, raw = well_formed(where.tool_name), JsonObject(message=found.summary)
+        tool, heads = well_formed(where.tool_name), JsonObject(message=found.summary)
+        raw = ""
         try:
-            raw = whole_error(captured, found.code, keep_raw=self._keep_raw)
+            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw)
             if where.arguments:
-                shown = bounded_arguments(where.arguments, keep_raw=self._keep_raw)
+                shown = bounded_arguments(where.arguments, report.length, keep_raw=self._keep_raw)
                 arguments = msgspec.json.encode(shown).decode()
         except Exception as error:
             log.error("error_not_described", id=entry.id, reason=type(error).__name__)
-        group = fingerprint(tool, found.kind, raw)
-        del captured
-        report.captured, encoded = None, msgspec.json.encode(raw)
-        del raw  # each may have megabytes
+        report.captured = None
         made = entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
-            *(encoded.decode(), found.summary, found.kind),
+            *(raw or msgspec.json.encode(heads).decode(), found.summary, found.kind),
             *(well_formed(where.run_id), well_formed(where.call_id)),
             *(well_formed(where.agent), well_formed(where.user)),
             arguments,
-            group,
+            fingerprint(tool, found.kind, heads),
         )
         return made
