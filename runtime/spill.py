@@ -41,6 +41,9 @@ class Trouble(Protocol):
 class SpillFile(Generic[R]):
     """A spill file, which exists only while it has records. Blocking; for one thread at a time.
 
+    :meth:`write` and :meth:`overwrite` leave ``places`` as they are, so that a loop may walk these
+    while a thread writes.
+
     Args:
         kind: of the records, a msgspec struct.
         limit: bytes of the file, at most.
@@ -72,7 +75,13 @@ class SpillFile(Generic[R]):
         self.end = len(data)
 
     def append(self, records: Sequence[R]) -> list[str]:
-        """Write the records that there is room for, and sync them; their ids.
+        """:meth:`write` records, and remember their places; their ids."""
+        written = self.write(records)
+        self.places |= written
+        return [*written]
+
+    def write(self, records: Sequence[R]) -> dict[str, tuple[int, int]]:
+        """Write the records that there is room for, and sync them; their places.
 
         Raises ``OSError``: none of them is in the file then.
         """
@@ -94,8 +103,7 @@ class SpillFile(Generic[R]):
                     os.ftruncate(file, self.end)
                 raise
             self.end = at
-            self.places |= written
-        return list(written)
+        return written
 
     def read(self, ids: Iterable[str]) -> list[R]:
         """Those of the records that are in the file, and whole. Raises ``OSError``."""
@@ -106,20 +114,21 @@ class SpillFile(Generic[R]):
                 found.append(msgspec.msgpack.decode(content, type=self.kind))
         return found
 
-    def erase(self, doomed: Callable[[R], bool]) -> None:
-        """Overwrite the doomed records, also those that the store has. Raises ``OSError``."""
-        erased = False
+    def overwrite(self, doomed: Callable[[R], bool]) -> list[str]:
+        """Overwrite the doomed records, also those that the store has; their ids.
+
+        Raises ``OSError``.
+        """
+        erased: list[str] = []
         for at, content in frames(_content(self.path)):
             with suppress(msgspec.MsgspecError):
                 record = msgspec.msgpack.decode(content, type=self.kind)
                 if doomed(record):
                     _write(self._opened(), bytes(HEAD_SIZE + len(content)), at)
-                    self.places.pop(record.id, None)
-                    self.aside.discard(record.id)
-                    erased = True
+                    erased.append(record.id)
         if erased:
             os.fsync(self._opened())
-        self.clear_if_empty()
+        return erased
 
     def clear_if_empty(self) -> None:
         """Delete a file without records. Where that fails, storing them again changes nothing."""
@@ -146,7 +155,11 @@ class SpillFile(Generic[R]):
 
 
 class Spill(Generic[R]):
-    """A spill file, used by one thread at a time; without a file, it takes nothing."""
+    """A spill file, used by one thread at a time; without a file, it takes nothing.
+
+    Invariant: the places of its records change in the event loop only, which walks them while a
+    thread writes to the file.
+    """
 
     def __init__(self, file: SpillFile[R] | None, trouble: Trouble) -> None:
         self._file = file
@@ -176,9 +189,9 @@ class Spill(Generic[R]):
         if file is None:
             return ()
         async with self._turn:
-            given = records()
-            done = await self._job(partial(file.append, given), "spill_file_not_written")
-        return () if done is None else set(done)
+            done = await self._job(partial(file.write, records()), "spill_file_not_written")
+            file.places |= done or {}
+        return set(done or ())
 
     async def erase(self, doomed: Callable[[R], bool]) -> bool:
         """Overwrite the doomed records; False: some are still on disk."""
@@ -186,11 +199,12 @@ class Spill(Generic[R]):
         if file is None or not (file.end or file.path.exists()):
             return True
 
-        def work() -> bool:
-            file.erase(doomed)
-            return True
-
-        return bool(await self._run(work, "spill_file_not_written"))
+        async with self._turn:
+            done = await self._job(partial(file.overwrite, doomed), "spill_file_not_written")
+            self.forget(done or ())
+            file.aside.difference_update(done or ())
+        await self.tidy()
+        return done is not None
 
     async def read(self, ids: Sequence[str]) -> list[R]:
         """Raises ``OSError``."""

@@ -131,10 +131,13 @@ async def _refused(_transaction: Transaction) -> Rows:
 
 async def stored_error(readers: Readers, error_id: str) -> StoredError:
     """One stored error. Raises ``NotFound``."""
-    if (found := await (await errors_in(readers)).get(error_id)) is not None:
+    errors = await errors_in(readers)
+    if (found := await errors.get(error_id)) is not None:
         return found
     if (record := waiting_errors(readers.folder).get(error_id)) is not None:
         return stored_record(record)
+    if (found := await errors.get(error_id)) is not None:  # stored between these two looks
+        return found
     raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
 
 

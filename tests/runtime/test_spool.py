@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from threading import get_ident
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from motet.protocols.storage import DiskFull
-from motet.runtime.spill import SpillFile, spilled
+from motet.runtime.spill import Spill, SpillFile, spilled
 from motet.runtime.spool import AT_ONCE, Entry, Spool
 
 LIMIT = 1_000_000
@@ -184,6 +186,40 @@ async def test_so_many_items_are_taken_in_one_pass_of_the_loop() -> None:
                 assert len(spool.taken) - before <= 2 * AT_ONCE
                 before = len(spool.taken)
         nursery.cancel_scope.cancel()
+
+
+class Watched(dict[str, tuple[int, int]]):
+    """Places that note the threads in which they change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # as dict's overloads
+        self.threads.add(get_ident())
+        self.update(other)
+        return self
+
+    def pop(self, *key: Any) -> Any:
+        self.threads.add(get_ident())
+        return super().pop(*key)
+
+
+async def test_the_places_of_records_change_in_no_thread_while_the_loop_walks_them(
+    tmp_path: Path,
+) -> None:
+    """Else the next records to store are looked for in a dictionary that grows meanwhile, which
+    raises ``RuntimeError`` in the middle of the spool."""
+    file = SpillFile(tmp_path / "spill", Note, LIMIT)
+    places = file.places = Watched()
+    spill = Spill(file, Notes(None, lambda: False).trouble)
+    await spill.append(lambda: [Note(f"n{number}", "text") for number in range(20)])
+    assert await spill.erase(lambda note: note.id == "n3")
+    assert places.keys() == {f"n{number}" for number in range(20)} - {"n3"}
+    spill.forget([*places])
+    await spill.tidy()
+    assert not (tmp_path / "spill").exists()
+    assert places.threads == {get_ident()}
 
 
 @pytest.mark.parametrize("end", ["cut", "flipped", "appended"])

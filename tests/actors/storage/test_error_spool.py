@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 import weakref
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -18,10 +19,12 @@ import trio
 
 import motet
 from motet.actors.errors.capture import Captured, capture, describe, whole_error
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool, Origin, Report
-from motet.actors.storage.location import Location
+from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.cli.stored import reading, stored_error, waiting_errors
+from motet.protocols.error_rows import insert_statement
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.long_texts import ERROR_LIMIT, WRITTEN_LIMIT
 from motet.protocols.storage import Statement, Transact
@@ -106,6 +109,25 @@ async def test_errors_under_a_lock_are_told_found_and_stored_when_it_is_gone(
         await all_stored(tmp_path, host, len(ids))
     async with motet.open_host(tmp_path) as host:
         assert {error.id for error in await host.errors()} == set(ids)
+
+
+async def test_an_error_that_moves_to_the_database_between_two_looks_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command looks into the database, then into the spill file, which a host empties meanwhile."""
+    async with motet.open_host(tmp_path):
+        pass
+    record = ErrorRecord("err_20260101_000000_00abff", 7.0, "s", "t", '{"message":"x"}', "x")
+
+    def moved(_folder: Path | None) -> dict[str, ErrorRecord]:
+        with closing(Connection(str(tmp_path / DATABASE_FILE))) as database:
+            statement = insert_statement([record])
+            database.run(statement.sql, statement.params)
+        return {}
+
+    monkeypatch.setattr("motet.cli.stored.waiting_errors", moved)
+    async with reading(tmp_path) as readers:
+        assert (await stored_error(readers, record.id)).short_summary == "x"
 
 
 async def all_stored(folder: Path, host: motet.Host, count: int) -> None:
