@@ -3,7 +3,8 @@
 motet is compared with the bare library that blocks its loop: one COMMIT per insert, and the same
 queries on one connection; lists are those of :mod:`bench.error_lists`. Both use WAL and
 synchronous=FULL on the same disk. A stall is the longest time for which a ready task could not run
-while an error of 10 MB was stored: with the store, and with the same work on the loop.
+while an error of 10 MB was stored: with the store, and with the same work on the loop. Crowds of
+failures and the memory of an error of 100 MB are those of :mod:`bench.error_crowd`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import attrs
 import msgspec
 import trio
 
-from bench import error_lists
+from bench import error_crowd, error_lists
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import DATABASE_FILE, Location
@@ -77,6 +78,13 @@ def measure(sizes: Sizes) -> list[Figure]:
         *_compared("store, 1 client", one, "stores/s", ">= 2,500", one[0] >= 2_500),
         *_compared("store, 200 clients", many, "stores/s", ">= 15,000", many[0] >= 15_000),
     ]
+    crowd, bare = error_crowd.longest_passes(sizes.rounds)
+    figures += _compared(
+        "longest pass, 5,000 fail at once", (crowd, bare), CPU, "<= 50 ms", crowd <= 50
+    )
+    factor = error_crowd.memory_factor()
+    met = factor <= 2
+    figures.append(Figure("memory of 100 MB", "motet", factor, "bounds", None, "<= 2", met))
     stalls = trio.run(_stall_of_store), trio.run(_stall_of_loop)
     figures += _compared("longest stall, 10 MB", stalls, "ms", "<= 50 ms", stalls[0] <= 50)
     with TemporaryDirectory(prefix="motet-bench-") as folder:

@@ -14,7 +14,15 @@ from msgspec.structs import asdict
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorGroup, ErrorRecord, ErrorType, StoredError
-from motet.protocols.redaction.redact import redact, redact_text, truncate_texts
+from motet.protocols.long_texts import LongText, written
+from motet.protocols.redaction.redact import (
+    HEAD,
+    Redactor,
+    redact,
+    redact_text,
+    redacted_head,
+    truncate_texts,
+)
 from motet.protocols.texts import VISIBLE, well_formed
 
 SMALL: Final = 65_536
@@ -24,7 +32,7 @@ ARGUMENT_LIMIT: Final = 2_000
 ARGUMENTS_LIMIT: Final = 16_384
 """Bytes of the stored arguments of a call."""
 PARSED: Final = 262_144
-"""Characters of the longest arguments that are parsed: their values may take 20 times as much."""
+"""Characters of the longest text that is tried as JSON: its values may take 20 times as much."""
 _SEARCHED: Final = 65_536
 """Characters of one text of them that are searched for secrets; most are dropped after that."""
 
@@ -103,6 +111,26 @@ def _substitute(wanted: object, value: object) -> object:
     if wanted is float or wanted is int:
         return 0
     return "unknown" if wanted is ErrorType else {} if wanted is JsonObject else None
+
+
+def recorded(
+    error: JsonObject, long: Sequence[LongText], *, keep_raw: bool = False
+) -> tuple[str, JsonObject]:
+    """An error as JSON text, and as JSON with the beginnings of its ``long`` texts; redacted.
+
+    Empties the long texts.
+    """
+    made = error if keep_raw else cast("JsonObject", redact(error))
+    if not long:
+        return msgspec.json.encode(made).decode(), made
+
+    def shown(value: object) -> object:
+        if not isinstance(value, LongText):
+            return value
+        return value.beginning[:HEAD] if keep_raw else redacted_head(value.beginning)[0]
+
+    heads = {key: shown(value) for key, value in made.items()}
+    return written(made, long, None if keep_raw else Redactor), heads
 
 
 def bounded_arguments(text: str, length: int = 0, *, keep_raw: bool = False) -> JsonObject | None:

@@ -31,6 +31,8 @@ _SHORT_LIMIT = ERROR_LIMIT // 6
 """Bytes of all texts of an error that are kept as they are: of those, redaction makes a copy."""
 BASE_SIZE, FRAMES_SIZE = 1_000, 4_000
 """Bytes of a snapshot, and of a traceback, generously."""
+_LEAST = 4_096
+"""Characters of the beginning of one of many long texts."""
 _CHUNK = 1_024
 """Characters that are written, or left out, together."""
 _ESCAPED = 12
@@ -114,18 +116,30 @@ def _blocks(text: str, at: int, end: int, step: int) -> Iterator[str]:
     return (str.__getitem__(text, slice(n, min(n + step, end))) for n in range(at, end, step))
 
 
-def with_texts(value: object, text: Callable[[LongText], str]) -> object:
-    """The JSON value with a text for each long one."""
-    match value:
-        case LongText():
-            return text(value)
-        case dict():
-            items = cast("dict[str, object]", value).items()
-            return {key: with_texts(item, text) for key, item in items}
-        case list():
-            return [with_texts(item, text) for item in cast("list[object]", value)]
-        case _:
-            return value
+def beginnings(values: list[object]) -> tuple[list[object], dict[str, int]]:
+    """JSON values with the beginnings of their long texts; the whole length of each of these.
+
+    All beginnings together have some hundred thousand characters.
+    """
+    lengths, room = dict[str, int](), _BLOCK
+
+    def shown(value: object) -> object:
+        nonlocal room
+        match value:
+            case LongText():
+                text = value.beginning[: max(room, _LEAST)]
+                room -= len(text)
+                lengths[text] = value.length
+                return text
+            case dict():
+                items = cast("dict[str, object]", value).items()
+                return {key: shown(item) for key, item in items}
+            case list():
+                return [*map(shown, cast("list[object]", value))]
+            case _:
+                return value
+
+    return [*map(shown, values)], lengths
 
 
 def written(value: object, long: Iterable[LongText], stream: Callable[[], Stream] | None) -> str:

@@ -1,9 +1,8 @@
 """Snapshots of errors, taken in microseconds in the event loop and described later in a thread.
 
 Invariants: a snapshot holds no exception, frame or traceback, so that nothing of the failed call
-stays alive; after it was taken, no code of others runs; it takes about ``ERROR_LIMIT`` bytes at
-most, whatever the error is, and so does the JSON text that is made of it, block by block, while the
-snapshot is emptied. What is made of it is redacted.
+stays alive; after it was taken, no code of others runs. It takes about ``ERROR_LIMIT`` bytes at
+most, and is emptied block by block while its record is made. What is made of it is redacted.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import attrs
-import msgspec
 
 from motet.actors.errors.classify import (
     FALLBACK_LIMIT,
@@ -24,16 +22,10 @@ from motet.actors.errors.classify import (
     kind_of,
 )
 from motet.protocols.chat import JsonObject
+from motet.protocols.error_records import PARSED, recorded
 from motet.protocols.errors import ErrorType
-from motet.protocols.long_texts import (
-    BASE_SIZE,
-    FRAMES_SIZE,
-    LongText,
-    Texts,
-    with_texts,
-    written,
-)
-from motet.protocols.redaction.redact import HEAD, Redactor, redact, redact_text, redacted_head
+from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, LongText, Texts, beginnings
+from motet.protocols.redaction.redact import redact_text, redacted_head
 from motet.protocols.texts import first_line, well_formed
 from motet.runtime.describe import error_code, error_text, summarize
 from motet.runtime.exceptions import (
@@ -49,8 +41,6 @@ from motet.runtime.exceptions import (
 )
 from motet.runtime.outside import foreign_code
 
-PARSED = 262_144
-"""Characters of the longest text that is tried as JSON: its values may take 20 times as much."""
 NODES = 20_000
 """Values of one error, beyond which the rest is cut: their conversion takes 20 ms."""
 
@@ -129,60 +119,32 @@ class Description:
 
 def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
     """Describe the beginning of an error."""
-    text, left_out, long = captured.text, 0, dict[str, int]()
-
-    def beginning(of: LongText) -> str:
-        text = of.beginning[: max(4_096, PARSED // len(captured.long))]
-        long[text] = of.length
-        return text
-
+    (heads, text), lengths = beginnings([captured.raw, captured.text])
     if isinstance(text, Given):
         summary = summarize(text.summary if keep_raw else redact_text(text.summary))
         return Description(text.kind, captured.code, summary, summary, blank=False)
-    heads = captured.raw
-    if not captured.clues:
-        heads = with_texts(heads, beginning)
     code = first_line(captured.code or ("" if captured.clues else error_code(heads)))
-    text = beginning(text) if isinstance(text, LongText) else text
     text = well_formed(error_text(heads) if text is None else str(text))
-    if text in long:
-        left_out = long[text] - len(text)
     head, more = redacted_head(text)
+    more += lengths.get(text, len(text)) - len(text)
     kind = kind_of(captured.clues) if captured.clues else classify(heads, code)
     return Description(
         kind,
         code,
         summarize(head, code),
-        fallback_text(head, code, left_out + more, FALLBACK_LIMIT - len(kind_lines(kind))),
+        fallback_text(head, code, more, FALLBACK_LIMIT - len(kind_lines(kind))),
         blank=not first_line(head) and not code,
     )
 
 
 def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> tuple[str, JsonObject]:
-    """The whole error as JSON text, and as JSON with the beginnings of its long texts; redacted.
-
-    Takes a second for megabytes. Empties the long texts: it is called once.
-    """
+    """As :func:`recorded`. Takes a second for megabytes, and is called once."""
     raw = captured.raw
     if isinstance(raw, LongText) and raw.length <= PARSED:
         raw = raw.beginning
     long = () if isinstance(raw, str) else captured.long
-    if isinstance(raw, str):
-        made = text_object(raw)
-    else:
-        made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
+    made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
+    made = text_object(raw) if isinstance(raw, str) else made
     if isinstance(trace := made.get("traceback"), Trace):
         made = {**made, "traceback": trace.text()}
-    made = with_code(made, code)
-    if not keep_raw:
-        made = cast("JsonObject", redact(made))
-    if not long:
-        return msgspec.json.encode(made).decode(), made
-
-    def shown(value: object) -> object:
-        if not isinstance(value, LongText):
-            return value
-        return value.beginning[:HEAD] if keep_raw else redacted_head(value.beginning)[0]
-
-    heads = {key: shown(value) for key, value in made.items()}
-    return written(made, long, None if keep_raw else Redactor), heads
+    return recorded(with_code(made, code), long, keep_raw=keep_raw)

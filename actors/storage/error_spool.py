@@ -247,8 +247,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         if found.blank:
             return None
         where, arguments = report.origin, ""
-        tool, heads = well_formed(where.tool_name), JsonObject(message=found.summary)
-        raw = ""
+        tool, raw, heads = well_formed(where.tool_name), "", JsonObject(message=found.summary)
         try:
             raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw)
             if where.arguments:

@@ -114,7 +114,7 @@ async def test_errors_under_a_lock_are_told_found_and_stored_when_it_is_gone(
 async def test_an_error_that_moves_to_the_database_between_two_looks_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command looks into the database, then into the spill file, which a host empties meanwhile."""
+    """A command looks into the database, then into the spill file, which a host may empty then."""
     async with motet.open_host(tmp_path):
         pass
     record = ErrorRecord("err_20260101_000000_00abff", 7.0, "s", "t", '{"message":"x"}', "x")
