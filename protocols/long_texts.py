@@ -19,7 +19,7 @@ from motet.protocols.texts import well_formed
 
 ERROR_LIMIT = 12_000_000
 """Bytes of the texts of one error; three quarters of a longer text are its beginning."""
-WRITTEN_LIMIT = ERROR_LIMIT * 7 // 5
+WRITTEN_LIMIT = ERROR_LIMIT * 27 // 20
 """Bytes of the JSON text of one error, about: most characters take one byte there, some six."""
 MARGIN = 16_384
 """Characters around a cut that are searched for secrets and then dropped: more than a key has."""
@@ -96,6 +96,7 @@ def _cut(text: str, length: int, room: int) -> LongText:
     """The blocks at the beginning and the end of a text that have about so many bytes."""
     step = max(2 * MARGIN, min(_BLOCK, room // 8))
     head, tail, size, at, end = deque[str](), deque[str](), 0, 0, length
+    room = max(room - 2 * step, room // 2)  # the last block of each end goes beyond it
     while at < end and size < room * 3 // 4:
         head.append(str.__getitem__(text, slice(at, min(at + step, end))))
         size += str.__sizeof__(head[-1])
