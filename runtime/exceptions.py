@@ -490,7 +490,7 @@ def _shorten(part: TracebackException) -> None:
         text: object = getattr(part, name, None)
         if isinstance(text, str) and len(text) > LINE_LIMIT:
             setattr(part, name, beginning(text))
-    notes: object = part.__notes__  # of any type: it belongs to the exception
+    notes = cast("object", part.__notes__)  # of any type: it belongs to the exception
     if notes is not None:
         if not isinstance(notes, list | tuple):
             notes = [_CutRepr(PART_LIMIT).of(notes)]

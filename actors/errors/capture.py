@@ -65,10 +65,7 @@ class Captured:
 
 
 def capture(
-    error: object,
-    code: str = "",
-    detail: JsonObject | None = None,
-    given: Given | None = None,
+    error: object, code: str = "", detail: JsonObject | None = None, given: Given | None = None
 ) -> Captured:
     """A snapshot of an exception, a text, an error object, or any other value. Raises nothing.
 

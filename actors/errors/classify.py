@@ -26,13 +26,7 @@ from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
 from motet.protocols.storage import StorageError
 from motet.protocols.texts import first_line, shorten, well_formed
-from motet.runtime.describe import (
-    ID_SHAPE,
-    SUMMARY_LIMIT,
-    error_code,
-    error_object,
-    error_text,
-)
+from motet.runtime.describe import ID_SHAPE, SUMMARY_LIMIT, error_code, error_object, error_text
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,

@@ -76,10 +76,7 @@ class Settings:
 
     @classmethod
     def of(
-        cls,
-        config: GatewayConfig,
-        stored: TokenBook | None = None,
-        operator: str | None = None,
+        cls, config: GatewayConfig, stored: TokenBook | None = None, operator: str | None = None
     ) -> Settings:
         """The settings of a configuration. Raises :class:`ConfigError`.
 

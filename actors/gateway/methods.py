@@ -210,13 +210,7 @@ async def _inject(caller: Caller, params: records.ChatInjectParams) -> Answer:
 
 
 async def _command(
-    caller: Caller,
-    session: str,
-    command: Command,
-    key: str,
-    *,
-    room: str = "",
-    sender: str = "",
+    caller: Caller, session: str, command: Command, key: str, *, room: str = "", sender: str = ""
 ) -> Answer:
     """Carry out a command of a session or a room, once for its key."""
 
@@ -308,10 +302,7 @@ async def _delete(caller: Caller, params: records.SessionParams) -> Answer:
 
 async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
     runs = await caller.api.runs(
-        session=params.session,
-        status=params.status,
-        limit=params.limit,
-        principal=caller.principal,
+        session=params.session, status=params.status, limit=params.limit, principal=caller.principal
     )
     short = (replace(run, text=run.text[:_PREVIEW]) for run in runs)
     return Answer(wire.RunsList(tuple(short)))
@@ -407,8 +398,7 @@ async def _create_room(caller: Caller, params: rooms.RoomsCreateParams) -> Answe
 
 
 async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
-    info = await caller.api.rooms.change(params.room, params, principal=caller.principal)
-    return Answer(info)
+    return Answer(await caller.api.rooms.change(params.room, params, principal=caller.principal))
 
 
 # -- stored records -------------------------------------------------------------------------------

@@ -147,10 +147,7 @@ async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn, keep: Keep | Non
 async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
     """The return value of the hook, and whether it came too late."""
     value: object = None
-    with (
-        trio.move_on_after(hook.timeout) as scope,
-        UnderWay(event.run_id, f"hook {hook.name!r}"),
-    ):
+    with trio.move_on_after(hook.timeout) as scope, UnderWay(event.run_id, f"hook {hook.name!r}"):
         value = await hook.fn(own_copy(event))
     return value, trio.current_time() >= scope.deadline
 

@@ -32,12 +32,7 @@ class BuildToolkit(Protocol):
     """Makes the toolkit of a configuration; everything else it is made of stays the same."""
 
     def __call__(
-        self,
-        config: HostConfig,
-        *,
-        models: ModelCatalog,
-        engine: Policy | None,
-        generation: int,
+        self, config: HostConfig, *, models: ModelCatalog, engine: Policy | None, generation: int
     ) -> Toolkit: ...
 
 

@@ -35,7 +35,6 @@ from motet.runtime import ActorDead, MailboxFull, StartFailed
 if TYPE_CHECKING:
     from motet.actors.gateway.context import Settings
 
-
 _log = logger("motet.config")
 
 PLANS: Final[Mapping[str, How]] = {

@@ -198,10 +198,7 @@ class Stops:
         return [one for one in mine if is_from(one.text, sender)]
 
     def _stop_pending(
-        self,
-        why: str,
-        meant: Callable[[PendingInput], bool],
-        principal: Principal,
+        self, why: str, meant: Callable[[PendingInput], bool], principal: Principal
     ) -> list[str]:
         arrivals = self._table.pending_inputs
         found = arrivals.find(lambda one: meant(one) and sees(principal, one.principal.user))

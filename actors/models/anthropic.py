@@ -107,11 +107,7 @@ def wire_blocks(message: ChatMessage) -> Iterator[tuple[Role, BlockParam]]:
 
 
 def wire_tool(tool: ToolSpec) -> ToolParam:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": object_schema(tool),
-    }
+    return {"name": tool.name, "description": tool.description, "input_schema": object_schema(tool)}
 
 
 def wire_output(output: OutputSchema) -> OutputConfigParam:

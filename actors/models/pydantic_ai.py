@@ -104,9 +104,7 @@ def wire_parameters(request: ModelRequest) -> ModelRequestParameters:
 
     tools = [
         ToolDefinition(
-            name=tool.name,
-            description=tool.description,
-            parameters_json_schema=object_schema(tool),
+            name=tool.name, description=tool.description, parameters_json_schema=object_schema(tool)
         )
         for tool in request.tools
     ]

@@ -146,12 +146,7 @@ class RoomApi:
         )
 
     async def history(
-        self,
-        room: str,
-        *,
-        before: int | None = None,
-        limit: int = 50,
-        principal: Principal = LOCAL,
+        self, room: str, *, before: int | None = None, limit: int = 50, principal: Principal = LOCAL
     ) -> tuple[RoomMessage, ...]:
         found = await self._parts.store.ask(ReadRoom(room, before, limit))
         # Afterwards: a member who is removed meanwhile gets none of the messages that follow.

@@ -51,12 +51,7 @@ Transition = Literal[
 ]
 
 TRANSITIONS: Final[dict[Phase, dict[Transition, tuple[Phase, ...]]]] = {
-    "idle": {
-        "open": ("deciding",),
-        "settle": ("idle",),
-        "recover": ("idle",),
-        "end": ("idle",),
-    },
+    "idle": {"open": ("deciding",), "settle": ("idle",), "recover": ("idle",), "end": ("idle",)},
     "deciding": {
         "open": ("deciding",),
         "choose": ("deciding",),
@@ -275,10 +270,7 @@ def shown_in_turn(
     to open a round.
     """
     return replace(
-        state,
-        heard=heard,
-        seen={**state.seen, name: agents},
-        told={**state.told, name: people},
+        state, heard=heard, seen={**state.seen, name: agents}, told={**state.told, name: people}
     )
 
 

@@ -115,17 +115,14 @@ class SteeringInbox:
                 async with self._queue.storing():
                     await self._store(taken)
         finally:
+            into = f"it has entered {self._run.id}"
             for one in taken:
-                self._services.table.finish(one, one.ends_as("steered", self._into))
+                self._services.table.finish(one, one.ends_as("steered", into))
 
     def entered(self) -> tuple[tuple[str, str], ...]:
         """Author and text of each input that has entered since the last call."""
         texts, self._entered = tuple(self._entered), []
         return texts
-
-    @property
-    def _into(self) -> str:
-        return f"it has entered {self._run.id}"
 
     def _text(self, one: Run) -> str:
         return self._admitted.get(one.id, one.input.text)

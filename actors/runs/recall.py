@@ -31,7 +31,6 @@ from motet.runtime.outside import foreign_code
 
 PAGE = 200
 
-
 ENDED = ("completed", "limited")
 """Statuses of runs that can have an output."""
 

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from motet.actors.agents.registry import Resolver
     from motet.actors.telemetry.subscription import EventJournal
 
-
 SUSPEND_BUDGET = 5.0
 
 

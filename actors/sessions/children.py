@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from motet.actors.sessions.intake import Intake
     from motet.protocols.run import RunResult
 
-
 TASK_PREVIEW = 500
 PUBLISH_BUDGET = 1.0
 LISTED = 40

@@ -214,9 +214,8 @@ class Intake:
     async def _run_alone(self, run: Run) -> None:
         """Carry a run to its result in its caller's task.
 
-        Starting an actor and a task of its own for each new session would cost a tenth of a short
-        turn. An actor starts when there is work for it: another input, a child beside the run, an
-        end that could not be stored, a summary.
+        An actor starts when there is work for it: another input, a child beside the run, an end
+        that could not be stored, a summary.
         """
         queue, actors, dropped = self._table.queue(run.session), self._actors, list[Run]()
         queue.starting.clear()

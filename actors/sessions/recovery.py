@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from motet.actors.agents.registry import Resolver
     from motet.actors.runs.services import Services
 
-
 log = logger(__name__)
 
 

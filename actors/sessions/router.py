@@ -25,7 +25,6 @@ CROWDED_SWEEP = 0.1
 MOST = 500
 """Idle sessions that stay alive. One takes some 20 KB, and is quickly loaded again."""
 
-
 Announce: TypeAlias = Callable[[Run, AnyEvent], Awaitable[None]]
 """Publishes an event of a run."""
 

@@ -36,7 +36,6 @@ from motet.runtime import Actor, handles
 JOIN_BUDGET = 5.0
 """Seconds to store which inputs are answered together, also while being cancelled."""
 
-
 SAVE_AGAIN = 5.0
 """Seconds until an end is stored again that failed for another reason than the storage."""
 

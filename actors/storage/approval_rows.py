@@ -350,7 +350,4 @@ def _store(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
     """Store the rows and the state; the first fails when the run has ended."""
     rows = tuple((run_id, at, encode_message(row)) for at, row in enumerate(suspended.rows))
     state = to_json(msgspec.structs.replace(suspended, rows=()))
-    return (
-        Statement(KEEP_STATE, (run_id, state), expect=1),
-        Statement(KEEP_ROW, each=rows),
-    )
+    return (Statement(KEEP_STATE, (run_id, state), expect=1), Statement(KEEP_ROW, each=rows))

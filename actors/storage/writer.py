@@ -63,7 +63,9 @@ def commit_group(
         # One transaction may be too large for the disk; the others must not suffer for it.
         return [commit_group(connection, [alone], where)[0] for alone in group]
     except Exception as error:
-        _roll_back(connection)
+        with suppress(apsw.Error):
+            if connection.in_transaction:
+                connection.run("ROLLBACK")
         return [storage_error(error, where) for _ in group]
     return outcomes
 
@@ -123,12 +125,6 @@ def _execute(connection: Connection, transaction: Transaction) -> Rows:
             raise ExpectationFailed(index, statement.changes, changed, "changed", statement.sql)
         rows.append(found)
     return tuple(rows)
-
-
-def _roll_back(connection: Connection) -> None:
-    with suppress(apsw.Error):
-        if connection.in_transaction:
-            connection.run("ROLLBACK")
 
 
 # Group commit without a background task: the leader/follower scheme of log-structured stores.
@@ -251,7 +247,6 @@ def identity(file: str) -> tuple[int, int, int] | None:
 
 TICK = 50_000_000
 """Nanoseconds; two changes of a directory that are closer may leave the same time."""
-
 
 VACUUMED_AT_ONCE = 268_435_456
 """Bytes of an old database that are written anew at a start, in a few seconds; of a larger one,

@@ -440,7 +440,6 @@ HEADER_ROOM = 384
 _SHOWN_ID = 100
 _RESULT_ID = re.compile(r"(?<![0-9A-Za-z_])res_[0-9a-f]{16}(?![0-9A-Za-z_])")
 
-
 Pages: TypeAlias = Callable[[str, object, object, object], Awaitable[JsonObject]]
 """``pages(session, result_id, offset, limit)``: ``success`` with ``data``, or with ``error``."""
 

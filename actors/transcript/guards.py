@@ -35,7 +35,6 @@ Where: TypeAlias = Literal["message", "injected", "result"]
 
 WEB_TOOLS: Final = frozenset({"http_fetch", "web_fetch", "web_search"})
 
-
 # Each pattern with words in lower case: a matching text contains one of them.
 _PATTERNS: Final = {
     name: (hints, re.compile(pattern, re.IGNORECASE | re.ASCII))

@@ -80,7 +80,6 @@ class Calibration(msgspec.Struct, frozen=True):
 
 UNCALIBRATED = Calibration()
 
-
 # Author prefixes where several people speak: ``[alice] hi``
 #
 # Law: in a text made here, exactly one line of each message begins with a name in square brackets,
@@ -173,7 +172,6 @@ class TranscriptScan(msgspec.Struct, frozen=True):
 
 
 EMPTY_SCAN = TranscriptScan()
-
 
 MISSING = "[Tool result missing — session was compacted]"
 

@@ -16,7 +16,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from itertools import groupby
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -113,24 +112,10 @@ _INFO = {"`": re.compile(r"[^`\n]{0,200}(?:\n|\Z)"), "~": re.compile(r"[^\n]{0,2
 _MAYBE_CLOSING = re.compile(r"[ \t]{0,200}[`~]{0,200}[ \t\r]{0,200}\Z")
 
 
-@cache
-def _closing_tag(name: str) -> re.Pattern[str]:
-    return re.compile(rf"<\s{{0,8}}/\s{{0,8}}{name}\s{{0,8}}>", re.IGNORECASE | re.ASCII)
-
-
-@cache
-def _closing_token(block: str) -> re.Pattern[str]:
-    return re.compile(f"<｜tool▁{block}▁end｜>")
-
-
-@cache
-def _closing_run(length: int) -> re.Pattern[str]:
-    return re.compile(rf"[^\n]{{1,{_SPAN}}}?(?<!`)`{{{length}}}(?!`)")
-
-
-@cache
-def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
-    return re.compile(rf"[ \t]{{0,200}}{sign}{{{length},200}}[ \t\r]{{0,200}}(?=\n|\Z)")
+# By themselves, what closes a tag, a run of ticks and a fence; ``re`` keeps the compiled patterns.
+_END_OF_TAG = r"(?ai)<\s{{0,8}}/\s{{0,8}}{}\s{{0,8}}>"
+_END_OF_RUN = rf"[^\n]{{{{1,{_SPAN}}}}}?(?<!`)`{{{{{{}}}}}}(?!`)"
+_END_OF_FENCE = r"[ \t]{{0,200}}{}{{{},200}}[ \t\r]{{0,200}}(?=\n|\Z)"
 
 
 class Segmenter(msgspec.Struct, eq=False):
@@ -189,11 +174,11 @@ class Segmenter(msgspec.Struct, eq=False):
             return self._take("final", found.end())
         if found["token"]:
             if found["block"]:
-                self._thinking = _closing_token(found["block"].lower())
+                self._thinking = re.compile(f"<｜tool▁{found['block'].lower()}▁end｜>")
             return self._take("thinking", found.end())
         if found["name"]:
             if not found[0].endswith("/>"):
-                self._thinking = _closing_tag(found["name"].lower())
+                self._thinking = re.compile(_END_OF_TAG.format(found["name"].lower()))
             return self._take("thinking", found.end())
         return self._prose(self._at + 1) if self._ended else None
 
@@ -216,18 +201,16 @@ class Segmenter(msgspec.Struct, eq=False):
         if self._blank and len(run[0]) >= 3:
             info = _INFO[run[0][0]].match(self._text, run.end())
             if info and (self._ended or info[0].endswith("\n")):
-                return self._open_fence(run[0], info.end())
+                self._fence = re.compile(_END_OF_FENCE.format(run[0][0], len(run[0])))
+                self._fence_line = True
+                return self._take("fence", info.end())
             if info:
                 return None
         return self._span(run) if run[0][0] == "`" else self._prose(run.end())
 
-    def _open_fence(self, run: str, end: int) -> Segment:
-        self._fence, self._fence_line = _closing_fence(run[0], len(run)), True
-        return self._take("fence", end)
-
     def _span(self, run: re.Match[str]) -> Segment | None:
         text, begin = self._text, run.end()
-        found = _closing_run(len(run[0])).match(text, begin)
+        found = re.compile(_END_OF_RUN.format(len(run[0]))).match(text, begin)
         if found and (self._ended or found.end() < len(text)):
             self._blank = False
             return self._take("span", found.end())
@@ -541,7 +524,6 @@ STEPS: Final[Mapping[str, Step]] = {
     "leading blank lines": leading_blank_lines,
 }
 """By name, in their order."""
-
 
 _SUSPECT: Final = re.compile(r"[<\[]|\n\s*\n|MEDIA:|invfunction_calls|functioninvoke")
 _ROUNDS: Final = 10

@@ -404,13 +404,9 @@ class ContextWindow(msgspec.Struct, frozen=True):
         """
         if not self.covered:
             return replace(self, history=history, summary=summary, scan=scan.extended_to(history))
+        is_whole = self.covered <= len(self.history)  # no row of the running turn is covered
         goes_on = history[: len(self.history)] == self.history
-        return replace(self, history=history) if goes_on and self._is_whole else self
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether no row of the running turn is covered."""
-        return self.covered <= len(self.history)
+        return replace(self, history=history) if is_whole and goes_on else self
 
     def visible(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The conversation behind the summary, with errors as blocks: for a compaction."""

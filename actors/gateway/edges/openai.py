@@ -363,11 +363,7 @@ class _Sender:
         await self.exchange.send(self._chunk(Delta(content=text)))
 
     async def _answer(
-        self,
-        text: str,
-        reason: FinishReason,
-        usage: Usage,
-        pending: Sequence[ApprovalInfo] = (),
+        self, text: str, reason: FinishReason, usage: Usage, pending: Sequence[ApprovalInfo] = ()
     ) -> bool:
         self.exchange.mark_answered()
         await self._note(text)

@@ -62,9 +62,7 @@ _WRITE_MEMORY = (
 
 
 def builtin_tools(
-    shell: ShellConfig | None = None,
-    http: HttpConfig | None = None,
-    lookup: Lookup | None = None,
+    shell: ShellConfig | None = None, http: HttpConfig | None = None, lookup: Lookup | None = None
 ) -> dict[str, Tool]:
     """Every built-in tool by its name, in a stable order.
 
@@ -84,11 +82,7 @@ def error_detail_tools(lookup: Lookup) -> list[Tool]:
     """
 
     async def get_error_detail(
-        ctx: Context[object],
-        error_id: str,
-        part: Part = "head",
-        query: str = "",
-        offset: int = 0,
+        ctx: Context[object], error_id: str, part: Part = "head", query: str = "", offset: int = 0
     ) -> JsonObject:
         answer = await lookup(ctx, error_id)
         if answer.get("success") is True:

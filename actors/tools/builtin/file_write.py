@@ -146,10 +146,7 @@ def replace(
     parts = locate(root, path)
     if not parts or path.endswith("/"):
         raise not_regular(path, stat.S_IFDIR)
-    with (
-        explained(path),
-        open_folder(root, parts[:-1], make=True, owner=owner) as folder,
-    ):
+    with explained(path), open_folder(root, parts[:-1], make=True, owner=owner) as folder:
         before = _present(folder, parts[-1], path)
         temporary = f".motet-{fresh_hex(8)}.tmp"
         try:

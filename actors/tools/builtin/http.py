@@ -158,7 +158,6 @@ _KINDS = {
     504: "timeout",
 }
 
-
 Fetch: TypeAlias = Callable[[str, Method, int], Awaitable[str]]
 """Takes a URL, a method and an offset; see :func:`fetch`."""
 

@@ -55,7 +55,6 @@ from motet.runtime import ActorDead, ActorRef, System
 if TYPE_CHECKING:
     from motet.actors.tools.mcp.server import GetServer, McpProtocol
 
-
 LENGTH = 64
 _HASH = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
@@ -148,7 +147,6 @@ _SEARCH = (
     "Search the tools of connected services for any of the words of the query. The best fit comes "
     "first; what is found can be called from then on."
 )
-
 
 Specs: TypeAlias = tuple[ToolSpec, ...]
 

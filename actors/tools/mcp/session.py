@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp.shared.message import SessionMessage
 
-
 PAGES, TOOLS = 100, 1_000
 """The limits of a tool list; the rest is not offered."""
 DESCRIPTION = 4_000

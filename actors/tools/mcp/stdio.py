@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
     from mcp_types import JSONRPCError, JSONRPCMessage
 
-
 LINES = 40
 PERIOD = 60.0
 WIDTH = 500

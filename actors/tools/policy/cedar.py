@@ -76,11 +76,7 @@ class CedarPolicy:
             "principal": user,
             "action": _uid("Action", "call"),
             "resource": called,
-            "context": {
-                "agent": subject.agent,
-                "session": subject.session,
-                "role": subject.role,
-            },
+            "context": {"agent": subject.agent, "session": subject.session, "role": subject.role},
         }
         given: Sequence[Entity] = (
             {"uid": user, "attrs": {}, "parents": [_uid("Role", subject.role)]},

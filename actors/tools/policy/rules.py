@@ -152,7 +152,6 @@ PROFILES: Mapping[Profile, tuple[str, ...]] = MappingProxyType(
 )
 """The groups of each profile. A closed list: no ``allow`` adds a tool of another group."""
 
-
 Layer: TypeAlias = Literal["global", "agent", "own", "group"]
 LAYERS: tuple[Layer, ...] = ("global", "agent", "own", "group")
 """In this order; ``own``: the rules in the agent's definition. Each layer can only restrict."""

@@ -177,10 +177,10 @@ async def test_a_host_that_closes_ends_the_run_and_its_caller_has_the_result(
     async def wait(host: motet.Host) -> None:
         results.append(await host.run("a", "first", session="s", check=False))
 
-    async with trio.open_nursery() as nursery:
-        async with motet.open_host(agents=[motet.Agent("a", model=Slow())]) as host:
-            nursery.start_soon(wait, host)
-            await trio.sleep(at)
-            await trio.testing.wait_all_tasks_blocked()
+    opened = motet.open_host(agents=[motet.Agent("a", model=Slow())])
+    async with trio.open_nursery() as nursery, opened as host:
+        nursery.start_soon(wait, host)
+        await trio.sleep(at)
+        await trio.testing.wait_all_tasks_blocked()
     assert [result.status for result in results] == ["cancelled" if at < SLOW else "completed"]
     del autojump_clock

@@ -39,7 +39,7 @@ async def test_a_subscriber_sees_what_happens_from_now_on(location: Location) ->
             await opened.publish(delta(), text(2))
             seen = await read(events, 1)
             assert [each.event for each in seen] == [delta(), text(2)]
-        assert opened.subscribers.listeners(STREAM) == 0
+        assert STREAM not in opened.subscribers.by_stream
 
 
 async def test_a_subscriber_may_begin_in_the_past(location: Location) -> None:
