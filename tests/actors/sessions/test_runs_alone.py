@@ -56,15 +56,21 @@ async def test_a_run_that_is_alone_needs_no_actor() -> None:
         assert host.status().live_sessions == 1
 
 
-@pytest.mark.parametrize("point", ["session_start", "session_end"])
-async def test_hooks_of_sessions_have_an_actor_to_begin_and_end_with(point: str) -> None:
+@pytest.mark.parametrize("at_start", [True, False])
+async def test_hooks_of_sessions_have_an_actor_to_begin_and_end_with(at_start: bool) -> None:
     heard: list[str] = []
+
+    async def started(event: motet.SessionStart) -> None:
+        heard.append(event.session)
+
+    async def ended(event: motet.SessionEnd) -> None:
+        heard.append(event.session)
+
     async with motet.open_host(agents=[motet.Agent("a", model="demo")]) as host:
-
-        @host.on(point)  # type: ignore[call-overload]
-        async def note(event: motet.SessionStart | motet.SessionEnd) -> None:
-            heard.append(event.session)
-
+        if at_start:
+            host.on("session_start")(started)
+        else:
+            host.on("session_end")(ended)
         await host.run("a", "hi", session="s")
         assert actors(host)
     assert heard == ["s"]
