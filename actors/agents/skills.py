@@ -199,12 +199,9 @@ def _words(text: str) -> set[str]:
 def _hit(word: str, words: set[str]) -> float:
     if word in words:
         return 1.0
-    return 0.5 if any(_begins(word, other) for other in words) else 0.0
-
-
-def _begins(word: str, other: str) -> bool:
-    short, long = sorted((word, other), key=len)
-    return len(short) >= _SHORT and long.startswith(short)
+    pairs = (sorted((word, other), key=len) for other in words)
+    begins = any(len(short) >= _SHORT and long.startswith(short) for short, long in pairs)
+    return 0.5 if begins else 0.0
 
 
 # Tools

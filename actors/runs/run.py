@@ -98,6 +98,11 @@ _PHASES = {
     "queued": "its turn",
 }
 
+_PROGRESS: Final[frozenset[type]] = frozenset(
+    {events.Activity, events.ToolCall, events.ToolResult}
+    | {events.ApprovalRequested, events.ApprovalResolved}
+)
+
 
 @attrs.define(eq=False)
 class Progress:
@@ -127,9 +132,9 @@ class Progress:
     def note(self, event: AnyEvent, now: float) -> None:
         """There was an event of it."""
         self.at, self.announced = now, False
+        if type(event) not in _PROGRESS:
+            return
         match event:
-            case events.TextDelta() | events.ThinkingDelta():
-                pass
             case events.Activity(phase=phase):
                 self.doing = phase
             case events.ToolCall(id=call, name=name):

@@ -68,15 +68,9 @@ READ_INPUT = (
 # A terminal event is published again after a crash until this row is gone: see ``session_runs``.
 _PUBLISHED = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 END_STEP = -1
-QUOTING = (
-    Warned,
-    ErrorStoreFailed,
-    RunFailed,
-    RunRetrying,
-    RunCancelled,
-    RunEscalated,
-    RunRefused,
-    InputDropped,
+QUOTING: frozenset[type] = frozenset(
+    {Warned, ErrorStoreFailed, RunFailed, RunRetrying}
+    | {RunCancelled, RunEscalated, RunRefused, InputDropped}
 )
 """Events whose text may quote the value that failed."""
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)

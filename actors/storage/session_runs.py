@@ -26,11 +26,11 @@ from motet.actors.storage.tables import (
     Query,
     TableStore,
     clamped,
-    decode_message,
     encode_message,
     role_of,
     rows_of,
     storable,
+    stored_form,
     struct,
     to_json,
     where,
@@ -523,8 +523,8 @@ class RunTables(TableStore):
     ) -> tuple[str, ...] | None:
         """End a run; the approvals that this withdraws, or None when it has ended before."""
         run_id, now = request.run_id, self._clock()
-        bodies = [encode_message(row) for row in transcript]
-        messages = [*zip(map(role_of, transcript), bodies, strict=True)]
+        stored = [stored_form(row) for row in transcript]
+        messages = [(role_of(row), body) for body, row in stored]
         # The acceptance of an input, if this process has stored it, has looked for older errors.
         errors, is_known = self._errors, run_id in self._unfinished
         is_clean = is_known and errors is not None and not errors.may_be_open(session)
@@ -538,7 +538,7 @@ class RunTables(TableStore):
             except ExpectationFailed:
                 return None
             # The cache holds what a reader would decode, not what the run had in hand.
-            change.add([decode_message(body) for body in bodies], sum(map(len, bodies)))
+            change.add([row for _, row in stored], sum(len(body) for body, _ in stored))
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)

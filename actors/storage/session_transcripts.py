@@ -22,10 +22,10 @@ from motet.actors.storage.tables import (
     TableStore,
     clamped,
     decode_message,
-    encode_message,
     role_of,
     rows_of,
     storable,
+    stored_form,
     struct,
     where,
 )
@@ -299,8 +299,7 @@ class TranscriptTables(TableStore):
     @handles(InjectRows, concurrent=AT_ONCE)
     async def inject(self, request: InjectRows) -> Accepted:
         session, key = request.session, request.key
-        rows: tuple[ChatMessage, ...] = request.rows
-        bodies = [encode_message(row) for row in rows]
+        stored = [stored_form(row) for row in request.rows]
         while True:
             now = self._clock()
             statements = (
@@ -311,14 +310,14 @@ class TranscriptTables(TableStore):
                         (session, request.id, now, role_of(row), body, request.generation),
                         expect=1,
                     )
-                    for row, body in zip(rows, bodies, strict=True)
+                    for body, row in stored
                 ),
                 Statement(TOUCH_SESSION, (session, now)),
             )
             try:
                 with self._contexts.changing(session) as change:
                     await self._write(statements)
-                    change.add(list(map(decode_message, bodies)), sum(map(len, bodies)))
+                    change.add([row for _, row in stored], sum(len(body) for body, _ in stored))
                     return Accepted(request.id)
             except ExpectationFailed as failed:
                 if failed.sql != CLAIM_KEY:

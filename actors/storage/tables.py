@@ -72,6 +72,15 @@ def encode_message(message: ChatMessage) -> str:
     return to_json(message)
 
 
+def stored_form(message: ChatMessage) -> tuple[str, ChatMessage]:
+    """The row as JSON, and as a reader decodes it: the same, without a lone surrogate."""
+    try:
+        return msgspec.json.encode(message).decode(), message
+    except UnicodeEncodeError:
+        body = encode_message(message)
+        return body, decode_message(body)
+
+
 def decode_message(body: SqlValue) -> ChatMessage:
     """Raises ``msgspec.MsgspecError``."""
     if not isinstance(body, str):

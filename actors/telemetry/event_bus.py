@@ -252,7 +252,7 @@ class PublishQueue:
         elif live or not event.durable:
             return True  # nobody will ever see it
         queue, dropped = self._queue, self._queue.dropped
-        if isinstance(event, QUOTING):
+        if type(event) in QUOTING:
             event = without_secrets(event)
         record = EventRecord(stream, event, self._clock(), None, run_id, owner, live)
         if not queue.put(record):

@@ -259,7 +259,9 @@ class Rules:
         for layer in LAYERS:
             lists = [rule for rule in rules if rule.layer == layer and rule.effect == "allow"]
             if lists and not any(names(rule.tool, tool) for rule in lists):
-                return Ruling("deny", _all_of(lists), "not among what is allowed")
+                where = ", ".join(dict.fromkeys(rule.where for rule in lists))
+                allowed = f"{where}: allow {', '.join(rule.tool for rule in lists)}"
+                return Ruling("deny", allowed, "not among what is allowed")
         return None
 
     def _allowed(self, profile: Profile, about: Sequence[Rule]) -> Ruling:
@@ -268,8 +270,3 @@ class Rules:
         if by_layer:
             return by_layer[-1].ruling()
         return Ruling("allow", f"profile {profile}" if profile != "full" else "default")
-
-
-def _all_of(rules: Sequence[Rule]) -> str:
-    places = ", ".join(dict.fromkeys(rule.where for rule in rules))
-    return f"{places}: allow {', '.join(rule.tool for rule in rules)}"
