@@ -39,7 +39,7 @@ class EchoAside(Request[int], frozen=True, tag="bench.echo_aside"):
     number: int
 
 
-class Sink(Actor[Note | Echo | EchoHere | EchoBrief | EchoAside]):
+class Sink(Actor[Note | Echo]):
     """Counts tells and echoes asks."""
 
     def __init__(self) -> None:
@@ -53,6 +53,10 @@ class Sink(Actor[Note | Echo | EchoHere | EchoBrief | EchoAside]):
     async def echo(self, request: Echo) -> int:
         return request.number
 
+
+class Echoes(Actor[EchoHere | EchoBrief | EchoAside]):
+    """Echoes asks beside its turn: a sink with these handlers would have workers."""
+
     @handles(EchoAside, concurrent=8)
     async def echo_aside(self, request: EchoAside) -> int:
         return request.number
@@ -64,9 +68,6 @@ class Sink(Actor[Note | Echo | EchoHere | EchoBrief | EchoAside]):
     @handles(EchoBrief, concurrent=8, here=True, brief=True)
     async def echo_brief(self, request: EchoBrief) -> int:
         return request.number
-
-
-_ECHO = Echo(1)
 
 
 class Clocks:
@@ -116,24 +117,30 @@ def ask_with_deadline(count: int) -> float:
 
 
 def ask_here(count: int) -> float:
-    return trio.run(_ask, count, None, EchoHere(1))
+    return trio.run(_ask_beside, count, EchoHere(1))
 
 
 def ask_here_brief(count: int) -> float:
-    return trio.run(_ask, count, None, EchoBrief(1))
+    return trio.run(_ask_beside, count, EchoBrief(1))
 
 
 def ask_aside(count: int) -> float:
-    return trio.run(_ask, count, None, EchoAside(1))
+    return trio.run(_ask_beside, count, EchoAside(1))
 
 
-async def _ask(
-    count: int,
-    timeout: float | None,
-    echo: Echo | EchoHere | EchoBrief | EchoAside = _ECHO,
-) -> float:
+async def _ask_beside(count: int, echo: EchoHere | EchoBrief | EchoAside) -> float:
+    async with open_system() as system:
+        ref = await system.start(Echoes, name="echoes")
+        watch = Watch()
+        for _ in range(count):
+            await ref.ask(echo)
+        return watch.rate(count)
+
+
+async def _ask(count: int, timeout: float | None) -> float:
     async with open_system() as system:
         ref = await system.start(Sink, name="sink")
+        echo = Echo(1)
         watch = Watch()
         for _ in range(count):
             await ref.ask(echo, timeout=timeout)
