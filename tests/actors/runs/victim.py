@@ -56,10 +56,9 @@ async def main(state: str, marks: Path, moment: str) -> None:
         if moment == "suspended":
             while (await host.runs())[0].status != "waiting":
                 await trio.sleep(0.005)
-        if moment == "waiting":
-            # The outcome of a call may be lost in its last 5 ms; it would be unknown then.
-            while not is_stored(Path(state, "motet.db"), "noted"):
-                await trio.sleep(0.005)
+        # The outcome of a call may be lost in its last 5 ms; it would be unknown then.
+        while moment != "suspended" and not is_stored(Path(state, "motet.db"), "noted"):
+            await trio.sleep(0.005)
         print(ack.run_id, flush=True)
         if moment in ("answered", "running"):
             first = next(info for info in found if info.args == {"text": "a"})
