@@ -240,6 +240,8 @@ class Intake:
         finally:
             del actors.alone[run]
             run.lineage.start_soon = None  # it refers to the run
+            if not run.ended.is_set():  # a bug: nobody may wait for its end for ever
+                self._table.finish(run, run.ends_as("interrupted", "it broke off"))
             if dropped:
                 with trio.CancelScope(shield=True):
                     await self.discard(dropped)

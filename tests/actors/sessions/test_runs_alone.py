@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
+from motet.actors.runs.runner import Runner
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart
 from motet.protocols.sessions import FINAL
@@ -95,6 +96,20 @@ async def test_a_run_whose_caller_goes_says_so(autojump_clock: MockClock) -> Non
         assert (run.status, run.detail) == ("cancelled", "its caller has gone")
         assert (await host.run("a", "second", session="s")).output == "second"
     del autojump_clock
+
+
+async def test_nobody_waits_for_a_run_that_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with motet.open_host(agents=[motet.Agent("a", model="demo")]) as host:
+        with monkeypatch.context() as patch, trio.fail_after(60):
+            patch.setattr(Runner, "execute", _break)
+            with pytest.raises(ZeroDivisionError):
+                await host.run("a", "hi", session="s")
+        assert not parts_of(host).table.runs
+        assert (await host.run("a", "hi", session="s")).status == "completed"
+
+
+async def _break(_: Runner) -> None:
+    raise ZeroDivisionError
 
 
 Meet = Callable[[motet.Host], Awaitable[object]]
