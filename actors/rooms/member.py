@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from time import time
 
 import attrs
 import msgspec
@@ -51,6 +50,7 @@ from motet.protocols.sessions import (
 from motet.protocols.storage import StorageError
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
+from motet.runtime.outside import wall_time
 
 # The tool that hands the floor over. It decides nothing: the room reads the call in the transcript
 # of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails
@@ -252,7 +252,7 @@ class MemberRunner:
         """Give a round its budget, less its usage before a restart."""
         # The members limit what their own children may do.
         limits = replace(limits, depth=MAX_DEPTH, children=1 << 30)
-        elapsed = max(0.0, time() - state.opened) if state.opened else 0.0
+        elapsed = max(0.0, wall_time() - state.opened) if state.opened else 0.0
         self._budget = Budget(limits, started=trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
@@ -313,7 +313,7 @@ class MemberRunner:
             name = f"{CHOOSER}.{self._settings.name[:40]}.{len(self._choosers)}"
             self._choosers[key] = AgentSpec(name, model=model, instructions=system)
         agent = self._choosers[key]
-        session = sub_agent_key(agent.name, f"{self._settings.name}-{time():.6f}")
+        session = sub_agent_key(agent.name, f"{self._settings.name}-{wall_time():.6f}")
         result = await self._run(agent, text, session, "", too_late)
         return result.text if result and result.status == "completed" else ""
 

@@ -7,7 +7,8 @@ The folder was written by commit 40e7163 (version 0.1), which was killed with ``
 from __future__ import annotations
 
 import tarfile
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,17 +18,22 @@ import trio
 import motet
 from motet.protocols.chat import UserMessage
 from motet.protocols.sessions import HistoryRow
+from motet.runtime.outside import Outside, replaced
 from tests.upgrade.story import ADMIN, ALICE, BEN, BIG, CONFIG, keeper, room
 
 STATE = Path(__file__).with_name("state-0.1.tar.gz")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The state directory, a minute after it was written: a day later its approval has expired."""
     state = tmp_path / "state"
     with tarfile.open(STATE) as archive:
         archive.extractall(state, filter="data")
-    return state
+        written = max(member.mtime for member in archive)
+    since = time.time() - (written + 60)
+    with replaced(Outside(wall_time=lambda: time.time() - since)):
+        yield state
 
 
 @asynccontextmanager
