@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -75,10 +76,9 @@ class Location:
             StateInUse: another host has it open.
             StorageError: it cannot be made or written.
         """
-        root = Path(path).absolute()
-        lock, turn = _locked(root)
+        release, turn = _locked(root := Path(path).absolute())
         file = str(root / DATABASE_FILE)
-        return cls(root, f"the database {file}", file, 0, lambda: os.close(lock), turn=turn)
+        return cls(root, f"the database {file}", file, 0, release, turn=turn)
 
     @classmethod
     def memory(cls, image: bytes = b"") -> Location:
@@ -175,35 +175,35 @@ def _nothing() -> None:
     """Nothing is left to release."""
 
 
-def _locked(root: Path) -> tuple[int, int]:
-    """The descriptor that holds the lock of the directory, and the turn of this process.
+def _locked(root: Path) -> tuple[Callable[[], None], int]:
+    """Lock the directory: how to release it, and the turn of this process.
 
-    Child programs do not inherit it. The file has the process in 32 digits, then its turn.
+    The file has the process in 32 digits, then its turn. It may be deleted, so that the directory
+    itself is locked too. Child programs inherit neither.
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        with ExitStack() as held:
+            for path, flags in ((root, os.O_RDONLY), (root / LOCK_FILE, os.O_RDWR | os.O_CREAT)):
+                held.callback(os.close, descriptor := os.open(path, flags, 0o600))
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:  # some file systems lock files only
+                    if path != root or isinstance(error, BlockingIOError):
+                        raise
+            last = os.pread(descriptor, 32, 32)
+            turn = (int(last) + 1 if last.isdigit() else int(fresh_hex(1), 16)) % TURNS
+            os.pwrite(descriptor, f"{os.getpid():032}{turn:03}".encode(), 0)
+            os.truncate(descriptor, 35)
+            return held.pop_all().close, turn
     except OSError as error:
-        raise _unusable(root, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        last = os.pread(descriptor, 32, 32)
-        turn = (int(last) + 1 if last.isdigit() else int(fresh_hex(1), 16)) % TURNS
-        os.pwrite(descriptor, f"{os.getpid():032}{turn:03}".encode(), 0)
-        os.truncate(descriptor, 35)
-    except BlockingIOError:
-        holder = _pid(descriptor)
-        os.close(descriptor)
-        raise StateInUse(root, holder) from None
-    except OSError as error:
-        os.close(descriptor)
-        raise _unusable(root, error) from error
-    return descriptor, turn
+        in_use = isinstance(error, BlockingIOError)
+        raise (StateInUse(root, _pid(root)) if in_use else _unusable(root, error)) from error
 
 
-def _pid(descriptor: int) -> int | None:
-    """The process in the lock file; None in the moment before that process has written it."""
-    text = os.pread(descriptor, 32, 0)
+def _pid(root: Path) -> int | None:
+    """The process in the lock file; None if it has not written it yet, or the file is deleted."""
+    text = file.read_bytes()[:32] if (file := root / LOCK_FILE).is_file() else b""
     return int(text) if text.isdigit() else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -197,7 +198,7 @@ def lock_owner(state: Path) -> int | None:
     Raises ``StorageError`` when the lock file cannot be read.
     """
     try:
-        descriptor = os.open(state / LOCK_FILE, os.O_RDONLY)
+        descriptor = _open_lock(state)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -206,11 +207,21 @@ def lock_owner(state: Path) -> int | None:
         # A shared lock, held for no longer than this call, is refused while a host holds its own.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            return 0
         text = os.pread(descriptor, 32, 0)
         return int(text) if text.isdigit() else 0
     finally:
         os.close(descriptor)
     return None
+
+
+def _open_lock(state: Path) -> int:
+    """The lock file, or the directory, which is locked as well, when that file was deleted."""
+    try:
+        return os.open(state / LOCK_FILE, os.O_RDONLY)
+    except FileNotFoundError:
+        return os.open(state, os.O_RDONLY)
 
 
 def _nothing() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.storage.location import Location
+from motet.actors.storage.location import LOCK_FILE, Location
+from motet.cli.stored import lock_owner
 from motet.protocols.storage import StateInUse, StorageError
 
 
@@ -26,6 +27,24 @@ def test_a_second_host_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> N
     assert (refused.value.directory, refused.value.pid) == (tmp_path, os.getpid())
     assert str(tmp_path) in str(refused.value)
     assert str(os.getpid()) in str(refused.value)
+
+
+@pytest.mark.parametrize("left", [(), (LOCK_FILE,)])
+def test_a_directory_stays_its_hosts_when_files_in_it_are_deleted(
+    tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    """Law: a directory has one host, whichever of its files are deleted meanwhile."""
+    with Location.directory(tmp_path) as first:
+        first.connect().close()
+        for file in tmp_path.iterdir():
+            if file.name not in left:
+                file.unlink()
+        for _ in range(2):
+            with pytest.raises(StateInUse):
+                Location.directory(tmp_path)
+            assert lock_owner(tmp_path) == (os.getpid() if left else 0)
+    assert lock_owner(tmp_path) is None
+    Location.directory(tmp_path).close()
 
 
 def test_a_closed_place_is_free(tmp_path: Path) -> None:
