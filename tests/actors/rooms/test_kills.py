@@ -112,8 +112,8 @@ def kill(fault: mt.HostFault, kind: Kind, members: int, every: int) -> mt.SweepR
 @pytest.mark.parametrize(
     ("fault", "kind", "members", "every"),
     [
-        ("power", "listens", 1, 7),
-        ("crash", "listens", 2, 17),
+        ("power", "listens", 1, 13),
+        ("crash", "listens", 2, 29),
         ("power", "acts", 2, 23),
         ("crash", "is allowed", 1, 17),
     ],

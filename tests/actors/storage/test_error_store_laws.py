@@ -40,7 +40,7 @@ NOW = 1_732_230_214.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("clients", [10, pytest.param(200, marks=pytest.mark.sweep)])
 async def test_errors_of_one_second_have_ids_of_their_own(clients: int) -> None:
     """Law: ids are unique, also where, of 100,000, one in 170 six-digit suffixes is drawn again."""
     ids: list[str] = []
