@@ -24,19 +24,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import islice
 from math import inf
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-import attrs
 import trio
 
 from motet.protocols.storage import DatabaseClosed, DatabaseLocked, StorageError
 from motet.runtime.outside import foreign_code
 from motet.runtime.spill import Identified, Spill, SpillFile
+from motet.runtime.spool_entries import Counts, Doors, Entry, SpoolStatistics, State
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Identified)
-State: TypeAlias = Literal["waiting", "stored", "spilled", "held up", "lost", "blank"]
-"""``held up``: in memory, while the storage takes nothing. ``blank``: it has nothing to store."""
 
 PATIENCE = 0.25
 """Seconds that the store may take before records go to the spill file."""
@@ -52,72 +50,12 @@ INLINE = 4_500
 """Bytes that are prepared in the event loop: a thread would cost more."""
 PORTION, INLINE_PORTION = 1_000_000, 65_536
 """Bytes that are prepared together, in a thread and in the event loop."""
-AT_ONCE = 64
+AT_ONCE = 32
 """Items taken in one pass of the event loop: to capture an error takes some 25 us."""
 ID_ATTEMPTS = 8
 SECONDS = 8
 """Seconds of which the ids are known: items of a crowd are named later than they arrive."""
 FULL = "the memory of the spool and its spill file are full"
-
-
-@attrs.define(eq=False)
-class Entry(Generic[T, R]):
-    """An item in the spool.
-
-    Attributes:
-        timestamp: Unix seconds.
-        problem: the reason why it is not durable.
-        patient: it waits for the store, unless that fails.
-        waiter: the task that waits until its fate is known. No event: thousands wait at once.
-    """
-
-    id: str
-    item: T
-    timestamp: float
-    size: int
-    record: R | None = None
-    state: State = "waiting"
-    problem: Exception | None = None
-    attempts: int = 0
-    patient: bool = False
-    waiter: trio.lowlevel.Task | None = None
-
-    @property
-    def durable(self) -> bool:
-        return self.state in ("stored", "spilled")
-
-    def leave(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        """The task that waits is cancelled."""
-        self.waiter = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    def settle(self, state: State, problem: Exception | None = None) -> None:
-        self.state, self.problem = state, problem
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None:
-            trio.lowlevel.reschedule(waiter)
-
-
-@attrs.frozen
-class SpoolStatistics:
-    """Items in memory and their bytes, in the spill file, stored since the start, and lost."""
-
-    waiting: int
-    bytes: int
-    spilled: int
-    stored: int
-    lost: int
-    problem: str
-
-
-@attrs.define
-class _Counts:
-    """``told``: of the lost items, those that an item counts. ``steps``: any progress."""
-
-    stored: int = 0
-    lost: int = 0
-    told: int = 0
-    steps: int = 0
 
 
 class Spool(ABC, Generic[T, R]):
@@ -145,14 +83,14 @@ class Spool(ABC, Generic[T, R]):
         self._threads = threads
         self._limit = limit
         self._deadline = deadline
-        self._doors = _Doors()
+        self._doors = Doors()
         self._lanes: tuple[deque[Entry[T, R]], deque[Entry[T, R]]] = (deque(), deque())
         self._ready: dict[str, Entry[T, R]] = {}
         self._held_up: dict[str, Entry[T, R]] = {}
         self._held = 0
-        self._arrivals: dict[Entry[T, R], None] = {}
+        self._arrivals: deque[Entry[T, R]] = deque()
         self._made: dict[int, set[str]] = {}
-        self._counts = _Counts()
+        self._counts = Counts()
         self._problem: Exception | None = None
         self._latest: Exception | None = None
 
@@ -197,7 +135,7 @@ class Spool(ABC, Generic[T, R]):
 
     def statistics(self) -> SpoolStatistics:
         waiting = len(self._ready) + len(self._held_up) + len(self._arrivals)
-        waiting += sum(map(len, self._lanes))
+        waiting += self._doors.waiting + sum(map(len, self._lanes))
         problem = "" if self._problem is None else str(self._problem)
         return SpoolStatistics(
             *(waiting, self._held, len(self._spill)),
@@ -206,43 +144,79 @@ class Spool(ABC, Generic[T, R]):
 
     # Taking items
 
-    async def deliver(self, item: T, *, patient: bool = False) -> Entry[T, R]:
-        """Take an item, and wait until its fate is known.
+    @property
+    def is_crowded(self) -> bool:
+        """Whether an item has to wait for its :meth:`turn`."""
+        doors = self._doors
+        return doors.open and (doors.waiting > 0 or doors.entered >= AT_ONCE or not self.has_room)
+
+    async def turn(self) -> None:
+        """Wait with an item until it can be taken.
 
         In one pass of the event loop so many items are taken; others wait for the next, and while
-        the memory is full. After a cancellation the item is taken nevertheless.
+        the memory is full. Thousands wait at once: a caller makes nothing for its item until then.
         """
-        entry: Entry[T, R] = Entry("", item, self._now(), 0, patient=patient)
         doors = self._doors
-        if doors.open and (self._arrivals or doors.entered >= AT_ONCE or not self._has_room()):
-            self._arrivals[entry] = None
-        else:
-            doors.entered += 1
-            self._accept(entry)
-        if doors.entered >= AT_ONCE or self._arrivals:
+        doors.waiting += 1
+        if doors.waiting == 1:
             doors.crowded.unpark()
         try:
-            if entry.state == "waiting":
-                entry.waiter = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(entry.leave)
-            else:
-                await trio.lowlevel.checkpoint()
+            while True:
+                await doors.turn.park()
+                if self.has_room or doors.is_stuck or not doors.open:
+                    return
         finally:
-            if entry in self._arrivals:
-                del self._arrivals[entry]
-                self._accept(entry)
+            doors.waiting -= 1
+
+    async def deliver(
+        self, item: T, *, patient: bool = False, since: float | None = None
+    ) -> Entry[T, R]:
+        """Take an item, and wait until its fate is known.
+
+        It waits for its turn first, if the caller has not: with the time ``since`` which it did.
+        After a cancellation the item is taken nevertheless.
+        """
+        came = self.now() if since is None else since
+        entry: Entry[T, R] = Entry("", item, came, 0, patient=patient)
+        if since is None and self.is_crowded:
+            try:
+                await self.turn()
+            except BaseException:
+                self._follow(entry)
+                raise
+        self._doors.entered += 1
+        if self._doors.entered >= AT_ONCE:
+            self._doors.crowded.unpark()
+        self._accept(entry)
+        if entry.state == "waiting":
+            entry.waiter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(entry.leave)
+        else:
+            await trio.lowlevel.checkpoint()
         return entry
 
-    def put(self, item: T, *, patient: bool = False) -> Entry[T, R]:
+    def leave(self, item: T, since: float) -> None:
+        """Have an item taken whose caller was cancelled while it waited for its turn."""
+        self._follow(Entry("", item, since, 0))
+
+    def _follow(self, entry: Entry[T, R]) -> None:
+        if self._doors.open:
+            self._arrivals.append(entry)
+            self._doors.crowded.unpark()
+        else:
+            self._accept(entry)
+
+    def put(self, item: T) -> Entry[T, R]:
         """Take an item at once. Its entry has its id, and is settled once its fate is known."""
-        entry: Entry[T, R] = Entry("", item, self._now(), 0, patient=patient)
+        entry: Entry[T, R] = Entry("", item, self.now(), 0)
         self._accept(entry)
         return entry
 
-    def _now(self) -> float:
+    def now(self) -> float:
         return round(self._clock(), 6)
 
-    def _has_room(self) -> bool:
+    @property
+    def has_room(self) -> bool:
         """Whether there is room for an item, or it is known that nothing makes room for it."""
         return self._held < self._limit or bool(self._held_up)
 
@@ -319,11 +293,14 @@ class Spool(ABC, Generic[T, R]):
                 nursery.start_soon(self._admit_all)
         finally:
             self._doors.open = False
-            for entry in [*self._arrivals]:
-                self._admit(entry)
+            self._doors.turn.unpark_all()
+            while self._arrivals:
+                self._accept(self._arrivals.popleft())
 
     async def finish(self, seconds: float) -> None:
         """Store what is left, or write it to the spill file; :meth:`run` has ended."""
+        while self._doors.waiting:  # for one pass of the loop
+            await trio.lowlevel.cancel_shielded_checkpoint()
         for lane in self._lanes:
             while lane:
                 await self._prepare(lane)
@@ -336,25 +313,25 @@ class Spool(ABC, Generic[T, R]):
         await self._spill.close()
 
     async def _admit_all(self) -> None:
-        """Take the items that have arrived, so many in each pass."""
+        """Let those enter whose turn it is, so many in each pass."""
+        doors = self._doors
         while True:
-            if not self._arrivals and self._doors.entered < AT_ONCE:
-                await self._doors.crowded.park()
+            if not (self._arrivals or doors.waiting) and doors.entered < AT_ONCE:
+                await doors.crowded.park()
             await trio.lowlevel.checkpoint()
-            is_stuck = False
-            if self._arrivals and not self._has_room():
+            if doors.is_stuck:  # those who have their turn enter first
+                await trio.lowlevel.checkpoint()
+                doors.is_stuck = False
+            if (self._arrivals or doors.waiting) and not self.has_room:
                 with trio.move_on_after(STUCK) as waiting:
-                    await self._doors.room.park()
-                is_stuck = waiting.cancelled_caught
-            self._doors.entered = 0
-            for entry in [*islice(self._arrivals, AT_ONCE)]:
-                if is_stuck or self._has_room():
-                    self._doors.entered += 1
-                    self._admit(entry)
-
-    def _admit(self, entry: Entry[T, R]) -> None:
-        del self._arrivals[entry]
-        self._accept(entry)
+                    await doors.room.park()
+                doors.is_stuck = waiting.cancelled_caught
+            doors.entered = 0
+            for _ in range(min(AT_ONCE, len(self._arrivals))):
+                if doors.is_stuck or self.has_room:
+                    doors.entered += 1
+                    self._accept(self._arrivals.popleft())
+            doors.turn.unpark(count=AT_ONCE - doors.entered)
 
     async def _prepare_all(self, lane: deque[Entry[T, R]]) -> None:
         while True:
@@ -582,16 +559,3 @@ def _portion(entries: Iterable[Entry[T, R]], limit: int) -> list[Entry[T, R]]:
             break
         chosen.append(entry)
     return chosen
-
-
-class _Doors:
-    """The waiting places of a spool. ``entered``: items of this pass of the event loop."""
-
-    def __init__(self) -> None:
-        self.open = False
-        self.entered = 0
-        self.arrived = trio.lowlevel.ParkingLot()
-        self.crowded = trio.lowlevel.ParkingLot()
-        self.prepared = trio.lowlevel.ParkingLot()
-        self.room = trio.lowlevel.ParkingLot()
-        self.threads = trio.CapacityLimiter(2)

@@ -26,7 +26,8 @@ from motet.protocols.texts import well_formed
 from motet.runtime.describe import new_id, summarize
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
-from motet.runtime.spool import FULL, Entry, Spool
+from motet.runtime.spool import FULL, Spool
+from motet.runtime.spool_entries import Entry
 
 StoreBatch: TypeAlias = Callable[[Sequence[ErrorRecord]], Awaitable[Collection[str]]]
 """As :meth:`motet.protocols.errors.Errors.store`."""
@@ -130,15 +131,16 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         code: str = "",
         detail: JsonObject | None = None,
         given: Given | None = None,
+        since: float | None = None,
     ) -> Awaitable[ErrorEntry]:
         """Take an error, and wait until it is durable, or known not to be soon.
 
         Raises nothing. Cancellation passes; the error is stored nevertheless. With a description
-        (``given``), a store that is slow, and does not fail, is waited for.
+        (``given``), a store that is slow, and does not fail, is waited for. ``since``: its turn.
         """
         self._used = True
         report = Report(origin, (error, code, detail, given))
-        return self.deliver(report, patient=given is not None)  # thousands wait: no frame more
+        return self.deliver(report, patient=given is not None, since=since)
 
     @property
     def is_idle(self) -> bool:
@@ -234,10 +236,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return Report(Origin("", LOSSES), (told, "", None, None))
 
     def trouble(self, event: str, /, **facts: object) -> None:
-        if event == "errors_lost":
-            log.error(event, exc_info=None, **facts)
-        else:
-            log.warning(event, exc_info=None, **facts)
+        (log.error if event == "errors_lost" else log.warning)(event, exc_info=None, **facts)
 
     def _record(self, entry: ErrorEntry) -> ErrorRecord | None:
         report, captured = entry.item, entry.item.captured

@@ -15,7 +15,7 @@ import msgspec
 from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import failure_text, kind_lines
 from motet.actors.errors.log import logger
-from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin
+from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin, Report
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError
@@ -79,12 +79,18 @@ class ErrorChannel:
         has it. ``detail`` is stored beside it, and so are the ``arguments`` of the call; ``whose``:
         agent and user. Raises nothing. Cancellation passes; the error is stored nevertheless.
         """
-        if self.spool is None or tool in DETAIL_TOOLS:
+        if (spool := self.spool) is None or tool in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
-        origin = Origin(session, tool, run_id, call_id, *whose, arguments)
+        since, origin = spool.now(), Origin(session, tool, run_id, call_id, *whose, arguments)
+        if spool.is_crowded:  # thousands fail at once: they wait before more is made for them
+            try:
+                await spool.turn()
+            except BaseException:
+                spool.leave(Report(origin, (error, code, detail, None)), since)
+                raise
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
-            entry = await self.spool.report(origin, error, code, detail)
+            entry = await spool.report(origin, error, code, detail, since=since)
             if entry.durable:
                 self.stored += 1
                 span.error_id = entry.id
@@ -100,14 +106,8 @@ class ErrorChannel:
         origin, error = entry.item.origin, entry.problem or "unknown"
         why = summarize(redact_text(error_text(error)))
         self.failures += 1
-        log.warning(
-            "error_store_failed",
-            session=origin.session_id,
-            run_id=origin.run_id,
-            tool=origin.tool_name,
-            reason=why,
-            state=entry.state,
-        )
+        of = {"session": origin.session_id, "run_id": origin.run_id, "tool": origin.tool_name}
+        log.warning("error_store_failed", exc_info=None, **of, reason=why, state=entry.state)
         try:
             self.warn(origin.run_id, ErrorStoreFailed(first_line(origin.tool_name), why))
         except Exception as worse:

@@ -1,7 +1,9 @@
 """``motet serve`` as a process: who may connect, how it ends, what it tells after a crash."""
 
 import asyncio
+import gc
 import json
+import math
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
-from motet.cli.serve import gateway_config
+from motet.cli.serve import collect_rarely, gateway_config
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from tests.motet.command import UNSAFE_SHELL, Process, motet, started
@@ -166,3 +168,15 @@ def test_a_token_that_is_none_is_refused_without_being_shown(
     monkeypatch.delenv("MOTET_TOKEN")
     with pytest.raises(IsADirectoryError):
         gateway_config(GatewayConfig(), None, tmp_path)
+
+
+def test_a_server_looks_less_often_at_what_is_alive() -> None:
+    """A crowd of 5,000 tasks makes no collection of all objects due."""
+    before = gc.get_threshold()
+    try:
+        collect_rarely()
+        assert gc.get_freeze_count() > 10_000
+        assert math.prod(gc.get_threshold()) >= 40 * 70_000
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -18,7 +18,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from motet.protocols.storage import DiskFull
 from motet.runtime.spill import Spill, SpillFile, spilled
-from motet.runtime.spool import AT_ONCE, Entry, Spool
+from motet.runtime.spool import AT_ONCE, Spool
+from motet.runtime.spool_entries import Entry
 
 LIMIT = 1_000_000
 
@@ -186,6 +187,57 @@ async def test_so_many_items_are_taken_in_one_pass_of_the_loop() -> None:
                 assert len(spool.taken) - before <= 2 * AT_ONCE
                 before = len(spool.taken)
         nursery.cancel_scope.cancel()
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=15)
+def test_what_a_cancelled_task_of_a_crowd_has_brought_is_stored(seed: int) -> None:
+    """Law: whenever tasks of a crowd are cancelled, or the spool stops, each item is taken and
+    stored once; one that waits for its turn counts as waiting."""
+
+    async def main() -> None:
+        random = Random(seed)
+        is_full = random.random() < 0.3
+        spool = Notes(None, lambda: False, limit=200 if is_full else LIMIT)
+        texts = [f"text {number}" for number in range(random.randrange(10 * AT_ONCE))]
+        scopes: list[trio.CancelScope] = []
+
+        async def bring(text: str) -> None:
+            with trio.CancelScope() as scope:
+                scopes.append(scope)
+                if random.random() < 0.5:
+                    await spool.deliver(text)
+                else:
+                    since = spool.now()
+                    if spool.is_crowded:
+                        try:
+                            await spool.turn()
+                        except trio.Cancelled:
+                            spool.leave(text, since)
+                            raise
+                    await spool.deliver(text, since=since)
+
+        async with trio.open_nursery() as host:
+            await spool.open()
+            host.start_soon(spool.run)
+            await wait_all_tasks_blocked()
+            async with trio.open_nursery() as crowd:
+                for text in texts:
+                    crowd.start_soon(bring, text)
+                for _ in range(random.randrange(8)):
+                    await trio.lowlevel.checkpoint()
+                    for scope in random.sample(scopes, len(scopes) // 3):
+                        scope.cancel()
+                if random.random() < 0.5 and not is_full:  # then what waits would be lost
+                    host.cancel_scope.cancel()
+            while spool.statistics().waiting:
+                await trio.lowlevel.checkpoint()
+            host.cancel_scope.cancel()
+        await spool.finish(5.0)
+        assert sorted(spool.kept.values()) == sorted(texts)
+        assert sorted(spool.taken) == sorted(texts)
+
+    trio.run(main)
 
 
 class Watched(dict[str, tuple[int, int]]):

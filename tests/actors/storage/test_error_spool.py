@@ -30,7 +30,7 @@ from motet.protocols.long_texts import ERROR_LIMIT, WRITTEN_LIMIT
 from motet.protocols.storage import Statement, Transact
 from motet.runtime.exceptions import serialize_error
 from motet.runtime.spill import spilled
-from motet.runtime.spool import Entry
+from motet.runtime.spool_entries import Entry
 from tests.actors.errors.builders import Warnings, open_store
 
 LOCKER = """
