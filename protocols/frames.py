@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import TypeVar
 from zlib import crc32
 
 MARK = b"\xf1mtt"
@@ -16,12 +17,15 @@ _HEAD = struct.Struct("<4sII")
 HEAD_SIZE = _HEAD.size
 
 
-def frame(content: bytes) -> bytes:
-    """The content as a frame."""
-    return _HEAD.pack(MARK, len(content), crc32(content)) + content
+def head(content: bytes) -> bytes:
+    """What stands before the content in its frame."""
+    return _HEAD.pack(MARK, len(content), crc32(content))
 
 
-def content_at(data: bytes, at: int) -> bytes | None:
+Data = TypeVar("Data", bytes, memoryview)
+
+
+def content_at(data: Data, at: int) -> Data | None:
     """The content of the frame that begins there; None if there is no whole one."""
     if data[at : at + 4] != MARK or len(data) < at + HEAD_SIZE:
         return None

@@ -131,7 +131,10 @@ def cut_text(error: BaseException) -> str:
 
 
 _HUGE = 1_000_000
-_LEAST = 32
+_VISITED = 10_000
+"""Values of the arguments of an exception that are looked at, about."""
+_LEAST = _HUGE // _VISITED
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _REPRS = (BaseException.__str__, KeyError.__str__, OSError.__str__)
 
 
@@ -148,6 +151,8 @@ class _CutRepr:
         if self._room <= 0 or not depth:
             return "..."
         self._room -= _LEAST  # of an empty one, too: they may be shared, and cyclic
+        if type(value) in _PLAIN:
+            return self._made(value)
         if isinstance(value, Mapping):
             table = cast("Mapping[object, object]", value)
             items = islice(table.items(), LINKS_LIMIT)
@@ -164,6 +169,9 @@ class _CutRepr:
         if fields := _fields(value):
             parts = [f"{name}={self.of(item, depth - 1)}" for name, item in fields.items()]
             return f"{type(value).__qualname__}({', '.join(parts)})"
+        return self._made(value)
+
+    def _made(self, value: object) -> str:
         made = self._plain(value)
         self._room -= len(made)
         return made
@@ -182,12 +190,15 @@ class _CutRepr:
         return made if length <= half else f"{made[:half]}..."
 
 
-def _is_huge(values: Iterable[object]) -> bool:
-    """Whether values, nested ones among them, have more than a megabyte together."""
-    room, waiting = _HUGE, [*values]
-    while waiting and room > 0:
+def _is_huge(values: Collection[object]) -> bool:
+    """Whether values, nested ones among them, are many or have more than a megabyte together."""
+    room, left, waiting = _HUGE - 8 * len(values), _VISITED, [*islice(values, LINKS_LIMIT)]
+    while waiting and room > 0 and left:
         value = waiting.pop()
         room -= getsizeof(value, 8)
+        left -= 1
+        if type(value) in _PLAIN:
+            continue
         if isinstance(value, Mapping):
             table = cast("Mapping[object, object]", value)
             waiting += [part for item in islice(table.items(), LINKS_LIMIT) for part in item]
@@ -195,7 +206,7 @@ def _is_huge(values: Iterable[object]) -> bool:
             waiting += islice(cast("Iterable[object]", value), LINKS_LIMIT)
         else:
             waiting += _fields(value).values()
-    return room <= 0
+    return room <= 0 or not left
 
 
 def _fields(value: object) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import trio
 
-from motet.protocols.frames import HEAD_SIZE, content_at, frame, frames
+from motet.protocols.frames import HEAD_SIZE, content_at, frames, head
 
 
 class Identified(Protocol):
@@ -30,6 +30,9 @@ class Identified(Protocol):
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Identified)
+
+LARGE = 262_144
+"""Bytes of a part that is written by itself."""
 
 
 class Trouble(Protocol):
@@ -87,16 +90,17 @@ class SpillFile(Generic[R]):
         """
         at, written, parts = self.end, dict[str, tuple[int, int]](), list[bytes]()
         for record in records:
-            part = frame(msgspec.msgpack.encode(record))
-            if at + len(part) > self.limit:
+            content = msgspec.msgpack.encode(record)
+            length = HEAD_SIZE + len(content)
+            if at + length > self.limit:
                 continue
-            written[record.id] = (at, len(part))
-            parts.append(part)
-            at += len(part)
+            written[record.id] = (at, length)
+            parts += [head(content), content]
+            at += length
         if written:
             file = self._opened()
             try:
-                _write(file, b"".join(parts), self.end)
+                _write_all(file, parts, self.end)
                 os.fsync(file)
             except OSError:
                 with suppress(OSError):
@@ -109,7 +113,9 @@ class SpillFile(Generic[R]):
         """Those of the records that are in the file, and whole. Raises ``OSError``."""
         found: list[R] = []
         for place in filter(None, map(self.places.get, ids)):
-            content = content_at(os.pread(self._opened(), place[1], place[0]), 0)
+            # Views of it, since a record has megabytes.
+            data = memoryview(os.pread(self._opened(), place[1], place[0]))
+            content = content_at(data, 0)
             if content is not None:
                 found.append(msgspec.msgpack.decode(content, type=self.kind))
         return found
@@ -273,6 +279,20 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def _write_all(file: int, parts: Sequence[bytes], at: int) -> None:
+    """Small parts together, and large ones without a copy of them."""
+    small = list[bytes]()
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+            continue
+        for piece in (b"".join(small), part):
+            _write(file, piece, at)
+            at += len(piece)
+        small = []
+    _write(file, b"".join(small), at)
 
 
 def _write(file: int, data: bytes, at: int) -> None:

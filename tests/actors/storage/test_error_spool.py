@@ -377,3 +377,29 @@ async def test_a_report_that_is_cancelled_is_stored(tmp_path: Path) -> None:
             await opened.store.stop()
             rows = await opened.readers.read("SELECT short_summary FROM agent_errors")
     assert rows == (("boom",),)
+
+
+class Shown:
+    """A value that counts how often it is looked at."""
+
+    count = 0
+
+    def __repr__(self) -> str:
+        Shown.count += 1
+        return "shown"
+
+
+@pytest.mark.parametrize("shape", ["several arguments", "a list", "lists", "a table of lists"])
+def test_of_very_many_values_of_an_exception_some_thousands_are_looked_at(shape: str) -> None:
+    """Law: the event loop is held up for milliseconds, whatever the shape of the arguments."""
+    each = [Shown() for _ in range(1_000)]
+    values: dict[str, tuple[object, ...]] = {
+        "several arguments": (*each * 300,),
+        "a list": (each * 300,),
+        "lists": ([each for _ in range(1_000)],),
+        "a table of lists": (dict.fromkeys(range(1000), each),),
+    }
+    Shown.count = 0
+    captured = capture(ValueError(*values[shape]))
+    assert 100 < Shown.count < 50_000
+    assert len(str(captured.text)) < 1_100_000
