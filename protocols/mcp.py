@@ -7,7 +7,7 @@ Invariant: a server's name holds no ``__`` and begins and ends with a letter or 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import attrs
@@ -216,6 +216,18 @@ def mended(json: bytes) -> bytes:
     """JSON without the bytes and halves of surrogate pairs that its parser refuses."""
     text = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], json)
     return text.decode("utf-8", "replace").encode()
+
+
+def readings(line: bytes) -> Iterator[bytes]:
+    """A line, and if that is no message: the one behind another that its server has left in its
+    middle, then the line with what can be mended.
+
+    No text within a message begins another, since its quotes are escaped.
+    """
+    yield line
+    if (begun := line.rfind(b'{"jsonrpc"')) > 0:
+        yield line[begun:]
+    yield mended(line)
 
 
 def answered_id(json: bytes) -> int | None:

@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.protocols.mcp import McpServer, answered_id, mended
+from motet.protocols.mcp import McpServer, answered_id, readings
 from motet.protocols.redaction.redact import Redactor
 from motet.runtime.processes import Child, open_child
 
@@ -302,17 +302,16 @@ class Incoming(Closing):
 
     def _read(self, line: bytes) -> JSONRPCMessage:
         """The message in a line; of an answer that is none, an error for its caller."""
-        try:
-            return self._parse(line, by_name=False)
-        except ValueError:
-            line = mended(line)
-        try:
-            return self._parse(line, by_name=False)
-        except ValueError as error:
-            id = answered_id(line)
-            if id is None:
-                raise
-            return unlawful_answer(id, error)
+        error = ValueError("it is empty")
+        for text in readings(line):
+            try:
+                return self._parse(text, by_name=False)
+            except ValueError as failed:
+                error = failed
+        id = answered_id(line)
+        if id is None:
+            raise error
+        return unlawful_answer(id, error)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
