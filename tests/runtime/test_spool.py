@@ -46,12 +46,13 @@ class Notes(Spool[str, Note]):
         self.fails = fails
         self.kept: dict[str, str] = {}
         self.numbers = Random(4)
+        self.range = 200_000
         self.lost: list[str] = []
         self.taken: list[str] = []
         self.dropped: set[str] = set()
 
     def fresh_id(self, timestamp: float) -> str:
-        return f"n{self.numbers.randrange(200_000)}"
+        return f"n{self.numbers.randrange(self.range)}"
 
     def prepared(self, entries: Sequence[Entry[str, Note]]) -> list[Note | None]:
         return [Note(entry.id, entry.item) if entry.item else None for entry in entries]
@@ -131,6 +132,51 @@ def test_what_was_put_is_stored_once_and_what_is_durable_is_on_disk(
         assert len(spool.kept) == others + len(texts)
         assert not path.exists()
         assert spool.lost == []
+
+    with TemporaryDirectory() as folder:
+        trio.run(main, Path(folder))
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=10)
+def test_two_spools_in_front_of_one_store_keep_their_items_apart(seed: int) -> None:
+    """Law: whatever ids two processes give, each item is stored once or stays in the spill file of
+    its own; under the id that was shown, its process finds it and no other."""
+
+    async def main(folder: Path) -> None:
+        random = Random(seed)
+        chance, kept = [random.random()], dict[str, str]()
+        spools = [
+            Notes(SpillFile(folder / name, Note, 100_000), lambda: random.random() < chance[0])
+            for name in ("one", "other")
+        ]
+        shown: list[tuple[Notes, Entry[str, Note]]] = []
+
+        async def bring(spool: Notes, text: str) -> None:
+            for _ in range(random.randrange(9)):
+                await trio.lowlevel.checkpoint()
+            shown.append((spool, await spool.deliver(text)))
+
+        async with trio.open_nursery() as nursery:
+            for spool in spools:
+                spool.kept, spool.numbers, spool.range = kept, random, 400
+                await spool.open()
+                nursery.start_soon(spool.run)
+            async with trio.open_nursery() as crowd:
+                for number in range(40):
+                    crowd.start_soon(bring, random.choice(spools), f"text {number}")
+            chance[0] = 0.0
+            while any(one.statistics().waiting or one.statistics().spilled for one in spools):
+                await trio.sleep(0.002)
+            aside: list[str] = []
+            for spool, entry in shown:
+                assert entry.durable
+                own = await spool.find(entry.id)
+                aside += [own.text] if own else []
+                assert (own.text if own else kept[entry.id]) == entry.item
+            nursery.cancel_scope.cancel()
+        assert sorted([*kept.values(), *aside]) == sorted(f"text {n}" for n in range(40))
+        assert [spool.lost for spool in spools] == [[], []]
 
     with TemporaryDirectory() as folder:
         trio.run(main, Path(folder))
