@@ -45,7 +45,10 @@ USERS, SESSIONS, AGENTS, TOOLS, TEXTS = 40, 600, 7, 25, 2_000
 
 Listed: TypeAlias = tuple[ListErrors, Place | None]
 Grouped: TypeAlias = tuple[GroupErrors, Place | None]
-_OURS = "tbl_name IN ('agent_errors', 'error_records', 'error_groups') AND sql IS NOT NULL"
+_OURS = (
+    "tbl_name IN ('agent_errors', 'error_records', 'error_groups', 'error_tail')"
+    " AND sql IS NOT NULL"
+)
 
 # Ranks: n ** u of an even u is the rank of Zipf's law. Sessions differ less. One call of a hundred
 # is of another agent, so that some pairs of an agent and a tool are rare.
@@ -71,8 +74,11 @@ _COPY = (
     " SELECT seq, id, timestamp, session, tool, ?, summary, kind, run_id, call_id, agent, user,"
     " fingerprint FROM error_records",
     "INSERT INTO error_groups (owner, agent, fingerprint, tool, kind, count, open, first, last,"
-    " newest) SELECT owner, agent, fingerprint, tool, kind, count(*), sum(resolved IS NULL),"
-    " min(timestamp), max(timestamp), max(seq) FROM error_records GROUP BY 1, 2, 3",
+    " newest, shown) SELECT owner, agent, fingerprint, tool, kind, count(*),"
+    " sum(resolved IS NULL), min(timestamp), max(timestamp), max(seq), max(timestamp)"
+    " FROM error_records GROUP BY 1, 2, 3",
+    "UPDATE error_groups SET shown_facet = facet",
+    "UPDATE error_tail SET seq = (SELECT max(seq) FROM error_records)",
 )
 
 
@@ -89,11 +95,12 @@ def build(folder: Path, rows: int, raw: str) -> None:
         later = [(kind, name, sql) for kind, name, sql in made if kind != "table"]
         connection.run("BEGIN")
         for kind, name, _ in later:
-            connection.run(f"DROP {kind} {name}")
+            connection.run(f"DROP {kind} IF EXISTS {name}")
         connection.run(_FILL, (rows, START, SESSIONS, TEXTS, USERS, TOOLS, AGENTS))
-        copy, count = _COPY
+        copy, *others = _COPY
         connection.run(copy, (raw,))
-        connection.run(count)
+        for other in others:
+            connection.run(other)
         for _, _, sql in later:
             connection.run(str(sql))
         connection.run("COMMIT")

@@ -1,8 +1,8 @@
-"""Rows of stored errors: their tables, their codec, the statements that write and list them.
+"""Rows of stored errors: their codec, and the statements that write and list them.
 
-``agent_errors`` is the record; ``error_records`` and ``error_groups`` are derived from it by
-triggers. Invariants: every list walks indexes in its order, newest first, and
-sorts nothing; a row that cannot be read becomes an error that says so.
+The tables are those of :mod:`motet.protocols.error_tables`. Invariants: every list walks indexes
+in its order, newest first, and sorts nothing but the tail, the few errors that no index has yet; a
+row that cannot be read becomes an error that says so.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import SMALL, readable, stored_error
 from motet.protocols.errors import (
     ErrorGroup,
@@ -25,13 +24,19 @@ from motet.protocols.errors import (
     ListErrors,
     StoredError,
 )
-from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import Row, SqlValue, Statement
 from motet.protocols.texts import well_formed
 
 Query: TypeAlias = tuple[str, Row]
 """A statement and its parameters."""
 _Order: TypeAlias = Literal["ASC", "DESC"]
+_TOOL: Final = "r.tool = {}"
+_FINGERPRINT: Final = "r.fingerprint = {}"
+_OF_TOOL: Final = (
+    "r.fingerprint = (SELECT fingerprint FROM error_records INDEXED BY"
+    " agent_errors_fingerprint_tool WHERE indexed = 1 AND fingerprint = {0} AND tool = {1} LIMIT 1)"
+)
+"""In place of the fingerprint: else a walk would pass all errors of one that the tool never has."""
 
 COLUMNS: Final = (
     "id, timestamp, session_id, tool_name, raw_error, short_summary, kind, arguments,"
@@ -72,29 +77,27 @@ SELECT_BRIEF_ERROR: Final = f"SELECT {_LISTED}{_GROUP} {_BY_ID.format(_JOIN_GROU
 SELECT_TEXT: Final = (
     "SELECT substr(raw_error, ?2, ?3), length(raw_error) FROM agent_errors WHERE id = ?1"
 )
+_TAIL: Final = "seq > (SELECT seq FROM error_tail) AND indexed = 0"
+"""The condition of errors that no index has yet."""
+OF_SESSION: Final = (
+    "SELECT seq FROM error_records WHERE indexed = 1 AND session = ?1"
+    f" UNION ALL SELECT seq FROM error_records WHERE {_TAIL} AND session = ?1"
+)
 SELECT_OPEN: Final = (
-    "SELECT seq FROM error_records r INDEXED BY agent_errors_session_tool WHERE session = ?1"
-    f" AND tool = ?2 AND facet IN ({', '.join(str(2 * n) for n in range(6))})"
-    " AND id NOT IN (SELECT value FROM json_each(?3)) AND NOT EXISTS (SELECT 1 FROM runs"
+    "SELECT seq FROM (SELECT seq, id, run_id FROM error_records"
+    " INDEXED BY agent_errors_session_tool WHERE indexed = 1 AND session = ?1 AND tool = ?2"
+    f" AND facet IN ({', '.join(str(2 * n) for n in range(6))}) UNION ALL"
+    f" SELECT seq, id, run_id FROM error_records WHERE {_TAIL} AND session = ?1 AND tool = ?2"
+    " AND resolved IS NULL) r"
+    " WHERE id NOT IN (SELECT value FROM json_each(?3)) AND NOT EXISTS (SELECT 1 FROM runs"
     " WHERE runs.run_id = r.run_id AND status IN ('queued', 'running'))"
 )
 """Errors that a success of their tool resolves: not of runs that go on, which come after it."""
 RESOLVE: Final = f"UPDATE error_records SET resolved = ?4 WHERE seq IN ({SELECT_OPEN})"
-FORGET: Final = (
-    "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)"
-)
+FORGET: Final = f"DELETE FROM agent_errors WHERE seq IN ({OF_SESSION})"
 
 # Sequels: facts about errors that wait to be stored. They are written in the transaction of their
 # cause, so that a crash separates neither, and end when the errors were stored or dropped.
-SEQUELS: Final = """
-CREATE TABLE error_sequels (
-    seq INTEGER PRIMARY KEY,
-    session TEXT NOT NULL,
-    tool TEXT,                              -- it has succeeded; NULL: the session was deleted
-    at REAL NOT NULL,                       -- of the cause: later errors are not meant
-    later TEXT NOT NULL DEFAULT '[]'        -- nor are these, as JSON
-);
-"""
 ADD_SEQUEL: Final = "INSERT INTO error_sequels (session, tool, at, later) VALUES (?, ?, ?, ?)"
 DELETIONS: Final = "SELECT seq, session, at FROM error_sequels WHERE tool IS NULL ORDER BY seq"
 SUCCESSES: Final = (
@@ -104,175 +107,6 @@ END_SEQUEL: Final = "DELETE FROM error_sequels WHERE seq = ?"
 RUNS_OF: Final = (
     "SELECT run_id FROM sessions LEFT JOIN runs USING (session) WHERE sessions.session = ?"
 )
-
-
-# Tables: a step of the migrations, which never changes once it is released.
-#
-# ``agent_errors`` is the record of an error. ``error_records`` and ``error_groups`` are derived by
-# triggers, so that no writer can forget them: the first has all that lists need without the raw
-# error, the second counts equal errors. Only ``resolved`` has its home in ``error_records``, since
-# an update of the record would write the whole raw error again. ``facet`` encodes kind and
-# resolved: all indexes end with it and the time, and a list merges the facets that it asks for.
-_FACET = """
-    facet INTEGER GENERATED ALWAYS AS (CASE kind
-        WHEN 'timeout' THEN 2 WHEN 'auth' THEN 4 WHEN 'validation' THEN 6
-        WHEN 'not_found' THEN 8 WHEN 'rate_limit' THEN 10 ELSE 0 END + ({resolved})) VIRTUAL"""
-
-_TIME = (
-    "CASE WHEN typeof({0}timestamp) IN ('real', 'integer')"
-    " AND {0}timestamp BETWEEN -1e11 AND 1e12 THEN {0}timestamp ELSE 0 END"
-)
-_RECORD = (
-    "INSERT INTO error_records (seq, id, timestamp, owner, session, tool, summary, kind, run_id,"
-    " call_id, agent, user, fingerprint, bytes)"
-)
-_DERIVED = f"""{_RECORD} VALUES (new.seq, new.id, {_TIME.format("new.")},
-        coalesce((SELECT owner FROM sessions WHERE session = new.session_id), new.user),
-        new.session_id, new.tool_name, new.short_summary, new.kind, new.run_id, new.call_id,
-        coalesce(nullif(new.agent, ''), (SELECT agent FROM runs WHERE run_id = new.run_id), ''),
-        coalesce(nullif(new.user, ''), (SELECT user FROM runs WHERE run_id = new.run_id), ''),
-        coalesce(nullif(new.fingerprint, ''), new.id),
-        octet_length(new.raw_error));"""
-_SAME = "owner = old.owner AND agent = old.agent AND fingerprint = old.fingerprint"
-
-TABLES: Final = f"""
-ALTER TABLE agent_errors ADD COLUMN arguments TEXT;     -- of the call, as JSON; NULL: none known
-ALTER TABLE agent_errors ADD COLUMN run_id TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN call_id TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN user TEXT NOT NULL DEFAULT '';
-ALTER TABLE agent_errors ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
-DROP INDEX agent_errors_session;
-DROP INDEX agent_errors_tool;
-DROP INDEX agent_errors_session_tool;
-DROP INDEX agent_errors_timestamp;
-
-CREATE TABLE error_records (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL,
-    timestamp REAL NOT NULL,
-    owner TEXT NOT NULL,                    -- of the session; without one, the user
-    session TEXT NOT NULL,
-    tool TEXT NOT NULL,
-    summary TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    call_id TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    user TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    bytes INTEGER NOT NULL,                 -- of the raw error
-    resolved REAL,                          -- when the tool succeeded again; NULL: not yet
-    {_FACET.format(resolved="resolved IS NOT NULL")}
-);
-CREATE TABLE error_groups (
-    id INTEGER PRIMARY KEY,
-    owner TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    tool TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    open INTEGER NOT NULL,                  -- of these, not resolved
-    first REAL NOT NULL,                    -- times, also of errors that retention has deleted
-    last REAL NOT NULL,
-    newest INTEGER NOT NULL,                -- the row to show
-    {_FACET.format(resolved="open = 0")},
-    UNIQUE (owner, agent, fingerprint)
-);
-{_RECORD}
-    SELECT seq, id, {_TIME.format("")}, coalesce(sessions.owner, ''), session_id, tool_name,
-        short_summary, kind, '', '', coalesce(sessions.agent, ''), '',
-        error_fingerprint(CAST(tool_name AS BLOB), CAST(kind AS BLOB), CAST(short_summary AS BLOB),
-            CASE WHEN octet_length(raw_error) <= 65536 THEN CAST(raw_error AS BLOB) END),
-        octet_length(raw_error)
-    FROM agent_errors LEFT JOIN sessions ON session = session_id ORDER BY seq;
-INSERT INTO error_groups (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
-    SELECT owner, agent, fingerprint, tool, kind, count(*), count(*), min(timestamp),
-        max(timestamp), max(seq)
-    FROM error_records GROUP BY owner, agent, fingerprint;
-
-CREATE INDEX agent_errors_timestamp ON error_records (facet, timestamp);
-CREATE INDEX agent_errors_owner ON error_records (owner, facet, timestamp);
-CREATE INDEX agent_errors_owner_tool ON error_records (owner, tool, facet, timestamp);
-CREATE INDEX agent_errors_owner_agent ON error_records (owner, agent, facet, timestamp);
-CREATE INDEX agent_errors_session ON error_records (session, facet, timestamp);
-CREATE INDEX agent_errors_session_tool ON error_records (session, tool, facet, timestamp);
-CREATE INDEX agent_errors_tool ON error_records (tool, facet, timestamp);
-CREATE INDEX agent_errors_agent ON error_records (agent, facet, timestamp);
-CREATE INDEX agent_errors_fingerprint ON error_records (fingerprint, facet, timestamp);
-CREATE INDEX agent_errors_run ON error_records (run_id, timestamp);
-CREATE INDEX error_groups_last ON error_groups (facet, last);
-CREATE INDEX error_groups_owner ON error_groups (owner, facet, last);
-
-CREATE TRIGGER error_stored AFTER INSERT ON agent_errors BEGIN
-    {_DERIVED}
-END;
-CREATE TRIGGER error_changed AFTER UPDATE OF id, timestamp, session_id, tool_name, short_summary,
-        kind, raw_error, run_id, call_id, agent, user, fingerprint ON agent_errors BEGIN
-    DELETE FROM error_records WHERE seq = old.seq;
-    {_DERIVED}
-END;
-CREATE TRIGGER error_deleted AFTER DELETE ON agent_errors BEGIN
-    DELETE FROM error_records WHERE seq = old.seq;
-END;
-CREATE TRIGGER error_counted AFTER INSERT ON error_records BEGIN
-    INSERT INTO error_groups
-        (owner, agent, fingerprint, tool, kind, count, open, first, last, newest)
-    VALUES (new.owner, new.agent, new.fingerprint, new.tool, new.kind, 1, new.resolved IS NULL,
-        new.timestamp, new.timestamp, new.seq)
-    ON CONFLICT (owner, agent, fingerprint) DO UPDATE SET count = count + 1,
-        open = open + excluded.open, first = min(first, excluded.first),
-        last = max(last, excluded.last), newest = max(newest, excluded.newest);
-END;
-CREATE TRIGGER error_uncounted AFTER DELETE ON error_records BEGIN
-    UPDATE error_groups SET count = count - 1, open = open - (old.resolved IS NULL) WHERE {_SAME};
-    DELETE FROM error_groups WHERE {_SAME} AND count = 0;
-    UPDATE error_groups SET (newest, last) = (SELECT max(+seq), max(+timestamp)
-        FROM error_records WHERE {_SAME}) WHERE {_SAME} AND newest = old.seq;
-END;
-CREATE TRIGGER error_resolved AFTER UPDATE OF resolved ON error_records BEGIN
-    UPDATE error_groups SET open = open + (new.resolved IS NULL) - (old.resolved IS NULL)
-    WHERE {_SAME};
-END;
-"""
-
-# The next step: a list by any filters walks an index that begins with the rarest pair of them, and
-# finds the others in it. Two that are common alone may be rare together: an owner who met a
-# fingerprint three times, an agent that has used a tool once. An index for each of the 32 sets of
-# filters would double the cost of a store.
-INDEXES: Final = """
-DROP INDEX agent_errors_session;
-DROP INDEX agent_errors_session_tool;
-DROP INDEX agent_errors_owner_tool;
-DROP INDEX agent_errors_fingerprint;
-DROP INDEX error_groups_owner;
-CREATE INDEX agent_errors_session
-    ON error_records (session, facet, timestamp, seq, owner, agent, fingerprint);
-CREATE INDEX agent_errors_session_tool
-    ON error_records (session, tool, facet, timestamp, seq, owner, agent, fingerprint);
-CREATE INDEX agent_errors_owner_tool ON error_records (owner, tool, facet, timestamp, seq, agent);
-CREATE INDEX agent_errors_tool_agent ON error_records (tool, agent, facet, timestamp);
-CREATE INDEX agent_errors_fingerprint
-    ON error_records (fingerprint, facet, timestamp, seq, tool, agent);
-CREATE INDEX agent_errors_owner_fingerprint
-    ON error_records (owner, fingerprint, facet, timestamp, seq, tool, agent);
-CREATE INDEX error_groups_owner ON error_groups (owner, facet, last, id, tool, agent);
-CREATE INDEX error_groups_tool ON error_groups (tool, facet, last, id, agent);
-CREATE INDEX error_groups_agent ON error_groups (agent, facet, last);
-"""
-
-
-def old_fingerprint(*columns: object) -> str:
-    """The fingerprint of an error that an older motet has stored, whatever its columns hold."""
-    tool, kind, summary, raw = (
-        one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in columns
-    )
-    try:
-        error: JsonObject = msgspec.json.decode(raw, type=dict[str, object])
-    except (msgspec.MsgspecError, RecursionError):
-        error = {"message": summary}
-    return fingerprint(tool, kind, error)
 
 
 # Writing
@@ -329,14 +163,14 @@ def conditions(request: ListErrors) -> dict[str, SqlValue]:
     return _present(
         {
             "r.session = {}": request.session_id,
-            "r.tool = {}": request.tool_name,
+            _TOOL: request.tool_name,
             "r.timestamp >= {}": request.start,
             "r.timestamp <= {}": request.end,
             "r.kind = {}": request.kind,
             "r.owner = {}": request.owner,
             "r.agent = {}": request.agent,
             "r.run_id = {}": request.run_id,
-            "r.fingerprint = {}": request.fingerprint,
+            _FINGERPRINT: request.fingerprint,
         }
     )
 
@@ -349,8 +183,15 @@ def _present(given: Mapping[str, SqlValue]) -> dict[str, SqlValue]:
     }
 
 
+EVERY_RECORD: Final = (
+    "(SELECT * FROM error_records WHERE indexed = 1"
+    f" UNION ALL SELECT * FROM error_records NOT INDEXED WHERE {_TAIL})"
+)
+"""In place of ``error_records``, so that a condition may use an index."""
+
+
 def errors_condition(request: ListErrors) -> Query:
-    """The condition on ``error_records r``, empty or after ``WHERE``, and its parameters."""
+    """The condition on :data:`EVERY_RECORD` as ``r``, empty or after ``WHERE``, and parameters."""
     given = conditions(request)
     clauses = [sql.format("?") for sql in given]
     if request.resolved is not None:
@@ -380,14 +221,18 @@ def list_query(request: ListErrors, after: Place | None = None, *, grouped: bool
 
 def _places(request: ListErrors, after: Place | None, limit: int, order: _Order = "DESC") -> Query:
     """Times and keys of the errors that match."""
-    index = _index(request)
+    index, facets = _index(request), _facets(request.kind, request.resolved)
     if index == "agent_errors_run":
-        ends = {None: "", False: "r.resolved IS NULL", True: "r.resolved IS NOT NULL"}
-        branches = [ends[request.resolved]]
+        branches = [_any_of("r.facet", facets)]
     else:
-        branches = [f"r.facet = {one}" for one in _facets(request.kind, request.resolved)]
-    source, given = f"error_records r INDEXED BY {index}", conditions(request)
-    return _merged(source, "r.timestamp", "r.seq", branches, given, after, limit, order)
+        branches = [f"r.facet = {one}" for one in facets]
+    walk = _Source(f"error_records r INDEXED BY {index}", "r.timestamp", "r.seq", "r.indexed = 1")
+    tail = _Source(
+        "error_records r NOT INDEXED",
+        *("r.timestamp", "r.seq"),
+        f"r.{_TAIL} AND {_any_of('r.facet', facets)}",
+    )
+    return _merged(walk, branches, tail, conditions(request), after, limit, order)
 
 
 def groups_query(request: GroupErrors, after: Place | None) -> Query:
@@ -398,14 +243,26 @@ def groups_query(request: GroupErrors, after: Place | None) -> Query:
             "g.agent = {}": request.agent,
             "g.tool = {}": request.tool_name,
             "g.kind = {}": request.kind,
-            "g.last >= {}": request.start,
+            "{time} >= {}": request.start,
         }
     )
-    branches = [f"g.facet = {one}" for one in _facets(request.kind, request.resolved)]
+    facets = _facets(request.kind, request.resolved)
     of = {"owner": request.owner, "tool": request.tool_name, "agent": request.agent}
     name = next((name for name, value in of.items() if value is not None), "last")
-    source = f"error_groups g INDEXED BY error_groups_{name}"
-    page, params = _merged(source, "g.last", "g.id", branches, given, after, request.limit)
+    walk = _Source(
+        f"error_groups g INDEXED BY error_groups_{name}",
+        *("g.shown", "g.id", "g.newest <= (SELECT seq FROM error_tail)"),
+    )
+    # A group that has an error in the tail is listed by that: its place in the index is too low.
+    tail = _Source(
+        f"(SELECT DISTINCT owner, agent, fingerprint FROM error_records WHERE {_TAIL}) r"
+        " CROSS JOIN error_groups g",
+        *("g.last", "g.id"),
+        "g.owner = r.owner AND g.agent = r.agent AND g.fingerprint = r.fingerprint"
+        f" AND {_any_of('g.facet', facets)}",
+    )
+    branches = [f"g.shown_facet = {one}" for one in facets]
+    page, params = _merged(walk, branches, tail, given, after, request.limit)
     sql = (
         f"SELECT {_GROUP_COLUMNS} FROM ({page}) p CROSS JOIN error_groups g ON g.id = p.key"
         " LEFT JOIN error_records r ON r.seq = g.newest"
@@ -413,49 +270,68 @@ def groups_query(request: GroupErrors, after: Place | None) -> Query:
     return sql, params
 
 
+class _Source(NamedTuple):
+    """Rows that are walked, or looked at one by one, in the order of ``time`` and ``key``."""
+
+    sql: str
+    time: str
+    key: str
+    condition: str
+
+
+def _any_of(column: str, values: Sequence[int]) -> str:
+    return f"{column} IN ({', '.join(map(str, values))})"
+
+
 def _merged(
-    source: str,
-    time: str,
-    key: str,
+    walk: _Source,
     branches: Sequence[str],
+    tail: _Source,
     given: Mapping[str, SqlValue],
     after: Place | None,
     limit: int,
     order: _Order = "DESC",
 ) -> Query:
     """Times and keys of the first rows. Each branch comes from an index in order, and SQLite merges
-    them: so a rare kind among a million errors is found at once. CROSS JOINs keep the order.
+    them with the sorted tail: so a rare kind among a million errors is found at once. CROSS JOINs
+    keep the order.
     """
-    params: list[SqlValue] = [limit, *given.values()]
-    clauses = [sql.format(f"?{n + 2}") for n, sql in enumerate(given)]
-    if after is not None:
-        first = len(params) + 1
-        # The first clause lets the index begin there.
-        clauses += [f"{time} <= ?{first}", f"({time}, {key}) < (?{first}, ?{first + 1})"]
-        params += after
-    each = [" AND ".join(filter(None, [branch, *clauses])) for branch in branches]
-    found = (f"SELECT {time} AS time, {key} AS key FROM {source} WHERE {one}" for one in each)
-    sql = f"{' UNION ALL '.join(found)} ORDER BY 1 {order}, 2 {order} LIMIT ?1"
-    return sql, tuple(params)
+    places = {sql: f"?{n}" for n, sql in enumerate(given, start=2)}
+    params: list[SqlValue] = [limit, *given.values(), *(after or ())]
+
+    def matching(source: _Source, *branch: str) -> str:
+        clauses = [*branch, *(sql.format(n, time=source.time) for sql, n in places.items())]
+        if branch and (tool := places.get(_TOOL)) and (group := places.get(_FINGERPRINT)):
+            clauses[clauses.index(_FINGERPRINT.format(group))] = _OF_TOOL.format(group, tool)
+        if after is not None:
+            time, first = source.time, len(places) + 2
+            # The first clause lets the index begin there.
+            clauses.append(f"{time} <= ?{first}")
+            clauses.append(f"({time}, {source.key}) < (?{first}, ?{first + 1})")
+        return (
+            f"SELECT {source.time} AS time, {source.key} AS key FROM {source.sql}"
+            f" WHERE {' AND '.join([*clauses, source.condition])}"
+        )
+
+    found = [*(matching(walk, branch) for branch in branches), matching(tail)]
+    return f"{' UNION ALL '.join(found)} ORDER BY 1 {order}, 2 {order} LIMIT ?1", tuple(params)
 
 
 def _index(request: ListErrors) -> str:
-    """The index of the two filters that leave the fewest rows, as a rule; it has the others."""
+    """The index of all filters but those that are looked at row by row."""
     if request.run_id is not None:
         return "agent_errors_run"
     filters = {
         "session": request.session_id,
-        "owner": request.owner,
+        "owner": request.owner if request.session_id is None else None,
         "fingerprint": request.fingerprint,
-        "tool": request.tool_name,
-        "agent": request.agent,
+        "tool": request.tool_name if request.fingerprint is None else None,
+        "agent": request.agent if request.session_id is None else None,
     }
     given = [name for name, value in filters.items() if value is not None]
-    if "session" in given:
-        given = [name for name in given if name in ("session", "tool")]
-    elif "fingerprint" in given:
-        given = [name for name in given if name in ("owner", "fingerprint")]
-    return "_".join(("agent_errors", *given[:2])) if given else "agent_errors_timestamp"
+    if given == ["fingerprint"] and request.tool_name is not None:
+        given.append("tool")
+    return "_".join(("agent_errors", *(given or ["timestamp"])))
 
 
 # Reading a row
@@ -537,4 +413,4 @@ def delete_batch(request: ListErrors) -> Statement:
 def count_query(request: ListErrors) -> Query:
     """The query that counts the errors that match."""
     condition, params = errors_condition(request)
-    return f"SELECT count(*) FROM error_records r{condition}", params
+    return f"SELECT count(*) FROM {EVERY_RECORD} r{condition}", params

@@ -190,8 +190,7 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
         return await self._readers.read(statement.sql, statement.params)
 
     async def _change(self, statement: Statement) -> tuple[Row, ...]:
-        (rows,) = await self._write((statement,))
-        return rows
+        return (await self._write((statement,)))[0]
 
 
 # The store. An error is looked up by its id on Trio's own thread (``Readers.point``), ten times as

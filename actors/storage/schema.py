@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import error_rows
+from motet.protocols import error_tables
 from motet.protocols.storage import SchemaTooNew
 
 _FIRST = """
@@ -410,11 +410,12 @@ MIGRATIONS: tuple[str, ...] = (
     _WORKSPACES,
     _PROPOSED,
     _ESCALATION_HISTORY,
-    error_rows.TABLES,
+    error_tables.TABLES,
     _ROOM_RIGHTS,
-    error_rows.INDEXES,
-    error_rows.SEQUELS,
+    error_tables.INDEXES,
+    error_tables.SEQUELS,
     _RUN_EVENTS,
+    error_tables.INDEXED_LATER,
 )
 VERSION = len(MIGRATIONS)
 
@@ -447,7 +448,7 @@ def new_database(steps: tuple[str, ...] = MIGRATIONS) -> bytes:
 def _take(connection: Connection, steps: tuple[str, ...]) -> None:
     """Take the steps that the database lacks, in one transaction."""
     connection.create_scalar_function(  # pyright: ignore  # a Buffer: see connection.py
-        "error_fingerprint", error_rows.old_fingerprint, 4, deterministic=True
+        "error_fingerprint", error_tables.old_fingerprint, 4, deterministic=True
     )
     connection.run("BEGIN IMMEDIATE")
     try:

@@ -37,7 +37,7 @@ from motet.actors.storage.tables import (
 )
 from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
-from motet.protocols.error_rows import RESOLVE
+from motet.protocols.error_rows import OF_SESSION, RESOLVE
 from motet.protocols.errors import CompactError, NotFound, Resolved
 from motet.protocols.escalations import (
     AnswerEscalation,
@@ -206,7 +206,7 @@ WHERE owner = excluded.owner"""
 # ``RETURNING`` the statement before would cost twice as much.
 STATE_OF_SESSION = (
     "SELECT generation, EXISTS (SELECT 1 FROM messages WHERE session = ?1),"
-    " EXISTS (SELECT 1 FROM error_records WHERE session = ?1) FROM sessions WHERE session = ?1"
+    f" EXISTS ({OF_SESSION}) FROM sessions WHERE session = ?1"
 )
 
 _ADD_RUN = """

@@ -30,6 +30,7 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.protocols.chat import ChatMessage
+from motet.protocols.error_rows import FORGET
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import (
     Accepted,
@@ -170,7 +171,7 @@ _DELETIONS = (
     "DELETE FROM summaries WHERE session = ?",
     "DELETE FROM runs WHERE session = ?",
     "DELETE FROM events WHERE stream = 'session:' || ?",
-    "DELETE FROM agent_errors WHERE seq IN (SELECT seq FROM error_records WHERE session = ?)",
+    FORGET,
     "DELETE FROM error_sequels WHERE session = ?",
     "DELETE FROM results WHERE session = ?",
     "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",

@@ -71,9 +71,8 @@ class SqliteErrors:
         return await trio.to_thread.run_sync(error_of, found[0]) if found else None
 
     async def read(self, error_id: str, offset: int, limit: int) -> ErrorText | None:
-        found = await rows_of(
-            self._readers, (SELECT_TEXT, (well_formed(error_id), offset + 1, limit)), 2
-        )
+        query = SELECT_TEXT, (well_formed(error_id), offset + 1, limit)
+        found = await rows_of(self._readers, query, 2)
         return ErrorText(str(found[0][0]), offset, int(found[0][1] or 0)) if found else None
 
     async def page(self, which: ListErrors, cursor: str | None) -> ErrorPage:

@@ -25,7 +25,7 @@ from motet.cli.render import one_line, visible
 from motet.cli.screen import console, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading, stored_error, waiting_errors, writing
-from motet.protocols.error_rows import count_query, errors_condition
+from motet.protocols.error_rows import EVERY_RECORD, count_query, errors_condition
 from motet.protocols.errors import (
     ConfigError,
     ErrorPage,
@@ -291,14 +291,14 @@ async def statistics(readers: Readers, which: ListErrors, now: float) -> Statist
     """Sums of the errors that match, the tool with most of them first; steps up to ``now``."""
     condition, params = errors_condition(which)
     ((first, last),) = await readers.read(
-        f"SELECT min(timestamp), max(timestamp) FROM error_records r{condition}", params
+        f"SELECT min(timestamp), max(timestamp) FROM {EVERY_RECORD} r{condition}", params
     )
     start = float(which.start if which.start is not None else first or now)
     step = max(1.0, max(now, float(last or 0)) - start) / BUCKETS
     tools: dict[str, ToolErrors] = {}
     rows = await readers.read(
         "SELECT tool, kind, min(cast((timestamp - ?) / ? AS INTEGER), ?) AS at, count(*),"
-        f" max(timestamp) FROM error_records r{condition} GROUP BY tool, kind, at",
+        f" max(timestamp) FROM {EVERY_RECORD} r{condition} GROUP BY tool, kind, at",
         [start, step, BUCKETS - 1, *params],
     )
     for tool, kind, at, number, latest in rows:

@@ -1,0 +1,180 @@
+"""Indexes of errors: what lists show never depends on them, and one store writes few pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.schema import MIGRATIONS, migrate
+from motet.actors.storage.sqlite_errors import SqliteErrors
+from motet.actors.storage.writer import Writer
+from motet.protocols.error_rows import (
+    COLUMNS,
+    DELETE_ROWS,
+    FORGET,
+    RESOLVE,
+    count_query,
+    groups_query,
+    insert_statement,
+    list_query,
+    resolve_key,
+)
+from motet.protocols.error_tables import INDEXED_LATER, TAIL
+from motet.protocols.errors import GroupErrors, ListErrors
+from motet.testing.errors import record
+
+INDEX = "UPDATE error_tail SET seq = (SELECT coalesce(max(seq), 0) FROM agent_errors)"
+"""As the trigger does with a long tail."""
+OPS = st.sampled_from(
+    ["store"] * 6 + ["index"] * 2 + ["resolve", "forget", "delete", "changed", "old"]
+)
+USERS, SESSIONS, TOOLS, GROUPS = (
+    st.sampled_from(one) for one in (["u", "v"], ["s", "z"], ["t", "w"], ["f", "g"])
+)
+FILTERS = st.builds(
+    ListErrors,
+    *(st.none() | SESSIONS, st.none() | TOOLS, st.none() | st.just(2.0), st.none() | st.just(3.0)),
+    st.integers(1, 4),
+    owner=st.none() | USERS,
+    agent=st.none() | st.just("a"),
+    fingerprint=st.none() | GROUPS,
+    resolved=st.none() | st.booleans(),
+)
+
+
+class Table:
+    """The rows of a database of errors, and the same filters in Python."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.run = connection.run
+        names = "seq, timestamp, owner, session, tool, agent, fingerprint, resolved IS NOT NULL"
+        self.rows = connection.run(f"SELECT {names} FROM error_records ORDER BY timestamp, seq")
+
+    def expected(self, which: ListErrors) -> list[object]:
+        wanted = (which.owner, which.session_id, which.tool_name, which.agent, which.fingerprint)
+        return [
+            seq
+            for seq, at, *values, resolved in reversed(self.rows)
+            if all(one in (None, value) for one, value in zip(wanted, values, strict=True))
+            and (which.start is None or float(at or 0) >= which.start)
+            and (which.end is None or float(at or 0) <= which.end)
+            and which.resolved in (None, bool(resolved))
+        ]
+
+    def listed(self, which: ListErrors) -> list[object]:
+        """By pages."""
+        found: list[object] = []
+        after: tuple[float, int] | None = None
+        while rows := self.run(*list_query(which, after, grouped=True)):
+            found += [row[-1] for row in rows]
+            after = float(rows[-1][1] or 0), int(rows[-1][-1] or 0)
+        return found
+
+    def groups(self) -> list[object]:
+        found: list[object] = []
+        after: tuple[float, int] | None = None
+        while rows := self.run(*groups_query(GroupErrors(limit=2), after)):
+            found += [tuple(row[:9]) for row in rows]
+            after = float(rows[-1][8] or 0), int(rows[-1][-1] or 0)
+        return found
+
+
+@given(
+    st.lists(st.tuples(OPS, USERS, SESSIONS, TOOLS, GROUPS, st.integers(0, 4)), max_size=20),
+    st.lists(FILTERS, min_size=1, max_size=5),
+)
+@settings(max_examples=25)
+def test_lists_do_not_depend_on_the_errors_that_are_indexed(
+    ops: list[tuple[str, str, str, str, str, int]], filters: list[ListErrors]
+) -> None:
+    """Law: after any stores, changes, successes and deletions, whichever errors were indexed before
+    them, pages show each error and each group once, in their order.
+    """
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection)
+        for number, (op, user, session, tool, group, at) in enumerate(ops):
+            if op == "index":
+                connection.run(INDEX)
+            elif op == "resolve":
+                connection.run(RESOLVE, (*resolve_key(session, tool, []), 9.0))
+            elif op == "forget":
+                connection.run(FORGET, (session,))
+            elif op == "delete":
+                connection.run(DELETE_ROWS, (f"[{at + 1}]",))
+            else:
+                made = record(number, user=user, session=session, tool=tool, fingerprint=group)
+                statement = insert_statement([made])
+                connection.run(statement.sql, statement.params)
+                if op == "changed":
+                    connection.run("UPDATE agent_errors SET timestamp = ? WHERE seq % 2", (at,))
+                if op == "old":  # by another program, in a place before all others
+                    connection.run(
+                        f"INSERT INTO agent_errors (seq, {COLUMNS}) SELECT ?, 'old' || {COLUMNS}"
+                        " FROM agent_errors WHERE id = ?",
+                        (-number, made.id),
+                    )
+        table = Table(connection)
+        for which in filters:
+            assert table.listed(which) == table.expected(which)
+            assert connection.run(*count_query(which)) == ((len(table.expected(which)),),)
+        columns = "fingerprint, owner, agent, tool, kind, count, open, first, last"
+        groups = connection.run(f"SELECT {columns} FROM error_groups ORDER BY last DESC, id DESC")
+        assert table.groups() == [*groups]
+        connection.close()
+
+
+def test_an_error_that_is_stored_alone_writes_few_pages(tmp_path: Path) -> None:
+    """An error in two dozen indexes would write as many pages."""
+    with Location.directory(tmp_path) as location:
+        connection = location.connect()
+        migrate(connection)
+
+        def store(first: int, count: int) -> int:
+            before = written(connection)
+            for number in range(first, first + count):
+                statement = insert_statement([record(number)])
+                connection.run(statement.sql, statement.params)
+            return written(connection) - before
+
+        store(1, 4 * TAIL)
+        assert store(4 * TAIL + 1, 4 * TAIL) <= 6.5 * 4 * TAIL
+        tail = "SELECT count(*) FROM error_records WHERE indexed = 0"
+        assert connection.run(tail) < ((TAIL,),)
+        connection.close()
+
+
+def written(connection: Connection) -> int:
+    pages: int = connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+    return pages
+
+
+async def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
+    """Its errors are listed with new ones, with their groups and what was resolved."""
+    with Location.directory(tmp_path) as location:
+        connection = location.connect()
+        migrate(connection, MIGRATIONS[: MIGRATIONS.index(INDEXED_LATER)])
+        for number in range(1, 9):
+            made = record(number, session="s" if number % 2 else "z", fingerprint=f"f{number % 3}")
+            statement = insert_statement([made])
+            connection.run(statement.sql, statement.params)
+        connection.run("UPDATE error_records SET resolved = 9.0 WHERE seq <= 2")
+        migrate(connection)
+        statement = insert_statement([record(9, fingerprint="f1"), record(10, fingerprint="new")])
+        connection.run(statement.sql, statement.params)
+        connection.close()
+        readers, writer = Readers(location), Writer(location)
+        errors = SqliteErrors(writer.submit, readers)
+        page = await errors.page(ListErrors(limit=20), None)
+        assert [error.id for error in page.errors] == [record(n).id for n in range(10, 0, -1)]
+        assert [error.resolved for error in page.errors[-2:]] == [9.0, 9.0]
+        groups = (await errors.groups(GroupErrors(limit=9))).groups
+        counts = [(group.fingerprint, group.count, group.open) for group in groups]
+        assert counts == [("new", 1, 1), ("f1", 4, 3), ("f2", 3, 2), ("f0", 2, 2)]
+        await readers.aclose()
