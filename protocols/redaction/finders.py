@@ -10,7 +10,9 @@ Pure.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 
 from motet.protocols.redaction import commands, forms, named, personal, tokens, values
 from motet.protocols.redaction.personal import CARD, EMAIL, PHONE, SSN
@@ -59,9 +61,14 @@ def merged(found: list[Found], text: str) -> list[Found]:
         return found
     kept: list[Found] = []
     masks = [m.span() for m in MASK.finditer(text)] if "[" in text else []
+    ordered = sorted(found)
+    if not masks and all(one[1] <= two[0] for one, two in pairwise(ordered)):
+        return ordered
     for start, end, context, kind in sorted(found, key=lambda one: (one[0], -one[1])):
-        if masks and any(start < mask[1] and mask[0] < end for mask in masks):
-            continue
+        if masks:
+            near = bisect_right(masks, (start, start))
+            if any(start < mask[1] and mask[0] < end for mask in masks[max(0, near - 1) : near + 1]):
+                continue
         if not kept or start >= kept[-1][1]:
             kept.append((start, end, context, kind))
             continue
@@ -108,7 +115,7 @@ def _plain(rules: Rules, text: str) -> list[Found]:
     if "eyj" in present and is_on("token.json-web"):
         found += tokens.web_tokens(rules, text)
     if starts:
-        found += named.named(rules, text, low, starts)
+        found += named.named(rules, text, low, starts, {one[0]: one[1] for one in found})
         if not present.isdisjoint(FIELDS) and is_on("name.field"):
             found += named.pairs(rules, text, low, starts)
         if "data:\n" in low and is_on("file.manifest"):
@@ -196,6 +203,8 @@ def _keys(rules: Rules, text: str) -> Iterator[Found]:
 
 # URLs
 
+_SCHEME = re.compile(r"[a-z0-9+.-]{1,30}[a-z]")
+"""The scheme of an address, read backwards."""
 _WEBHOOK = re.compile(r"hook|logic\.azure|chat\.googleapis|telegram\.org/bot")
 
 
@@ -205,13 +214,13 @@ _PASSWORDS = frozenset(["pass", "password", "passwd", "pwd", "pw", "secret"])
 
 
 def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
-    url, front = rules.expression("url"), rules.expression("url-scheme")
+    url = rules.expression("url")
     at = low.find("://")
     while at >= 0:
         place = at
         at = low.find("://", at + 3)
-        scheme_part = front.search(low, max(0, place - 31), place)
-        found = url.match(low, scheme_part.start()) if scheme_part is not None else None
+        front = _SCHEME.match(low[max(0, place - 31) : place][::-1])
+        found = url.match(low, place - front.end()) if front is not None else None
         if found is None:
             continue
         if found["password"] is not None and not rules.is_on("url.password"):

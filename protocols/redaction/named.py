@@ -10,7 +10,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from motet.protocols.redaction.rules import Rules
 from motet.protocols.redaction.values import (
@@ -89,28 +89,54 @@ def _is_weak_password(rules: Rules, value: str) -> bool:
     return len(value) >= 6 and len(kinds) == 2 and not is_placeholder(rules, value)
 
 
-def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:
+def named(
+    rules: Rules, text: str, low: str, starts: list[int], known: Mapping[int, int]
+) -> Iterator[Found]:
     """The values behind names in one text.
 
     ``low``: the same text in lower case, as ASCII. ``starts``: the places of the needles of names.
+    ``known``: the beginnings and ends of tokens, which need no name.
     """
     at = 0
     begin, whole = rules.expression("name").match, rules.expression("named").match
     quick = rules.expression("quick").match
     has_login = "login" in low
+    may_stand_apart = has_login or "-" in low or "set" in low
+    was_plain = False
+    header_quick, edges = rules.expression("quick-header").match, b""
     for start in starts:
-        if start < at or (name := begin(low, start)) is None:
+        if start < at:
+            continue
+        # Where one value is plain, the next one mostly is: then its name is read only once.
+        name = None if was_plain else begin(low, start)
+        if (was_plain or (name is not None and name.lastgroup == "plain")) and (
+            plain := quick(low, start)
+        ) is not None:
+            edges = edges or low.encode("ascii").translate(_EDGES)
+            if (one := _quick(rules, text, low, edges, start, plain)) is not None:
+                yield one
+                at, was_plain = one[1], True
+                continue
+        if was_plain:
+            name, was_plain = begin(low, start), False
+        if name is None:
             continue
         group = name.lastgroup
         if group == "dull":
             continue
         if group == "prose":
-            if not _may_stand_apart(low, start, has_login=has_login):
+            if not may_stand_apart or not _may_stand_apart(low, start, has_login=has_login):
+                continue
+        elif group == "apart":
+            end = known.get(name.end(), 0)
+            if end and text[end : end + 1] == " ":
+                at = end
                 continue
         elif (
             group == "plain"
-            and (plain := quick(low, start)) is not None
-            and (one := _quick(rules, text, low, start, plain)) is not None
+            and low.startswith("authorization", start)
+            and (header := header_quick(low, start)) is not None
+            and (one := _quick_header(rules, header)) is not None
         ):
             yield one
             at = one[1]
@@ -148,21 +174,41 @@ def named(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Foun
             at = max(at, one[1])
 
 
-def _quick(rules: Rules, text: str, low: str, start: int, plain: re.Match[str]) -> Found | None:
+_EDGES = bytes(
+    code if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789_.$ -" else 10 for code in range(256)
+)
+"""All but the letters of names becomes the end of a line."""
+
+
+def _quick(
+    rules: Rules, text: str, low: str, edges: bytes, start: int, plain: re.Match[str]
+) -> Found | None:
     """A value of letters and digits that stands alone behind ``=`` or ``:``, as most do."""
     first, last = plain.span("value")
     if SURE.match(low, first, last) is None:
         return None
-    shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
-    front = shown.group()[::-1] if shown else ""
+    least = max(0, start - 40)
+    front = low[max(least, edges.rfind(b"\n", least, start) + 1) : start]
     line = front.rpartition(" ")[2]
     if text[start].isupper() and line[-1:].isalpha() and text[start - 1].islower():
         line, front = f"{line}_", f"{front}_"
     core = plain["core"]
     kind = category(rules, (front if core == "key" else line).lstrip("-"), core)
-    if kind not in ("password", "secret") or low.find("${", max(0, start - 40), start) >= 0:
+    if kind not in ("password", "secret") or low.find("${", least, start) >= 0:
         return None
     return first, last, start, kind if kind == "password" else _kind(plain)
+
+
+def _quick_header(rules: Rules, plain: re.Match[str]) -> Found | None:
+    """A credential of letters and digits behind a known scheme at the end of a header."""
+    first, last = plain.span("value")
+    if (
+        plain["scheme"] not in rules.schemes
+        or SURE.match(plain.string, first, last) is None
+        or not rules.is_on(_SWITCHED["header"])
+    ):
+        return None
+    return first, last, plain.start(), "authorization"
 
 
 _SWITCHED = {"header": "header.authorization", "cookie": "header.cookie"}

@@ -44,11 +44,11 @@ def emails(rules: Rules, text: str, low: str) -> Iterator[Found]:
     domains, locals_ = rules.expression("email-domain"), rules.expression("email-local")
     machine, shell = rules.expression("email-machine"), rules.expression("email-shell")
     while (at := text.find("@", at + 1)) >= 0:
-        domain = domains.match(text, at + 1)
-        if domain is None:
-            continue
         local = locals_.match(text[max(0, at - 65) : at][::-1])
         if local is None or local.group()[::-1].lower() in rules.logins:
+            continue
+        domain = domains.match(text, at + 1)
+        if domain is None:
             continue
         start = at - local.end()
         after = text[domain.end() : domain.end() + 2]

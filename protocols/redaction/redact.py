@@ -19,6 +19,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias, cast
 
@@ -130,14 +131,19 @@ class _Tagger:
         return f"[secret:{self.kind}{tag}]" + ("\n" if self.ends_line else "")
 
 
+@lru_cache(1)
+def _hash_of(key: bytes) -> hashlib.blake2b:
+    """The hash of nothing: a copy is made in half of the time."""
+    return hashlib.blake2b(key=key, digest_size=2)
+
+
 def _mask(kind: str, text: str, *, tagged: bool) -> str:
     if (personal := _PERSONAL.get(kind)) is not None:
         return personal
     if tagged and kind != _KEY_KIND and text[-1:] != "\n":
-        code = hashlib.blake2b(
-            text.encode("utf-8", "surrogatepass"), key=_keys[-1], digest_size=2
-        ).hexdigest()
-        return f"[secret:{kind}:{code}]"
+        code = _hash_of(_keys[-1]).copy()
+        code.update(text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass"))
+        return f"[secret:{kind}:{code.hexdigest()}]"
     tagger = _Tagger(kind, tagged=tagged)
     tagger.add(text)
     return tagger.mask()

@@ -159,10 +159,15 @@ class Form:
         place = max(place, source.rfind("\n", place, at) + 1)
         if rule.word:
             place = max(place, source.rfind(" ", place, at) + 1)
-        if rule.also and not any(source.find(one, place, at + AHEAD) >= 0 for one in rule.also):
-            return None
-        if rule.unless and any(source.find(one, place, at) >= 0 for one in rule.unless):
-            return None
+        for one in rule.unless:
+            if source.find(one, place, at) >= 0:
+                return None
+        for one in rule.also:
+            if source.find(one, place, at + AHEAD) >= 0:
+                break
+        else:
+            if rule.also:
+                return None
         while (found := self.pattern.search(source, place, at + rule.ahead)) is not None:
             if found.start() > at:
                 return None

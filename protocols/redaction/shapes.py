@@ -122,6 +122,20 @@ class Shapes:
         }
 
     @cached_property
+    def no_token(self) -> re.Pattern[str]:
+        """Words of base64, each behind its sign or the end of a line, none of which is a token."""
+        third: dict[str, str] = {}
+        for head in filter(lambda head: len(head) == HEAD, (*self.direct, *self.joined)):
+            third[head[:2]] = third.get(head[:2], "") + head[2:]
+        by_first: dict[str, list[str]] = {}
+        for two, letters in third.items():
+            by_first.setdefault(two[0], []).append(f"{re.escape(two[1])}[{re.escape(letters)}]")
+        heads = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in by_first.items()]
+        of_length = dict.fromkeys(shape.pattern.pattern for v in self.by_length.values() for shape in v)
+        none = "|".join((*heads, *of_length))
+        return re.compile(f"(?:[+/\n](?!{none})[{WORD}]*+(?=[+/\n]))++")
+
+    @cached_property
     def of_length(self) -> dict[int, re.Pattern[str]]:
         """One expression for the shapes of each length, as most words of it have none of them."""
         return {

@@ -22,6 +22,7 @@ _ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-
 _STARTS = re.compile(r"(?<![0-9A-Za-z_-])[0-9A-Za-z]")
 _JOINERS = frozenset(JOINERS)
 _NONE: tuple[Shape, ...] = ()
+_BASE64_SIGNS = frozenset("+/")
 _SPECIAL = frozenset([*JOINERS, "\\", "%"])
 BACK = 64
 """Characters in front of a long run in which its token may have begun."""
@@ -38,7 +39,7 @@ def tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
     table = rules.shapes
     runs = raw.translate(RUNS)
     find, direct, by_length, of_length = runs.find, table.direct, table.by_length, table.of_length
-    joined, joints, short = table.joined, table.joints, table.short
+    joined, joints, short, over = table.joined, table.joints, table.short, table.no_token
     at = last = 0  # ``last``: the end of the last run that was tried itself
     for anchor, shapes in table.anchored.items():
         if anchor[-1] in text:
@@ -74,6 +75,11 @@ def tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
                             at = max(at, made[0])
                             break
             last = at
+            if text[at : at + 1] in _BASE64_SIGNS and (skipped := over.match(text, at)) is not None:
+                # Back to the last long run in it, as if each had been looked at.
+                place = runs.rfind(_RUN, at, skipped.end())
+                if place >= 0:
+                    at = last = find(b" ", place)
         else:
             if (escape := _ESCAPES.match(text, start - 1)) is not None:
                 place = escape.end()
@@ -133,7 +139,7 @@ def _matched(shapes: tuple[Shape, ...], text: str, at: int) -> tuple[int, str] |
             end = found.end()
             if not _is_random(shape, found.group()):
                 continue
-        if not end or text[end : end + 1] in _MAY_GO_ON:
+        if not end or (text[end : end + 1] in _MAY_GO_ON and _LAST.match(text, end) is None):
             end = max(end, _over_lines(shape, text, at))
         if end and (best is None or end > best[0]):
             best = end, shape.kind
@@ -141,6 +147,8 @@ def _matched(shapes: tuple[Shape, ...], text: str, at: int) -> tuple[int, str] |
 
 
 _MAY_GO_ON = frozenset(["", "\n", "\r", '"', "'", "\\", " "])
+_LAST = re.compile(r"[\"']?(?: [^ \t\\+\r\n]|[,;)}\]])")
+"""Behind a token on whose line something follows: it is not wrapped."""
 _PIECE = re.compile(r"[0-9A-Za-z_.~+/=:-]{0,256}")
 _KNOWN_HEAD = re.compile(
     r"(?:sk-|gh[a-z]_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ|AIza|[a-z]{2,12}_[a-z]{0,6}_?)[0-9A-Za-z]"
