@@ -67,7 +67,9 @@ def merged(found: list[Found], text: str) -> list[Found]:
     for start, end, context, kind in sorted(found, key=lambda one: (one[0], -one[1])):
         if masks:
             near = bisect_right(masks, (start, start))
-            if any(start < mask[1] and mask[0] < end for mask in masks[max(0, near - 1) : near + 1]):
+            if any(
+                start < mask[1] and mask[0] < end for mask in masks[max(0, near - 1) : near + 1]
+            ):
                 continue
         if not kept or start >= kept[-1][1]:
             kept.append((start, end, context, kind))
@@ -75,6 +77,8 @@ def merged(found: list[Found], text: str) -> list[Found]:
         first, last, least, name = kept[-1]
         if end == last and start == first:
             name = max(name, kind, key=_rank)
+        elif kind == "private-key" and end >= last:
+            name = kind  # or the lines behind it would be taken for others
         kept[-1] = (first, max(end, last), min(least, context), name)
     return kept
 

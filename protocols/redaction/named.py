@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from motet.protocols.redaction import headers
 from motet.protocols.redaction.rules import Rules
 from motet.protocols.redaction.values import (
     DIGIT,
@@ -136,7 +137,7 @@ def named(
             group == "plain"
             and low.startswith("authorization", start)
             and (header := header_quick(low, start)) is not None
-            and (one := _quick_header(rules, header)) is not None
+            and (one := headers.quick_credentials(rules, header)) is not None
         ):
             yield one
             at = one[1]
@@ -197,18 +198,6 @@ def _quick(
     if kind not in ("password", "secret") or low.find("${", least, start) >= 0:
         return None
     return first, last, start, kind if kind == "password" else _kind(plain)
-
-
-def _quick_header(rules: Rules, plain: re.Match[str]) -> Found | None:
-    """A credential of letters and digits behind a known scheme at the end of a header."""
-    first, last = plain.span("value")
-    if (
-        plain["scheme"] not in rules.schemes
-        or SURE.match(plain.string, first, last) is None
-        or not rules.is_on(_SWITCHED["header"])
-    ):
-        return None
-    return first, last, plain.start(), "authorization"
 
 
 _SWITCHED = {"header": "header.authorization", "cookie": "header.cookie"}
@@ -307,9 +296,9 @@ def _made(
     rules: Rules, text: str, low: str, found: re.Match[str], kind: str, *, is_flag: bool
 ) -> list[Found]:
     if kind == "header":
-        return list(_header(rules, text, low, found))
+        return list(headers.credentials(rules, text, low, found))
     if kind == "cookie":
-        return list(_cookies(rules, text, low, found))
+        return list(headers.cookies(rules, text, low, found))
     one = _value(rules, text, low, found, kind, is_flag=is_flag)
     return [] if one is None else [one]
 
@@ -485,88 +474,6 @@ def _stands_alone(text: str, low: str, found: re.Match[str], end: int) -> bool:
 _LINE_HEAD = re.compile(r"(?:^|[\n{,(])[ \t]*(?:-[ \t]+)?[\"']?[a-z0-9_.-]{0,60}\Z")
 _TO_SPACE = re.compile(r"[^\s\"'`]*")
 _ENCODED_END = re.compile("%2[26c]|%7d|%5d")
-_SCHEME = re.compile(r"[a-z0-9_-]{2,30}")
-_BEHIND_SCHEME = re.compile(r"[ \t]{1,4}(?:\\?\r?\n[ \t]*)?|%20|\+")
-
-
-_PARAMETERS = re.compile(r"[^\r\n`<>]{4,4096}")
-_WORD_VALUE = re.compile(r"[^\s\"'`\\,;<>\]\)}]{3,4096}")
-_QUOTED_VALUE = re.compile(r"[^\r\n\"'`\\]{4,4096}")
-
-
-def _header(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator[Found]:
-    """The credentials of an ``Authorization`` header, whatever its scheme."""
-    if found["sign"] == "":
-        return
-    opened = rules.expression("opened").match(text, found.end("gap"))
-    start = opened.end() if opened else found.end("gap")
-    quoted = found["quoted"] is not None and found.start("quoted") == start
-    scheme = _SCHEME.match(low, start)
-    name = scheme.group() if scheme else ""
-    known = name in rules.schemes and scheme is not None
-    if known and scheme is not None:
-        behind = _BEHIND_SCHEME.match(low, scheme.end())
-        if behind is None:
-            known = False
-        else:
-            start = behind.end()
-    value = _WORD_VALUE.match(text, start)
-    if value is None:
-        return
-    if known and name in rules.parameters and "=" in value.group():
-        whole = _PARAMETERS.match(text, start)
-        end = whole.end() if whole else value.end()
-        if quoted and found["quote"]:
-            end = min(end, found.end("quoted"))
-        elif "'" in text[start:end] and '"' in text[start:end]:
-            end = start + text[start:end].index("'")  # as an argument of a shell
-        while end > start and text[end - 1] in " \t'\"\\]":
-            end -= 1
-        if not MASK.search(text[start:end]):
-            yield start, end, found.start(), "authorization"
-        return
-    end = value.end()
-    while end > start and text[end - 1] in TRAILING:
-        end -= 1
-    shown = text[start:end]
-    if is_placeholder(rules, shown) or (shown == "realm=" and text[end : end + 1] == '"'):
-        return
-    if (known and _is_credential(shown)) or looks_random(shown):
-        yield start, end, found.start(), "authorization"
-
-
-def _is_credential(value: str) -> bool:
-    return len(value) >= 4 and (
-        _CREDENTIAL.search(value) is not None or value.lower() != value or len(value) >= 16
-    )
-
-
-_CREDENTIAL = re.compile(r"[\d=+/]")
-_LANGUAGE = re.compile(r"[a-z]{1,5}(?:-[A-Z]{2})?\Z|[0-9]{1,2}\Z")
-
-
-def _cookies(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iterator[Found]:
-    """The values in a header of cookies, one by one, without their attributes."""
-    opened = rules.expression("opened").match(text, found.end("gap"))
-    at = opened.end() if opened else found.end("gap")
-    if found["sign"] == "" and not low[found.end("core")].isspace():
-        return
-    first = True
-    while (pair := rules.expression("cookie").match(text, at)) is not None:
-        start, end = pair.span("value")
-        if pair["value"].startswith('"'):
-            start += 1
-        value = text[start:end]
-        attribute = not first and pair["name"].lower() in rules.attributes
-        if not attribute and not _LANGUAGE.match(value) and not is_placeholder(rules, value):
-            yield start, end, found.start(), "cookie"
-        first = False
-        rest = re.compile(r"\"?;").match(text, end)
-        if rest is None:
-            return
-        at = rest.end()
-        while (flag := re.compile(r"[ \t]*[A-Za-z-]{1,20};").match(text, at)) is not None:
-            at = flag.end()
 
 
 def pairs(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:

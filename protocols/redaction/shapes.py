@@ -131,7 +131,9 @@ class Shapes:
         for two, letters in third.items():
             by_first.setdefault(two[0], []).append(f"{re.escape(two[1])}[{re.escape(letters)}]")
         heads = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in by_first.items()]
-        of_length = dict.fromkeys(shape.pattern.pattern for v in self.by_length.values() for shape in v)
+        of_length = dict.fromkeys(
+            shape.pattern.pattern for v in self.by_length.values() for shape in v
+        )
         none = "|".join((*heads, *of_length))
         return re.compile(f"(?:[+/\n](?!{none})[{WORD}]*+(?=[+/\n]))++")
 

@@ -18,10 +18,16 @@ FILE, FORMS = files()
 PLAIN = build(
     FILE,
     msgspec.structs.replace(
-        FORMS, grammar={**FORMS.grammar, "name": reference.PLAIN_NAME, "quick": "(?!)"}
+        FORMS,
+        grammar={
+            **FORMS.grammar,
+            "name": reference.PLAIN_NAME,
+            "quick": "(?!)",
+            "quick-header": "(?!)",
+        },
     ),
 )
-"""The rules without the quick expression, and without the group that lets it stop early."""
+"""The rules without the quick expressions, and without the group that lets it stop early."""
 LITERALS = sorted(
     {*NEEDLES, *RULES.anchors.signs, *(n for p in RULES.anchors.passes for n in p.literals)}
 )
@@ -70,7 +76,7 @@ def test_tokens_are_found_as_without_their_tables(text: str) -> None:
 def test_names_are_found_as_without_quick_expressions(text: str) -> None:
     """Law: what stops early, and what is decided quickly, is decided as in full."""
     low = lowered(text)
-    fast = named.named(RULES, text, low, RULES.anchors.scan(low)[0])
+    fast = named.named(RULES, text, low, RULES.anchors.scan(low)[0], {})
     assert union({(a, b, k) for a, b, _, k in fast}) == union(
         {(a, b, k) for a, b, _, k in reference.by_names(PLAIN, text, low)}
     )

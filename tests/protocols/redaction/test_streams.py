@@ -32,7 +32,7 @@ from tests.protocols.redaction.builders import cases, filled, key, random_text, 
 CORPUS = [
     case.text
     for kind in ("secrets", "lookalikes")
-    for part in ("", "_blind", "_second", "_third", "_fourth")
+    for part in ("", "_blind", "_second", "_third", "_fourth", "_fifth")
     for case in cases(f"{kind}{part}.txt")
 ]
 FORMS = rule_module.files()[1]
@@ -334,3 +334,13 @@ def test_a_mixture_of_hostile_texts_is_searched_in_linear_time(piece: str) -> No
     one, two = (examined(piece * (size // len(piece) + 1)) for size in (3_000, 6_000))
     assert one <= PER_CHARACTER * (3_000 + len(piece))
     assert two <= 2.4 * one + 30_000
+
+
+@pytest.mark.parametrize("front", ["auth=disabled/", "token: a1", "password=x/"])
+def test_a_key_that_begins_within_a_named_value_is_masked_to_its_end(front: str) -> None:
+    """Given a key right behind another value, when its lines come one by one, then none shows."""
+    text = front + key("RSA PRIVATE KEY", random.Random(1)) + "\nafter\n"
+    redactor = Redactor()
+    out = "".join(redactor.feed(line) for line in text.splitlines(keepends=True))
+    assert out + redactor.close() == redact_text(text)
+    assert not any(line in out for line in text.splitlines()[1:-2])
