@@ -16,8 +16,12 @@ from motet.protocols.redaction.values import (
 )
 
 
-def quick_credentials(rules: Rules, plain: re.Match[str]) -> Found | None:
+def quick_credentials(rules: Rules, low: str, start: int) -> Found | None:
     """A credential of letters and digits behind a known scheme at the end of a header."""
+    if not low.startswith("authorization", start):
+        return None
+    if (plain := rules.expression("quick-header").match(low, start)) is None:
+        return None
     first, last = plain.span("value")
     if (
         plain["scheme"] not in rules.schemes

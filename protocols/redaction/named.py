@@ -103,8 +103,7 @@ def named(
     quick = rules.expression("quick").match
     has_login = "login" in low
     may_stand_apart = has_login or "-" in low or "set" in low
-    was_plain = False
-    header_quick, edges = rules.expression("quick-header").match, b""
+    was_plain, edges = False, b""
     for start in starts:
         if start < at:
             continue
@@ -133,12 +132,7 @@ def named(
             if end and text[end : end + 1] == " ":
                 at = end
                 continue
-        elif (
-            group == "plain"
-            and low.startswith("authorization", start)
-            and (header := header_quick(low, start)) is not None
-            and (one := headers.quick_credentials(rules, header)) is not None
-        ):
+        elif group == "plain" and (one := headers.quick_credentials(rules, low, start)) is not None:
             yield one
             at = one[1]
             continue
