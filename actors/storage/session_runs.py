@@ -216,7 +216,7 @@ VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''),
 
 _JOIN_TEXT = """
 UPDATE runs SET text = ?2, status = 'running', updated = ?3
-WHERE run_id = ?1 AND status = 'queued' RETURNING 1"""
+WHERE run_id = ?1 AND status IN ('queued', 'running') RETURNING 1"""
 
 _SET_USAGE = "UPDATE runs SET usage = ? WHERE run_id = ?"
 
@@ -289,7 +289,7 @@ def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
 
 
 def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:
-    """A statement fails when the input, or one that joins it, has begun or ended."""
+    """A statement fails when the run, which an earlier host may have begun, or an input has ended."""
     text = Statement(_JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1)
     return (text, *_steered(request.inputs, request.run_id, now))
 
@@ -445,7 +445,7 @@ class RunTables(TableStore):
     @handles(JoinInputs, concurrent=AT_ONCE)
     async def join_inputs(self, request: JoinInputs) -> None:
         if not await self._succeeds(join_statements(request, self._clock())):
-            raise NotFound(f"no queued run {request.run_id!r}, or none of its inputs")
+            raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs")
         for one in request.inputs:
             self._unfinished.pop(one, None)
 

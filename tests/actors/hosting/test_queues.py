@@ -372,6 +372,38 @@ async def test_what_waits_or_is_held_is_answered_after_a_crash_once(tmp_path: Pa
     assert "\n".join(found[1:]) == "two\nthree"
 
 
+async def test_another_input_joins_a_run_that_a_crash_has_cut_off(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    desk = Desk(call(("hold", {})), say("first"), None)
+    async with motet.open_host(first, agents=[desk.agent]) as host:
+        await host.submit("one", session="s")
+        await desk.entered.wait()
+        for text in ("two", "three"):
+            await host.submit(text, session="s", mode="collect")
+        desk.leave.set()
+        while len(desk.model.requests) < 3:  # the joined run asks its model
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        await host.submit("four", session="s", mode="collect")
+        shutil.copytree(first, second)  # as a kill would leave it
+        await host.stop(everything=True)
+    warned: list[str] = []
+    after = motet.Agent("a", model=Scripted(say("ok")), tools=[Desk().hold])
+    async with motet.open_host(second, agents=[after]) as host:
+        host.events.attach(
+            "session:s",
+            lambda r: (
+                warned.append(r.event.message) if isinstance(r.event, events.Warned) else None
+            ),
+        )
+        await ended(host)
+        assert asked(await rows(host)) == ["one", "two\nthree\nfour"]
+        assert set((await statuses(host)).items()) >= {
+            ("two\nthree\nfour", "completed"),
+            ("four", "steered"),
+        }
+    assert not warned
+
+
 async def test_what_cannot_be_put_on_record_as_joined_is_stored_with_the_runs_end(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
