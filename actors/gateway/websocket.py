@@ -109,12 +109,69 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         await self._stream.aclose()
 
 
+class FrameHeaders:
+    """The headers among the bytes of a client (RFC 6455, section 5.2), whatever their parts."""
+
+    def __init__(self, limit: int) -> None:
+        self.too_large = False
+        """A frame was announced that is larger than the limit."""
+        self._limit = limit
+        self._header = bytearray()
+        self._payload = 0  # bytes to skip
+
+    def take(self, data: bytes | bytearray) -> int:
+        """How many of the bytes go on: all, or up to the size of the frame that is too large."""
+        at = 0
+        while at < len(data) and not self.too_large:
+            if self._payload:
+                skipped = min(self._payload, len(data) - at)
+                self._payload -= skipped
+                at += skipped
+                continue
+            header = self._header
+            header.append(data[at])
+            at += 1
+            if len(header) < 2:
+                continue
+            size = header[1] & 0x7F
+            extended = {126: 2, 127: 8}.get(size, 0)
+            if len(header) < 2 + extended:
+                continue
+            if extended:
+                size = int.from_bytes(header[2:], "big")
+            self.too_large = size > self._limit
+            self._payload = size + (4 if header[1] & 0x80 else 0)  # with its mask
+            header.clear()
+        return at
+
+
 class _ClientStream(ReplayingStream):
     """The stream that trio-websocket uses. It closes a client that breaks the protocol without a
     word: then it stays open, for :func:`serve_websocket` to tell the client.
     """
 
     sent_close = False
+
+    def __init__(
+        self, stream: trio.abc.HalfCloseableStream, handshake: bytes, frame_limit: int
+    ) -> None:
+        super().__init__(stream, handshake)
+        self._headers = FrameHeaders(frame_limit)
+        self._to_replay = len(handshake)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether a frame was announced that is larger than the limit."""
+        return self._headers.too_large
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if self.too_large:  # its bytes may be long in coming
+            raise trio.BrokenResourceError("a frame is too large")
+        data = await super().receive_some(max_bytes)
+        if self._to_replay:
+            self._to_replay -= len(data)
+            return data
+        return data[: self._headers.take(data)]
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self.sent_close = self.sent_close or data[:1] == _CLOSE
@@ -168,7 +225,8 @@ class FrameSocket:
 
 CLOSE_SECONDS: Final = 1.0
 _UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5
-_FAILURES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1011})
+_TOO_LARGE: Final = 1009
+_FAILURES: Final = frozenset({1002, 1003, 1007, 1008, _TOO_LARGE, 1011})
 
 
 @attrs.frozen
@@ -203,7 +261,7 @@ async def serve_websocket(
 
     Raises the errors of the session. Cancelled, it closes first, within :data:`CLOSE_SECONDS`.
     """
-    replaying = _ClientStream(stream, handshake)
+    replaying = _ClientStream(stream, handshake, frame_limit)
     async with shielded_close() as scope:
         closing = None
         try:
@@ -243,10 +301,14 @@ async def _accepted(
 
 async def _close(socket: WebSocketConnection, stream: _ClientStream, ending: Ending) -> None:
     failed = socket.closed
-    if failed is not None and failed.code in _FAILURES and not stream.sent_close:
+    if failed is not None and not stream.sent_close:
         # trio-websocket ends without a word when the client breaks the protocol.
-        await stream.send_all(close_frame(failed.code, failed.reason or ""))
-        return
+        if failed.code in _FAILURES:
+            await stream.send_all(close_frame(failed.code, failed.reason or ""))
+            return
+        if stream.too_large:
+            await stream.send_all(close_frame(_TOO_LARGE, "a frame is larger than the limit"))
+            return
     try:
         if ending.last_frame is not None:
             await socket.send_message(ending.last_frame)

@@ -11,9 +11,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.server import serve_listeners
+from motet.actors.gateway.websocket import FrameHeaders
+from motet.protocols.gateway import Limits
 from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.fakes import context_of
 from tests.actors.gateway.test_http import upgrade
@@ -190,6 +194,36 @@ async def test_a_frame_above_the_limit_is_refused_as_too_large() -> None:
     context = context_of(FakeHost())
     size = context.settings.limits.frame + 1
     assert await code_of(frame(TEXT, b"x" * size), context=context) == TOO_LARGE
+
+
+@pytest.mark.parametrize("size", [Limits().frame + 1, 1 << 40])
+@pytest.mark.parametrize("before", [b"", frame(TEXT, CONNECT)], ids=["first", "later"])
+async def test_a_frame_above_the_limit_is_refused_before_its_bytes_have_come(
+    before: bytes, size: int
+) -> None:
+    head = b"\x81\xff" + struct.pack("!Q", size)
+    assert await code_of(before + head) == TOO_LARGE
+    assert await code_of(before, head[:5], head[5:]) == TOO_LARGE
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.booleans())),
+    st.integers(126, 1 << 63),
+    st.lists(st.integers(0, 400)),
+)
+def test_headers_are_found_in_any_parts(
+    sizes: list[tuple[int, bool]], large: int, cuts: list[int]
+) -> None:
+    every = b"".join(frame(TEXT, b"x" * size, masked=masked) for size, masked in sizes)
+    wide = 2 if large < 65_536 else 8
+    last = bytes((0x81, 0xFE if wide == 2 else 0xFF)) + large.to_bytes(wide, "big")
+    limit = max([125, *(size for size, _ in sizes)])
+    headers, rest, taken = FrameHeaders(limit), every + last + b"payload", 0
+    for cut in [*cuts, len(rest)]:
+        part, rest = rest[:cut], rest[cut:]
+        taken += headers.take(part)
+    assert headers.too_large == (large > limit)
+    assert taken == len(every + last) + (0 if large > limit else len(b"payload"))
 
 
 async def test_a_client_that_breaks_the_protocol_and_never_leaves_is_cut_off() -> None:
