@@ -302,7 +302,7 @@ class _Client:
     async def model(self, name: str) -> SdkModel:
         """The model of that name. The first use makes it in a thread: it may import an SDK."""
         if name not in self._models:
-            made = await trio.to_thread.run_sync(self._make, name)
+            made = await trio.to_thread.run_sync(self._make, name, abandon_on_cancel=True)
             self._models.setdefault(name, made)
         return self._models[name]
 

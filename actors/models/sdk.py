@@ -102,10 +102,10 @@ class LazyClient(Generic[C]):
         self._lock = trio.Lock()
 
     async def get(self) -> C:
-        """The client. A cancellation during its import takes effect when the import is done."""
+        """The client. A cancelled caller leaves the import to its thread, for the next use."""
         async with self._lock:
             if self._client is None:
-                self._client = await trio.to_thread.run_sync(self._make)
+                self._client = await trio.to_thread.run_sync(self._make, abandon_on_cancel=True)
             return self._client
 
     async def aclose(self) -> None:

@@ -348,6 +348,6 @@ async def _load_sdk() -> None:
             import_module(module)
 
     try:
-        await trio.to_thread.run_sync(load)
+        await trio.to_thread.run_sync(load, abandon_on_cancel=True)
     except ModuleNotFoundError as error:
         raise MissingExtra("mcp", "an MCP server") from error

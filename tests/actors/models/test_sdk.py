@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -235,6 +236,30 @@ async def test_many_first_uses_make_one_client_and_a_failure_is_not_kept() -> No
         await lazy.aclose()
     await lazy.aclose()
     assert made[1].closed == 1
+
+
+async def test_a_cancelled_first_use_does_not_wait_for_the_import() -> None:
+    imports, made = threading.Event(), list[CountedClient]()
+    reached = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def make() -> CountedClient:
+        if not reached.is_set():
+            trio.from_thread.run_sync(reached.set, trio_token=token)
+            imports.wait(60)
+        made.append(CountedClient())
+        return made[-1]
+
+    lazy = LazyClient(make)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lazy.get)
+            await reached.wait()
+            nursery.cancel_scope.cancel()
+        assert not made
+    finally:
+        imports.set()
+    assert await lazy.get() is await lazy.get()
 
 
 @pytest.mark.parametrize(
