@@ -60,12 +60,13 @@ class LruIndex:
     """The stored results in the order of their last use. Changed only after a commit.
 
     Laws: the bytes never exceed ``max_bytes``; the least recently used results that are not pinned
-    make room, and no more of them than needed; a use prolongs an entry's life; an expired entry,
-    or another session's, is not found.
+    make room, and no more of them than needed; a use prolongs an entry's life, and nothing of a
+    session at work expires; an expired entry, or another session's, is not found.
     """
 
     max_bytes: int
     lifetime: float
+    at_work: frozenset[str] = frozenset()
     held: int = attrs.field(default=0, init=False)
     _entries: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
 
@@ -123,8 +124,12 @@ class LruIndex:
     def of_session(self, session: str) -> list[str]:
         return [entry.id for entry in self._entries.values() if entry.session == session]
 
+    def any_old(self, now: float) -> bool:
+        """Whether any would expire, were its session not at work."""
+        return any(now - entry.used >= self.lifetime for entry in self._entries.values())
+
     def _expired(self, entry: Entry, now: float) -> bool:
-        return now - entry.used >= self.lifetime
+        return now - entry.used >= self.lifetime and entry.session not in self.at_work
 
 
 # Packing. Law: unpacking a packed content gives it back, or raises; the checksum is of the content
@@ -196,7 +201,7 @@ def _content(packed: Packed) -> bytes:
 
 MAX_BYTES = 256 * 1024 * 1024
 LIFETIME = 3600.0
-"""Seconds for which an unused result is kept."""
+"""Seconds for which an unused result is kept, after the runs of its session have ended."""
 ID_ATTEMPTS = 8
 _IN_THREAD_FROM = 1024 * 1024
 _TOUCH_SHARE = 60
@@ -210,6 +215,13 @@ _INSERT = (
 _SELECT = f"SELECT {_COLUMNS} FROM results WHERE id = ?"
 _HELD = "SELECT id, session, held, used, pinned FROM results ORDER BY used, rowid"
 
+# A caller reads the results of its sub-agents too.
+_AT_WORK = """
+WITH RECURSIVE at_work (session) AS (
+    SELECT session FROM runs WHERE status IN ('queued', 'running', 'waiting')
+    UNION SELECT sessions.session FROM sessions JOIN at_work ON sessions.parent = at_work.session)
+SELECT session FROM at_work"""
+
 T = TypeVar("T")
 
 
@@ -222,7 +234,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
     Args:
         hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
         max_bytes: of all results, as they are packed.
-        lifetime: seconds for which an unused result is kept.
+        lifetime: seconds for which an unused result of a session without a run is kept.
         compress_from: bytes.
     """
 
@@ -264,7 +276,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         packed = await _compute(
             len(request.content), lambda: pack(request.content, self._compress_from)
         )
-        now = self._clock()
+        now = await self._look()
         going = self._index.room_for(packed.held, now)
         session = well_formed(request.session)
         entry = Entry(self._new_id(), session, packed.held, now, request.pinned)
@@ -277,7 +289,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
 
     @handles(ReadResult, concurrent=16)
     async def read(self, request: ReadResult) -> StoredResult | None:
-        now = self._clock()
+        now = await self._look()
         session = None if request.session is None else well_formed(request.session)
         entry = self._index.find(request.id, session, now)
         if entry is None:
@@ -293,7 +305,8 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
 
     @handles(PinResult)
     async def pin(self, request: PinResult) -> bool:
-        entry = self._index.find(request.id, well_formed(request.session), self._clock())
+        now = await self._look()
+        entry = self._index.find(request.id, well_formed(request.session), now)
         if entry is None:
             return False
         if entry.pinned != request.pinned:
@@ -309,6 +322,14 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
             await self._write(tuple(map(_delete, going)))
             self._forget(going)
         return len(going)
+
+    async def _look(self) -> float:
+        """The time, once it is known which sessions may have old results."""
+        now = self._clock()
+        if self._index.any_old(now):
+            rows = await self._readers.read(_AT_WORK)
+            self._index.at_work = frozenset(str(session) for (session,) in rows)
+        return now
 
     async def _touch(self, entry: Entry, now: float) -> None:
         """Store the time of a use, but not of each use in a run."""

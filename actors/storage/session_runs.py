@@ -289,7 +289,7 @@ def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
 
 
 def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:
-    """A statement fails when the run, which an earlier host may have begun, or one of them ended."""
+    """A statement fails when the run, which an earlier host may have begun, or one has ended."""
     text = Statement(_JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1)
     return (text, *_steered(request.inputs, request.run_id, now))
 

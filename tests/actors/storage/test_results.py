@@ -22,7 +22,7 @@ from motet.actors.storage.results import (
     unpack,
 )
 from motet.protocols.results import DropResults, PinResult, ReadResult, ResultInfo, checksum
-from motet.protocols.storage import StorageError
+from motet.protocols.storage import Statement, StorageError, Transact
 from tests.actors.tools.builders import Clock, noise, open_results
 
 
@@ -95,6 +95,36 @@ async def test_an_unused_result_ends_and_leaves_the_disk_with_the_next_one(
         assert await opened.store.ask(ReadResult(old.id, "s")) is None
         new = await opened.put("new")
         assert await opened.ids_on_disk() == {new.id}
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "waiting"])
+async def test_no_result_ends_before_the_run_of_its_session_or_of_its_caller(
+    location: Location, status: str
+) -> None:
+    clock = Clock()
+    async with open_results(location, clock, lifetime=1) as opened:
+        await opened.database.ask(Transact((*_session("s"), *_session("child", "s"))))
+        columns = "(run_id, session, agent, user, status, text, created, updated)"
+        run = f"INSERT INTO runs {columns} VALUES ('r', 's', 'a', 'u', ?, '', 0, 0)"
+        await opened.database.ask(Transact((Statement(run, (status,)),)))
+        mine, childs = await opened.put("mine"), await opened.put("its", session="child")
+        other = await opened.put("other", session="t")
+        clock.now += 100
+        for info, found in ((mine, True), (childs, True), (other, False)):
+            stored = await opened.store.ask(ReadResult(info.id, info.session))
+            assert (stored is not None) == found
+        clock.now += 100
+        new = await opened.put("new", session="t")
+        assert await opened.ids_on_disk() == {mine.id, childs.id, new.id}
+        ended = Statement("UPDATE runs SET status = 'completed'")
+        await opened.database.ask(Transact((ended,)))
+        assert await opened.store.ask(ReadResult(mine.id, "s")) is None
+
+
+def _session(key: str, parent: str | None = None) -> tuple[Statement, ...]:
+    columns = "(session, agent, owner, created, updated, parent)"
+    sql = f"INSERT INTO sessions {columns} VALUES (?, 'a', 'u', 0, 0, ?)"
+    return (Statement(sql, (key, parent)),)
 
 
 async def test_a_changed_row_is_refused(location: Location) -> None:
