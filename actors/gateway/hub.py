@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from motet.actors.gateway.websocket import text_frame
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import encode, event_frame
 from motet.protocols.host import Journal
+from motet.protocols.websocket import text_frame
 
 CHUNK: Final = 65_536
 """Bytes that are written together, about."""

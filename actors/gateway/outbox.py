@@ -27,9 +27,9 @@ import attrs
 import msgspec
 
 from motet.actors.gateway.hub import CHUNK, Published
-from motet.actors.gateway.websocket import text_frame
 from motet.protocols.events import EventRecord, Gap, TextDelta, ThinkingDelta
 from motet.protocols.gateway import Limits, encode, event_frame
+from motet.protocols.websocket import text_frame
 
 _GAP_SIZE: Final = 160  # bytes of a gap's frame without the name of its stream, roughly
 Kind: TypeAlias = Literal["answer", "event", "page", "gap"]

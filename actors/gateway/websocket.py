@@ -23,27 +23,10 @@ from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
+from motet.protocols.websocket import CLOSE, FrameHeaders, close_frame, cut_reason
 from motet.runtime.scopes import shielded_close
 
 Sent: TypeAlias = Literal["nothing", "a part", "all"]
-_TEXT: Final = b"\x81"  # the last frame of a text message (RFC 6455 section 5.2)
-_CLOSE: Final = b"\x88"
-
-
-def text_frame(payload: bytes) -> bytes:
-    """A text message of a server as one frame."""
-    size = len(payload)
-    if size < 126:
-        return _TEXT + bytes((size,)) + payload
-    if size < 65_536:
-        return _TEXT + b"\x7e" + size.to_bytes(2, "big") + payload
-    return _TEXT + b"\x7f" + size.to_bytes(8, "big") + payload
-
-
-def close_frame(code: int, reason: str) -> bytes:
-    """A Close frame of a server; ``reason`` is cut to what it can hold."""
-    payload = code.to_bytes(2, "big") + _cut(reason).encode()
-    return _CLOSE + bytes((len(payload),)) + payload
 
 
 class ReplayingStream(trio.abc.HalfCloseableStream):
@@ -109,42 +92,6 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         await self._stream.aclose()
 
 
-class FrameHeaders:
-    """The headers among the bytes of a client (RFC 6455, section 5.2), whatever their parts."""
-
-    def __init__(self, limit: int) -> None:
-        self.too_large = False
-        """A frame was announced that is larger than the limit."""
-        self._limit = limit
-        self._header = bytearray()
-        self._payload = 0  # bytes to skip
-
-    def take(self, data: bytes | bytearray) -> int:
-        """How many of the bytes go on: all, or up to the size of the frame that is too large."""
-        at = 0
-        while at < len(data) and not self.too_large:
-            if self._payload:
-                skipped = min(self._payload, len(data) - at)
-                self._payload -= skipped
-                at += skipped
-                continue
-            header = self._header
-            header.append(data[at])
-            at += 1
-            if len(header) < 2:
-                continue
-            size = header[1] & 0x7F
-            extended = {126: 2, 127: 8}.get(size, 0)
-            if len(header) < 2 + extended:
-                continue
-            if extended:
-                size = int.from_bytes(header[2:], "big")
-            self.too_large = size > self._limit
-            self._payload = size + (4 if header[1] & 0x80 else 0)  # with its mask
-            header.clear()
-        return at
-
-
 class _ClientStream(ReplayingStream):
     """The stream that trio-websocket uses. It closes a client that breaks the protocol without a
     word: then it stays open, for :func:`serve_websocket` to tell the client.
@@ -156,25 +103,16 @@ class _ClientStream(ReplayingStream):
         self, stream: trio.abc.HalfCloseableStream, handshake: bytes, frame_limit: int
     ) -> None:
         super().__init__(stream, handshake)
-        self._headers = FrameHeaders(frame_limit)
-        self._to_replay = len(handshake)
-
-    @property
-    def too_large(self) -> bool:
-        """Whether a frame was announced that is larger than the limit."""
-        return self._headers.too_large
+        self.headers = FrameHeaders(frame_limit, behind=len(handshake))
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        if self.too_large:  # its bytes may be long in coming
+        if self.headers.too_large:  # its bytes may be long in coming
             raise trio.BrokenResourceError("a frame is too large")
         data = await super().receive_some(max_bytes)
-        if self._to_replay:
-            self._to_replay -= len(data)
-            return data
-        return data[: self._headers.take(data)]
+        return data[: self.headers.take(data)]
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent_close = self.sent_close or data[:1] == _CLOSE
+        self.sent_close = self.sent_close or data[:1] == CLOSE
         await super().send_all(data)
 
     async def aclose(self) -> None:
@@ -224,9 +162,7 @@ class FrameSocket:
 
 
 CLOSE_SECONDS: Final = 1.0
-_UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5
-_TOO_LARGE: Final = 1009
-_FAILURES: Final = frozenset({1002, 1003, 1007, 1008, _TOO_LARGE, 1011})
+_FAILURES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1011})
 
 
 @attrs.frozen
@@ -300,22 +236,15 @@ async def _accepted(
 
 
 async def _close(socket: WebSocketConnection, stream: _ClientStream, ending: Ending) -> None:
-    failed = socket.closed
-    if failed is not None and not stream.sent_close:
+    failed, large = socket.closed, stream.headers.too_large
+    if failed is not None and not stream.sent_close and (large or failed.code in _FAILURES):
         # trio-websocket ends without a word when the client breaks the protocol.
-        if failed.code in _FAILURES:
-            await stream.send_all(close_frame(failed.code, failed.reason or ""))
-            return
-        if stream.too_large:
-            await stream.send_all(close_frame(_TOO_LARGE, "a frame is larger than the limit"))
-            return
+        code = failed.code if failed.code in _FAILURES else 1009
+        await stream.send_all(close_frame(code, failed.reason or ""))
+        return
     try:
         if ending.last_frame is not None:
             await socket.send_message(ending.last_frame)
     except ConnectionClosed:
         pass
-    await socket.aclose(ending.code, _cut(ending.reason))
-
-
-def _cut(reason: str) -> str:
-    return reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
+    await socket.aclose(ending.code, cut_reason(ending.reason))

@@ -80,9 +80,8 @@ class LruIndex:
         """The ids to evict for ``size`` bytes, expired ones first. Raises ``StorageError``."""
         if size > self.max_bytes:
             raise ResultTooLarge(f"{size} bytes are more than the store's {self.max_bytes}")
-        expired = [e for e in self._entries.values() if self._expired(e, now)]
-        going = {entry.id for entry in expired}
-        excess = self.held + size - self.max_bytes - sum(entry.held for entry in expired)
+        going = {entry.id for entry in self._entries.values() if self._expired(entry, now)}
+        excess = self.held + size - self.max_bytes - sum(self._entries[one].held for one in going)
         for entry in self._entries.values():
             if excess <= 0:
                 break
@@ -123,10 +122,6 @@ class LruIndex:
 
     def of_session(self, session: str) -> list[str]:
         return [entry.id for entry in self._entries.values() if entry.session == session]
-
-    def any_old(self, now: float) -> bool:
-        """Whether any would expire, were its session not at work."""
-        return any(now - entry.used >= self.lifetime for entry in self._entries.values())
 
     def _expired(self, entry: Entry, now: float) -> bool:
         return now - entry.used >= self.lifetime and entry.session not in self.at_work
@@ -185,18 +180,16 @@ def _plain(content: bytes) -> tuple[Packing, str]:
 
 
 def _content(packed: Packed) -> bytes:
-    match packed.packing:
-        case "text":
-            return packed.data.encode()
-        case "base64":
-            return b64decode(packed.data, validate=True)
-        case "zlib":
-            inflate = zlib.decompressobj()
-            # Bounded, since a damaged row might decompress to gigabytes.
-            content = inflate.decompress(b64decode(packed.data, validate=True), packed.size + 1)
-            if not inflate.eof:
-                raise ValueError("the compressed data does not end where it should")
-            return content
+    if packed.packing == "text":
+        return packed.data.encode()
+    data = b64decode(packed.data, validate=True)
+    if packed.packing == "zlib":
+        inflate = zlib.decompressobj()
+        # Bounded, since a damaged row might decompress to gigabytes.
+        data = inflate.decompress(data, packed.size + 1)
+        if not inflate.eof:
+            raise ValueError("the compressed data does not end where it should")
+    return data
 
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -305,8 +298,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
 
     @handles(PinResult)
     async def pin(self, request: PinResult) -> bool:
-        now = await self._look()
-        entry = self._index.find(request.id, well_formed(request.session), now)
+        entry = self._index.find(request.id, well_formed(request.session), await self._look())
         if entry is None:
             return False
         if entry.pinned != request.pinned:
@@ -324,12 +316,10 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         return len(going)
 
     async def _look(self) -> float:
-        """The time, once it is known which sessions may have old results."""
-        now = self._clock()
-        if self._index.any_old(now):
-            rows = await self._readers.read(_AT_WORK)
-            self._index.at_work = frozenset(str(session) for (session,) in rows)
-        return now
+        """The time, once it is known which sessions are at work."""
+        rows = await self._readers.read(_AT_WORK)
+        self._index.at_work = frozenset(str(session) for (session,) in rows)
+        return self._clock()
 
     async def _touch(self, entry: Entry, now: float) -> None:
         """Store the time of a use, but not of each use in a run."""

@@ -16,9 +16,10 @@ from wsproto.events import TextMessage
 
 from motet.actors.gateway.context import Settings
 from motet.actors.gateway.server import serve_stream
-from motet.actors.gateway.websocket import ReplayingStream, text_frame
+from motet.actors.gateway.websocket import ReplayingStream
 from motet.protocols import gateway as wire
 from motet.protocols.events import Warned
+from motet.protocols.websocket import text_frame
 from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.fakes import context_of
 from tests.actors.gateway.test_tokens import socket_of

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.server import serve_listeners
-from motet.actors.gateway.websocket import FrameHeaders
 from motet.protocols.gateway import Limits
+from motet.protocols.websocket import FrameHeaders
 from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.fakes import context_of
 from tests.actors.gateway.test_http import upgrade
