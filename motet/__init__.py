@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         AnyEvent,
         ApprovalRequested,
         ApprovalResolved,
+        CallDropped,
         ChildEnded,
         ChildStarted,
         MessageAdded,
@@ -157,10 +158,10 @@ _HOMES = {
         "UnknownName"
     ),
     "motet.protocols.events": (
-        "Activity AgentChanged AnyEvent ApprovalRequested ApprovalResolved ChildEnded "
-        "ChildStarted MessageAdded RoomIdle RoomTurn RunCompleted RunEscalated RunFailed "
-        "RunLimited RunRefused RunResumed RunRetrying RunStalled RunStarted RunWaiting TextDelta "
-        "ThinkingDelta ToolCall ToolResult Warned"
+        "Activity AgentChanged AnyEvent ApprovalRequested ApprovalResolved CallDropped "
+        "ChildEnded ChildStarted MessageAdded RoomIdle RoomTurn RunCompleted RunEscalated "
+        "RunFailed RunLimited RunRefused RunResumed RunRetrying RunStalled RunStarted RunWaiting "
+        "TextDelta ThinkingDelta ToolCall ToolResult Warned"
     ),
     "motet.protocols.hooks": (
         "Abort AfterChild AfterCompact AfterModel AfterTool Allow Ask BeforeChild BeforeCompact "
@@ -215,6 +216,7 @@ __all__ = [
     "BeforeModel",
     "BeforeOutput",
     "BeforeTool",
+    "CallDropped",
     "ChildEnded",
     "ChildStarted",
     "Client",

@@ -315,6 +315,22 @@ class RoomTurn(Event, frozen=True, tag="room.turn"):
     called_by: tuple[str, ...] = ()
 
 
+class CallDropped(Event, frozen=True, tag="call.dropped"):
+    """A member that was called by ``@name`` will not speak for it; ``reason`` says why.
+
+    ``of``: the member; ``by``: the people and agents that have called it, in the messages number
+    ``first`` to ``last`` of the room; ``number``: of the dropped call in the room.
+    """
+
+    of: str
+    by: tuple[str, ...]
+    reason: str
+    round: int
+    number: int
+    first: int = 0
+    last: int = 0
+
+
 class RoomIdle(Event, frozen=True, tag="room.idle"):
     """The round is over, and the room waits for a person. ``reason`` says why."""
 
@@ -438,6 +454,7 @@ AnyEvent: TypeAlias = (
     | RunStalled
     | SessionQuarantined
     | RoomTurn
+    | CallDropped
     | RoomIdle
     | SessionReset
     | SessionCompacted

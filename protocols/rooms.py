@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.escalations import AnswerEscalation
+from motet.protocols.events import CallDropped
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -38,6 +39,10 @@ TURNS = "max_turns"
 DEPTH = "max_depth"
 FAILED = "failed"
 INTERRUPTED = "interrupted"
+LATELY = 100
+"""Messages behind the last answered one that are in memory at least, however many wait."""
+REMOVED = "not a member any more"
+TOO_LATE = "the round was over"
 
 
 class MemberInfo(msgspec.Struct, frozen=True):
@@ -75,18 +80,27 @@ class RoomMessage(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A member that is to speak.
+    """A member that is to speak: it was called, or chosen.
 
     Attributes:
         depth: counts the calls from agent to agent that led there.
         called_by: the agents that have called it by name.
-        asked_by: once it has the floor, the people whose words its turn answers.
+        asked_by: the people behind its calls; once it has the floor, those whose words it answers.
+        people: the users that have called it by name.
+        first, last: numbers of the first and the last message that calls it.
     """
 
     name: str
     depth: int = 0
     called_by: tuple[str, ...] = ()
     asked_by: tuple[Principal, ...] = ()
+    people: tuple[str, ...] = ()
+    first: int = 0
+    last: int = 0
+
+    @property
+    def is_call(self) -> bool:
+        return bool(self.people or self.called_by)
 
 
 class Floor(msgspec.Struct, frozen=True):
@@ -125,6 +139,7 @@ class RoomView(msgspec.Struct, frozen=True):
         messages: those that an agent is shown, oldest first.
         round: the messages of this round, with those that opened it.
         elapsed: seconds since the round was opened.
+        waiting: members whose earlier turn waits for an approval; they cannot be chosen.
     """
 
     room: str
@@ -134,11 +149,13 @@ class RoomView(msgspec.Struct, frozen=True):
     floor: Floor
     left: int
     elapsed: float = 0.0
+    waiting: tuple[str, ...] = ()
 
     @property
     def free(self) -> Sequence[str]:
         """The members that may be chosen without being called."""
-        return [member.name for member in self.members if member.speak == "chosen"]
+        chosen = (member.name for member in self.members if member.speak == "chosen")
+        return [name for name in chosen if name not in self.waiting]
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -169,6 +186,10 @@ class RoomState(msgspec.Struct, frozen=True):
         usage: of this round.
         given: when the floor was given last, in Unix seconds.
         waiting: suspended turns, by the names of their members.
+        calls: of members in people's messages that have opened no round yet, one for each member.
+        collected: the calls of people's messages up to this number are in ``calls``, or were.
+        dropped: calls that were dropped lately, whose events may not be on disk.
+        drops: how many calls were dropped so far.
     """
 
     floor: Floor = Floor()
@@ -179,12 +200,18 @@ class RoomState(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
     given: float = 0.0
     waiting: dict[str, Waiting] = {}
+    calls: tuple[Due, ...] = ()
+    collected: int = 0
+    dropped: tuple[CallDropped, ...] = ()
+    drops: int = 0
 
     @property
     def held(self) -> bool:
-        """Whether all who have the floor wait for a person's approval."""
-        speaking = self.floor.speaking
-        return bool(speaking) and all(self.holds(turn.name) for turn in speaking)
+        """Whether all who have the floor, or are to have it next, wait for a person's approval."""
+        if speaking := self.floor.speaking:
+            return all(self.holds(turn.name) for turn in speaking)
+        due = self.floor.due if self.floor.going else ()
+        return bool(due) and all(one.name in self.waiting for one in due)
 
     def holds(self, name: str) -> bool:
         """Whether a member has the floor and waits."""
@@ -284,7 +311,9 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class FindRoom(Request[RoomRecord | None], frozen=True, tag="rooms.find"):
-    """A stored room with its last ``keep`` messages, and all those of its round."""
+    """A stored room with the last ``keep`` messages that its members may be shown, and at least
+    ``keep`` of the ones behind: of agents, and of people who wait for an answer.
+    """
 
     name: str
     keep: int = 50
@@ -342,6 +371,21 @@ class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):
     key: str
 
 
+class ReadSince(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.since"):
+    """The first messages after number ``after``, oldest first. ``people``: those of people only."""
+
+    name: str
+    after: int
+    limit: int = 200
+    people: bool = False
+
+
+class ToldDrops(Request[int], frozen=True, tag="rooms.drops"):
+    """Number of the last dropped call whose event is on disk; 0: there is none."""
+
+    name: str
+
+
 class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
     """Messages before number ``before`` (None: the last ones), oldest first."""
 
@@ -351,5 +395,14 @@ class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
 
 
 RoomStoreMessage: TypeAlias = (
-    FindRoom | ListRooms | CreateRoom | SetRoom | KeepState | Say | FindSaid | ReadRoom
+    FindRoom
+    | ListRooms
+    | CreateRoom
+    | SetRoom
+    | KeepState
+    | Say
+    | FindSaid
+    | ReadRoom
+    | ReadSince
+    | ToldDrops
 )

@@ -16,8 +16,8 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.hosting.answers import sees
+from motet.actors.rooms.live import RoomStop
 from motet.actors.rooms.opening import RoomTable
-from motet.actors.rooms.room import RoomStop
 from motet.actors.runs.lifecycle import NOT_BEGUN
 from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.rooms.definition import Room, may_change, may_see
+from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.opening import (
     OpenRoom,
     RoomParts,
@@ -28,7 +29,6 @@ from motet.actors.rooms.opening import (
     reopen,
 )
 from motet.actors.rooms.publisher import room_stream
-from motet.actors.rooms.room import LiveRoom
 from motet.actors.rooms.state import Definition
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.escalations import AnswerEscalation

@@ -6,24 +6,28 @@ Nothing here knows of tasks, time or disks.
 
 Invariants: only a person's message opens a round, with fresh counters; a turn is counted when the
 floor is given, so that neither silence nor a crash gives one back; a round takes at most
-``max_turns`` turns, whatever is said in it; no member has the floor twice at once.
+``max_turns`` turns, whatever is said in it; no member has the floor twice at once; no call is lost
+without a word (:mod:`motet.actors.rooms.calls`).
 Source: API specification, section 6, rules 1 to 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import attrs
 from msgspec.structs import replace
 
+from motet.actors.rooms.calls import drop, merged, settled, taken
 from motet.protocols.models import Usage
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,
+    REMOVED,
     SILENT,
+    TOO_LATE,
     TURNS,
     Due,
     Floor,
@@ -105,21 +109,35 @@ NOTHING: Final[Mapping[str, Sequence[RoomMessage]]] = MappingProxyType({})
 
 def open_round(
     state: RoomState,
-    called: Iterable[str],
     *,
     heard: int,
     now: float,
     asked_by: Iterable[Principal] = (),
+    only: Collection[str] | None = None,
+    told: int = 0,
 ) -> RoomState:
-    """A new round for the messages of people up to number ``heard``, with fresh counters."""
+    """A new round for the messages of people up to number ``heard``, with fresh counters.
+
+    Calls that wait for a turn come first, then those in the messages; ``only``: as of ``taken``.
+    ``told``: the dropped calls up to this number are on disk as events.
+    """
+    called, later = taken(state, heard, only)
     floor = Floor(
         round=state.floor.round + 1,
         going=True,
-        due=tuple(Due(name) for name in called),
+        due=merged((one for one in state.floor.due if one.is_call), called),
         last=state.floor.last,
         asked_by=tuple(dict.fromkeys(asked_by)),
     )
-    after = replace(state, floor=floor, heard=heard, opened=now, usage=Usage())
+    after = replace(
+        state,
+        floor=floor,
+        heard=heard,
+        opened=now,
+        usage=Usage(),
+        calls=tuple(later),
+        dropped=tuple(one for one in state.dropped if one.number > told),
+    )
     return _after("open", state, after)
 
 
@@ -141,8 +159,8 @@ def asked_by(state: RoomState, name: str) -> tuple[Principal, ...]:
 
 
 def choose(state: RoomState, names: Iterable[str]) -> RoomState:
-    """These members speak next."""
-    due = tuple(Due(name) for name in dict.fromkeys(names))
+    """These members speak next; calls of members who wait for an approval stay."""
+    due = merged(state.floor.due, map(Due, names))
     return _after("choose", state, replace(state, floor=replace(state.floor, due=due)))
 
 
@@ -155,16 +173,21 @@ def give_floor(
 ) -> RoomState:
     """They have the floor; their turns are spent. ``shown``: what they have not read, by name.
 
-    They answer the people of the round and those behind all that they read: the words of one person
-    could otherwise act with the rights of another, in the next round, straight or by an agent.
+    They answer the people of the round and those behind their calls and all that they read: the
+    words of one person could otherwise act with the rights of another, in the next round, straight
+    or by an agent.
     """
     floor, names = state.floor, {speaker.name for speaker in speakers}
     assert len(names) == len(speakers)
     people = {
-        name: dict.fromkeys(
-            (*floor.asked_by, *(who for one in shown.get(name, ()) for who in one.principals))
+        one.name: dict.fromkeys(
+            (
+                *floor.asked_by,
+                *one.asked_by,
+                *(who for message in shown.get(one.name, ()) for who in message.principals),
+            )
         )
-        for name in names
+        for one in speakers
     }
     given = replace(
         floor,
@@ -190,24 +213,42 @@ def settle_turn(state: RoomState, name: str, seconds: float) -> RoomState:
     return _after("settle", state, after)
 
 
-def end_turn(state: RoomState, name: str, *, silent: bool, called: Iterable[str] = ()) -> RoomState:
-    """A turn is over. ``called``: the members that it calls by name; a call of itself is none."""
+def end_turn(
+    state: RoomState, name: str, *, silent: bool, called: Iterable[str] = (), number: int = 0
+) -> RoomState:
+    """A turn is over. ``called``: the members that it calls by name; a call of itself is none.
+
+    ``number``: of its message in the room.
+    """
     floor = state.floor
     (turn,) = (due for due in floor.speaking if due.name == name)
-    names = dict.fromkeys(other for other in called if other != name)
-    waiting = {due.name for due in floor.due}
-    again = tuple(
-        replace(due, called_by=(*due.called_by, name)) if due.name in names else due
-        for due in floor.due
-    )
-    calls = tuple(Due(other, turn.depth + 1, (name,)) for other in names if other not in waiting)
+    depth, others = turn.depth + 1, (other for other in called if other != name)
+    calls = (Due(one, depth, (name,), turn.asked_by, (), number, number) for one in others)
     floor = replace(
         floor,
         speaking=tuple(due for due in floor.speaking if due is not turn),
-        due=again + calls,
+        due=merged(floor.due, calls),
         passes=floor.passes + 1 if silent else 0,
     )
     return _after("speak", state, replace(state, floor=floor))
+
+
+def call_late(
+    state: RoomState,
+    name: str,
+    called: Iterable[str],
+    asked_by: tuple[Principal, ...],
+    number: int,
+) -> RoomState:
+    """A member calls others in a turn of an earlier round: in the round that is going, if one is.
+
+    It opens none: its calls are dropped in a room at rest.
+    """
+    others = (other for other in called if other != name)
+    calls = [Due(one, 1, (name,), asked_by, (), number, number) for one in others]
+    if not state.floor.going:
+        return drop(state, calls, TOO_LATE)
+    return replace(state, floor=replace(state.floor, due=merged(state.floor.due, calls)))
 
 
 def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
@@ -224,10 +265,26 @@ def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
     return _after("recover", state, replace(state, floor=floor))
 
 
-def end_round(state: RoomState, reason: str, *, heard: int = 0) -> RoomState:
-    """The round is over. ``heard``: the messages of people up to this one open no other."""
-    floor = replace(state.floor, going=False, due=(), speaking=(), reason=reason)
-    return _after("end", state, replace(state, floor=floor, heard=max(state.heard, heard)))
+def end_round(
+    state: RoomState,
+    reason: str,
+    *,
+    heard: int = 0,
+    unheard: Collection[str] = (),
+    keep: bool = False,
+) -> RoomState:
+    """The round is over. ``heard``: the messages of people up to this one open no other.
+
+    Calls that have come to no turn are dropped; ``keep``: they wait for the next round. So are
+    those of members with the floor whose turn nobody has been told of (``unheard``).
+    """
+    floor, heard = state.floor, max(state.heard, heard)
+    answered, later = taken(state, heard, ())
+    back = (turn for turn in floor.speaking if turn.name in unheard)
+    calls = merged((*back, *floor.due), answered)
+    ended = replace(floor, going=False, due=calls if keep else (), speaking=(), reason=reason)
+    after = replace(state, floor=ended, heard=heard, calls=tuple(later))
+    return _after("end", state, after if keep else drop(after, calls, reason))
 
 
 # Cursors: the messages that each member has been shown
@@ -256,11 +313,12 @@ def shown_at_least(
 ) -> RoomState:
     """These members were shown the messages of agents up to one number, of people to another."""
     names = tuple(names)
-    return replace(
+    after = replace(
         state,
         seen=state.seen | {name: max(agents, state.seen.get(name, 0)) for name in names},
         told=state.told | {name: max(people, state.told.get(name, 0)) for name in names},
     )
+    return settled(after)
 
 
 def shown_in_turn(
@@ -269,9 +327,10 @@ def shown_in_turn(
     """A member was shown this much in its turn, and no message of a person up to ``heard`` is left
     to open a round.
     """
-    return replace(
+    after = replace(
         state, heard=heard, seen={**state.seen, name: agents}, told={**state.told, name: people}
     )
+    return settled(after)
 
 
 # The next move
@@ -319,8 +378,11 @@ class Over:
 Move: TypeAlias = Give | Choose | Wait | Over
 
 
-def next_move(floor: Floor, rules: Rules, *, met: str = "") -> Move:
-    """The next move of a round. ``met``: a condition that ends it."""
+def next_move(floor: Floor, rules: Rules, *, met: str = "", waiting: Collection[str] = ()) -> Move:
+    """The next move of a round. ``met``: a condition that ends it.
+
+    ``waiting``: members whose earlier turn waits for an approval: calls of them wait, too.
+    """
     if not floor.going or floor.speaking:
         return Wait()
     if met:
@@ -328,9 +390,18 @@ def next_move(floor: Floor, rules: Rules, *, met: str = "") -> Move:
     left = rules.max_turns - floor.turns
     if left < 1:
         return Over(TURNS)
-    if floor.due:
-        return Give(floor.due[: min(left, rules.concurrency)])
-    return Choose()
+    ready = tuple(due for due in floor.due if due.name not in waiting)
+    return Give(ready[: min(left, rules.concurrency)]) if ready else Choose()
+
+
+def take_unread(state: RoomState) -> RoomState:
+    """Make members due that are called in a message which has entered the turns of others only."""
+    late, _ = taken(state, state.heard, ())
+    if not (late and state.floor.going):
+        return state
+    calls = tuple(call for call in state.calls if call.last > state.heard)
+    due = merged(state.floor.due, late)
+    return replace(state, floor=replace(state.floor, due=due), calls=calls)
 
 
 def drop_impossible(
@@ -343,10 +414,13 @@ def drop_impossible(
     floor = state.floor
     here = tuple(due for due in floor.due if due.name in members)
     possible = tuple(due for due in here if due.depth <= rules.max_depth)
-    reason = DEPTH if here and not possible else ""
     if len(possible) == len(floor.due):
-        return state, reason
-    return replace(state, floor=replace(floor, due=possible)), reason
+        return state, ""
+    gone = (due for due in floor.due if due not in here)
+    deep = (due for due in here if due not in possible)
+    after = replace(state, floor=replace(floor, due=possible))
+    after = drop(drop(after, gone, REMOVED), deep, DEPTH)
+    return after, DEPTH if here and not possible else ""
 
 
 def no_choice(floor: Floor, names: Sequence[str], free: Sequence[str]) -> str:

@@ -3,10 +3,12 @@
 Invariants: one task writes at a time, so that no change is lost to another; memory is never behind
 the disk. A message of a person is refused if it cannot be stored. A change by the room itself is
 tried until it is stored or the room is stopped; then it is kept in memory until the next write.
+However many messages wait for an answer, memory has the last of them only, and all their calls.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -14,30 +16,32 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
+from motet.actors.rooms.calls import collect, not_here
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.rooms import (
+    LATELY,
     FindRoom,
     FindSaid,
     KeepState,
     Kind,
+    ReadSince,
     RoomMessage,
     RoomState,
     RoomStoreMessage,
     Said,
     Say,
+    ToldDrops,
 )
-from motet.protocols.sessions import Principal, QueueFull, SessionBusy
+from motet.protocols.sessions import Principal, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
 from motet.runtime.outside import wall_time
 
 Change: TypeAlias = Callable[[RoomState], RoomState]
 
-WAITING = 100
-"""Messages of people that may wait for the next round."""
 ATTEMPT = 5.0
 """Seconds for one attempt to write, also while the host closes."""
 PAUSE, LONGEST_PAUSE = 0.1, 10.0
@@ -64,7 +68,8 @@ class RoomHistory:
 
     Attributes:
         state: where the round stands; changed by :meth:`record` and :meth:`assume` only.
-        messages: those that a member may still be shown, oldest first.
+        messages: those that a member may still be shown, oldest first; of those of people that
+            wait for an answer, the last ones.
         said: number of the last message of a person.
         touched: when something happened last, by trio's clock.
     """
@@ -85,15 +90,25 @@ class RoomHistory:
         self._store = store
         self._publisher = publisher
         self._writing = trio.Lock()
+        self._cut = 0  # the last message that waits, or did, and was dropped from memory
+        self._told = -1  # the last dropped call that was published; negative: unknown
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
         found = await self._store.ask(FindRoom(self._settings.name, self._settings.room.history))
         assert found is not None
         self.messages = list(found.messages)
-        people = (one.seq for one in self.messages if one.kind == "person")
-        self.said = max(self.said, found.state.heard, *people)
-        self._set(found.state)
+        self._told = min(self._told, found.state.drops)  # the others were never stored
+        state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
+        self.said = max(self.said, state.heard, *(one.seq for one in waiting))
+        waiting = [one for one in waiting if one.seq > state.heard]
+        if len(waiting) >= max(LATELY, self._settings.room.history):
+            self._cut = waiting[0].seq - 1
+        for one in waiting:
+            if one.seq > state.collected:  # an earlier version has stored it
+                state = collect(state, one, self._settings.called(one.text))
+        self._set(state)
+        self._trim()
 
     @property
     def last(self) -> int:
@@ -120,12 +135,34 @@ class RoomHistory:
         after = self.answered
         return tuple(one for one in self.messages if one.kind == "person" and one.seq > after)
 
+    async def next_unanswered(self) -> RoomMessage | None:
+        """The first message that waits for an answer; None: there is none, or a stop has come."""
+        mark, first = self._control.mark(), next(iter(self.unanswered()), None)
+        if first is None or self._cut <= self.answered:
+            return first
+        for pause in _pauses():
+            try:
+                (first,) = await self.said_since(self.answered, 1)
+            except Exception as error:
+                _log.error("a message cannot be read", room=self._settings.name, error=str(error))
+                await self._control.wait_interrupted(pause)
+            if self._control.overtaken(mark):
+                return None
+            if first.seq <= self._cut:
+                insort(self.messages, first, key=lambda one: one.seq)
+            return first
+        raise AssertionError("pauses never end")
+
+    async def said_since(self, after: int, limit: int) -> tuple[RoomMessage, ...]:
+        """The first messages of people behind number ``after``, also those not in memory."""
+        return await self._store.ask(ReadSince(self._settings.name, after, limit, people=True))
+
     async def post(
         self, who: Principal, text: str, key: str | None, answers: AnswerEscalation | None = None
     ) -> Said:
-        """Store a message of a person, with the answer to an escalation that it is.
+        """Store a message of a person, with its calls, and the answer to an escalation that it is.
 
-        Raises ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
+        Raises ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
         """
         async with self._writing:
             refusal = self._refusal()
@@ -144,20 +181,15 @@ class RoomHistory:
                 return said
         raise AssertionError("nobody cancels this scope")
 
-    def _refusal(self) -> QueueFull | SessionBusy | None:
+    def _refusal(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
-        room, unanswered = self._settings.room, self.unanswered()
-        speaking = self.state.floor.going and not self.state.held
-        if room.mode == "reject" and (speaking or unanswered):
-            return SessionBusy(
-                f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
-                "try again when their round is over, or stop it"
-            )
-        if len(unanswered) >= WAITING:
-            return QueueFull(
-                f"{WAITING} messages wait in room {room.name!r}: let its agents answer, or stop it"
-            )
-        return None
+        room, speaking = self._settings.room, self.state.floor.going and not self.state.held
+        if room.mode != "reject" or not (speaking or self.unanswered()):
+            return None
+        return SessionBusy(
+            f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
+            "try again when their round is over, or stop it"
+        )
 
     async def record(
         self, change: Change, draft: Draft | None = None, *, patient: bool = True
@@ -179,6 +211,7 @@ class RoomHistory:
                 break
             await self._control.wait_interrupted(pause)
         self.assume(change)
+        await self._tell()
         if draft is not None:
             await self.warn(f"a message of {draft.author} is lost: it could not be stored")
 
@@ -197,18 +230,43 @@ class RoomHistory:
         # unpublished, and a second ``room.idle`` would follow it as if the next round were over.
         async with self._writing:
             floor, unanswered = self.state.floor, self.unanswered()
+            name, dropped = self._settings.name, self.state.dropped
             try:
                 published, is_idle = await self._publisher.last_published()
+                if self._told < 0:
+                    self._told = await self._store.ask(ToldDrops(name)) if dropped else 0
+                last = self.state.heard if published is None else published
+                missing = await self._untold(last)
             except StorageError as error:
-                name = self._settings.name
                 _log.error("the stored messages cannot be read", room=name, error=str(error))
                 return
-            last = self.state.heard if published is None else published
-            missing = [one for one in self.messages if one.seq > last]
-            for one in missing:
-                await self._publish(one)
+            await self._tell()
             if floor.round and not (floor.going or unanswered) and (missing or not is_idle):
                 await self._publisher.publish(RoomIdle(floor.reason))
+
+    async def _untold(self, last: int) -> bool:
+        """Publish the messages behind number ``last``; whether there are any."""
+        first = last
+        while found := await self._store.ask(ReadSince(self._settings.name, last)):
+            for one in found:
+                await self._publish(one)
+            last = found[-1].seq
+        return last > first
+
+    async def _tell(self) -> None:
+        """Publish the calls that were dropped. Not before it is known which of them were."""
+        for one in self.state.dropped:
+            if 0 <= self._told < one.number:
+                self._told = one.number
+                await self._publisher.publish(one)
+
+    async def told(self) -> int:
+        """The number up to which the events of dropped calls are on disk."""
+        last = self._told
+        if self.state.dropped:
+            with trio.move_on_after(ATTEMPT):
+                return last if await self._publisher.settled() else 0
+        return 0
 
     async def warn(self, message: str) -> None:
         await self._publisher.publish(Warned("room", message))
@@ -230,6 +288,7 @@ class RoomHistory:
                 problem = ""
                 if draft is not None:
                     await self._publish(self.messages[-1], draft.run_id)
+                await self._tell()
         return problem
 
     async def _say(
@@ -248,6 +307,8 @@ class RoomHistory:
             wall_time(),
             draft.asked_by,
         )
+        if draft.kind == "person":
+            state = collect(state, message, self._settings.called(draft.text))
         said = await self._store.ask(Say(self._settings.name, message, state, key, answers))
         if not said.duplicate:
             self.messages.append(message)
@@ -261,17 +322,30 @@ class RoomHistory:
         role: Role = "user" if message.kind == "person" else "assistant"
         added = MessageAdded(role, message.author, message.text, number=message.seq)
         await self._publisher.publish(added, run_id)
+        authors = [one.author for one in self.messages]
+        if nobody := self._settings.strangers(message.text, authors):
+            await self.warn(not_here(nobody, self._settings.expected))
 
     def _set(self, state: RoomState) -> None:
         self.state = state
         self.touched = trio.current_time()
 
     def _trim(self) -> None:
-        """Drop the messages from memory that no member will be shown any more."""
-        first = max(len(self.messages) - self._settings.room.history, 0)
-        while first and self.messages[first - 1].seq >= self.state.heard > 0:
-            first -= 1
-        del self.messages[:first]
+        """Drop the messages from memory that no member will be shown, and the first that wait."""
+        most, heard, round = self._settings.room.history, self.answered, self.state.floor.round
+        if len(self.messages) <= most:
+            return
+        waiting = self.unanswered()
+        kept = waiting[-max(most, LATELY) :]
+        if len(kept) < len(waiting):
+            self._cut = max(self._cut, kept[0].seq - 1)
+        heard_by = [one for one in self.messages if one.kind == "agent" or one.seq <= heard]
+        older = (
+            one
+            for one in heard_by[:-most]
+            if one.seq == heard or (one.kind == "agent" and one.round == round)
+        )
+        self.messages[:] = sorted((*older, *heard_by[-most:], *kept), key=lambda one: one.seq)
 
 
 def _pauses() -> Iterator[float]:

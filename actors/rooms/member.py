@@ -8,7 +8,7 @@ of a turn is read from its run, which ends once, in whatever host.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import attrs
@@ -100,7 +100,7 @@ def _to(arguments: str) -> str:
 
 LOOK = 30.0
 """Seconds between two reads of a run: its end may have been published but not readable yet."""
-_RECENT = 200
+MOST_ENTERED = 200
 _ENTERED = ("steered", "dropped")  # inputs for a run that was under way already
 WAITS = "it waits for a person's approval"
 DELETED = "its session was deleted"
@@ -184,7 +184,7 @@ class DetachedTurns:
         """
         if not since:
             return None
-        found = await self.store.ask(ListRuns(session=session, limit=_RECENT))
+        found = await self.store.ask(ListRuns(session=session, limit=MOST_ENTERED))
         own = [one for one in found if one.status not in _ENTERED and one.created >= since]
         going = [one for one in own if one.status not in FINAL] or own
         return going[-1] if going else None
@@ -329,7 +329,7 @@ class MemberRunner:
 
     async def entered(self, member: str, since: float) -> int:
         """How many messages have entered the turn that a member began then, from the first on."""
-        found = await self._sessions.ask(ListRuns(session=self.session(member), limit=_RECENT))
+        found = await self._sessions.ask(ListRuns(session=self.session(member), limit=MOST_ENTERED))
         sent = [one.status for one in reversed(found) if one.created >= since]
         own = [status for status in sent if status in _ENTERED]
         return [*own, "dropped"].index("dropped")
@@ -433,16 +433,15 @@ class Steering:
         self._through: dict[str, int] = {}
         self._begun = 0
         self._given: dict[str, list[tuple[int, Run]]] = {}
-        self._heard: set[int] = set()
+        self._heard = 0
         self._running = False
 
     def begin_batch(self, heard: int) -> None:
         """Other members get the floor, with the messages of people up to number ``heard``."""
         self._waiting.clear()
         self._through.clear()
-        self._begun = heard
+        self._begun = self._heard = heard
         self._given.clear()
-        self._heard.clear()
 
     def add(self, message: RoomMessage, before: int) -> bool:
         """Queue a message; whether :meth:`run` has to be started for it.
@@ -476,22 +475,16 @@ class Steering:
         except Exception as error:
             _log.info("a message waits for the next round", room=self._room, why=str(error))
 
-    def entered(self, member: str) -> Collection[int]:
-        """The numbers of the messages that have entered the turn of a member, which is over."""
-        given = self._given.get(member, ())
-        entered = {seq for seq, run in given if run.result and run.result.status == "steered"}
-        self._heard |= entered
-        return entered
+    def entered(self, member: str) -> int:
+        """The number up to which messages have entered the turn of a member, which is over."""
+        before = self._begun
+        for number, run in self._given.get(member, ()):
+            if not (run.result and run.result.status == "steered"):
+                break
+            before = number
+        self._heard = max(self._heard, before)
+        return before
 
-    def heard(self, unanswered: Sequence[RoomMessage], before: int) -> int:
+    def heard(self, before: int) -> int:
         """The number up to which all messages of people have entered turns."""
-        return last_of_prefix(unanswered, self._heard, before)
-
-
-def last_of_prefix(messages: Sequence[RoomMessage], numbers: Collection[int], before: int) -> int:
-    """The last of the ``messages`` before the first that is not among the ``numbers``."""
-    for message in messages:
-        if message.seq not in numbers:
-            break
-        before = message.seq
-    return before
+        return max(before, self._heard)

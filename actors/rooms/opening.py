@@ -19,9 +19,10 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Member, Room, TextMention, may_see
 from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
-from motet.actors.rooms.room import LiveRoom, Post, RoomActor, RoomMessages
+from motet.actors.rooms.room import Post, RoomActor, RoomMessages
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.runs.services import Services
@@ -188,8 +189,7 @@ class OpenRoom:
         ``role``: of the user; agents call no tool for these words that policy denies this user. It
         opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
         is not said twice; ``answers``: as of ``Say``. Raises ``InputValidation`` for no text,
-        ``KeyConflict``, ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``,
-        ``StorageError``.
+        ``KeyConflict``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")

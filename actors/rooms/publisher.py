@@ -19,11 +19,14 @@ from msgspec.structs import replace
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
 from motet.actors.transcript.history import with_author
+from motet.actors.transcript.sanitize import NO_REPLY, SilenceMatch, is_silent
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.rooms import MemberInfo, RoomMessage
 
 PASS = "PASS"
+SILENT = (PASS, f"I {PASS}", NO_REPLY)
+"""Answers that say nothing, in any case and with decorations only: ``[PASS]``, ``I pass.``"""
 NOTHING_NEW = "[Nobody has said anything since.]"
 
 FORWARDED = (
@@ -43,9 +46,10 @@ _RECENT = 200
 # The prompts of members
 
 
-def render_for_member(messages: Iterable[RoomMessage]) -> str:
-    """The messages of others that a member has not been shown, as it reads them."""
-    return "\n".join(map(line_of, messages)) or NOTHING_NEW
+def render_for_member(messages: Iterable[RoomMessage], notice: str = "") -> str:
+    """The messages of others that a member has not been shown, as it reads them, and a notice."""
+    lines = "\n".join(map(line_of, messages)) or NOTHING_NEW
+    return f"{lines}\n[{notice}]" if notice else lines
 
 
 def line_of(message: RoomMessage) -> str:
@@ -70,11 +74,7 @@ def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> st
 
 def is_pass(text: str) -> bool:
     """Whether a turn says nothing. It is not shown, but it counts."""
-    return _plain(text) in ("", PASS)
-
-
-def _plain(text: str) -> str:
-    return text.strip().strip("*_`\"'.").upper()
+    return not text.strip(" \t\r\n*_`\"'.") or is_silent(text, *SILENT)
 
 
 def without_name(text: str, name: str) -> str:
@@ -107,6 +107,11 @@ class RoomPublisher:
     def audience_changed(self) -> None:
         """Tell the room's readers that other people may see it now."""
         self._journal.access_changed(self._stream)
+
+    async def settled(self) -> bool:
+        """Wait until all that was published is delivered; whether it is on disk, too."""
+        await self._journal.settle()
+        return not self._publisher.subscribers.feed.late
 
     async def last_published(self) -> tuple[int | None, bool]:
         """Number of the last published message, None if there is none lately; and whether the end
@@ -146,6 +151,7 @@ class TurnFilter:
     """
 
     _held: str | None = ""
+    _silence: list[SilenceMatch] = attrs.field(factory=list[SilenceMatch])
 
     def shown(self, event: AnyEvent) -> AnyEvent | None:
         """The event to publish; None: nothing, or nothing yet."""
@@ -159,11 +165,12 @@ class TurnFilter:
 
     def _text(self, delta: events.TextDelta) -> events.TextDelta | None:
         if delta.at == 0:
-            self._held = ""
+            self._held, self._silence = "", [SilenceMatch(token) for token in SILENT]
         if self._held is None or delta.at != len(self._held):
             return replace(delta, i=0)
         self._held += delta.text
-        if PASS.startswith(_plain(self._held)):  # it can still turn out to say nothing
+        self._silence = [one for one in self._silence if one.goes_on(delta.text)]
+        if self._silence:  # it can still turn out to say nothing
             return None
         text, self._held = self._held, None
         return events.TextDelta(0, 0, text)

@@ -8,7 +8,7 @@ condition of the program ends the round and not the room.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms import floor
+from motet.actors.rooms.calls import not_here
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.history import Change, Draft, RoomHistory
-from motet.actors.rooms.member import MemberRunner, Steering, Turn, last_of_prefix, usage_between
-from motet.actors.rooms.publisher import RoomPublisher, is_pass, render_for_member, without_name
+from motet.actors.rooms.history import Change, Draft
+from motet.actors.rooms.live import LiveRoom
+from motet.actors.rooms.member import MOST_ENTERED, Steering, Turn, usage_between
+from motet.actors.rooms.publisher import is_pass, render_for_member, without_name
 from motet.actors.rooms.selection import NoSuchMember, only_members
-from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
-from motet.actors.runs.run import Run
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
@@ -34,94 +34,17 @@ from motet.protocols.rooms import (
     INTERRUPTED,
     STOPPED,
     Due,
+    RoomMessage,
     RoomState,
     RoomView,
     Said,
     Waiting,
 )
-from motet.protocols.sessions import FINAL, Principal, StopReport
-from motet.runtime import Actor, handles, held_by
+from motet.protocols.sessions import FINAL, Principal
+from motet.runtime import Actor, handles
 from motet.runtime.outside import foreign_code, wall_time
 
 _log = logger("motet.rooms")
-
-
-@attrs.frozen(eq=False)
-class LiveRoom:
-    """One open room. It stays when the room's actor is restarted or passivated.
-
-    ``resume_within``: seconds after which an unfinished round is not resumed after a restart: its
-    answer would come too late to be expected.
-    """
-
-    settings: RoomSettings
-    control: RoomControl
-    history: RoomHistory
-    members: MemberRunner
-    publisher: RoomPublisher
-    resume_within: float
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @property
-    def rests(self) -> bool:
-        """Whether nothing happens in it, so that its actor may go."""
-        waiting = self.control.is_posting or self.history.state.waiting
-        return self.control.idle.is_set() and not waiting
-
-    def change(self, definition: Definition | None, people: Collection[str] | None) -> None:
-        """Change its definition from the next round on, and its audience at once; None: neither.
-
-        Nothing here can fail or wait.
-        """
-        if people is not None:
-            self.settings.invite(frozenset(people))
-            self.publisher.audience_changed()
-        if definition is not None:
-            self.settings.plan(definition)
-            if self.history.waits:
-                self.settings.adopt()
-
-    def stop(self, why: str) -> RoomStop:
-        """Ask all speakers to end. No agent speaks again until a person does.
-
-        Needs neither the room's actor nor the disk; nothing is awaited.
-        """
-        runs = self.members.runs_to_stop()
-        self.control.stop(self.history.said)
-        return RoomStop(self, runs, self.members.stop(why))
-
-    def interrupt(self, why: str) -> None:
-        """End the round; unanswered messages open the next one."""
-        self.control.interrupt()
-        self.members.stop(why)
-
-
-@attrs.frozen
-class RoomStop:
-    """A stop of a room under way. ``asked``: ids of the runs that it was the first to ask."""
-
-    room: LiveRoom
-    runs: Sequence[Run]
-    asked: Sequence[str]
-
-    async def wait(self) -> None:
-        """Wait until the runs have ended, and the room waits for a person."""
-        for run in self.runs:
-            await run.ended.wait()
-        await self.room.control.idle.wait()
-
-    def report(self) -> StopReport:
-        """The state of the stop now."""
-        still_running = [run.id for run in self.runs if not run.result]
-        return StopReport(
-            stopped=[run.id for run in self.runs if run.id in self.asked and run.result],
-            already_stopping=[run.id for run in self.runs if run.id not in self.asked],
-            still_running=still_running,
-            held_by=held_by(still_running),
-        )
 
 
 class Post(Request[Said], frozen=True, tag="room.post"):
@@ -149,6 +72,7 @@ class _Batch:
         shown: number of the last message then; ``heard``: of the last one that a person has said.
         sender: the person who has said that one.
         untold: members whose runs have not begun, so that they have not read these messages.
+        announced: members whose turn was published.
     """
 
     mark: int = 0
@@ -156,6 +80,7 @@ class _Batch:
     heard: int = 0
     sender: str = ""
     untold: set[str] = attrs.field(factory=set[str])
+    announced: set[str] = attrs.field(factory=set[str])
 
 
 @attrs.frozen
@@ -231,7 +156,7 @@ class RoomActor(Actor[RoomMessages]):
             self._live.interrupt(f"{post.author.user} has spoken")
         elif self._room.mode == "steer":
             speaking = {turn.name for turn in self._state.floor.speaking}
-            called = self._room.speakers.called(post.text, self._settings.members)
+            called = self._settings.called(post.text)
             people = [one for one in self._history.messages if one.kind == "person"]
             before = max((one.seq for one in people if one.seq < number), default=0)
             message = next((one for one in people if one.seq == number), None)
@@ -281,7 +206,7 @@ class RoomActor(Actor[RoomMessages]):
         if control.stopping or history.cleared:
             mark = control.mark()  # a stop that comes while this one is stored ends the next round
             if self._state.floor.going or history.cleared:
-                await self._end(STOPPED)
+                await self._end(STOPPED, keep=not (control.stopped or history.cleared))
             control.carried_out(mark)
             return True
         if control.closing.is_set():
@@ -289,19 +214,26 @@ class RoomActor(Actor[RoomMessages]):
         if history.unanswered() and not self._must_follow:
             await self._open()
             return True
-        members = [one.name for one in self._settings.members]
-        state, deep = floor.drop_impossible(self._state, self._room.rules, members)
-        history.assume(lambda _: state)
-        match floor.next_move(state.floor, self._room.rules, met=deep or self._met()):
+        history.assume(floor.take_unread)
+        rules, state = self._room.rules, self._state
+        possible, deep = self._possible(state)
+        if possible is not state and not state.floor.speaking:
+            await (self._end(deep) if deep else history.record(lambda now: self._possible(now)[0]))
+            return True
+        match floor.next_move(state.floor, rules, met=self._met(), waiting=state.waiting):
             case floor.Over(reason):
                 await self._end(reason)
             case floor.Choose():
-                await self._choose()
+                return await self._choose()
             case floor.Give(speakers):
                 await self._give(speakers)
             case floor.Wait():
                 return False
         return True
+
+    def _possible(self, state: RoomState) -> tuple[RoomState, str]:
+        members = [one.name for one in self._settings.members]
+        return floor.drop_impossible(state, self._room.rules, members)
 
     @property
     def _must_follow(self) -> bool:
@@ -358,11 +290,11 @@ class RoomActor(Actor[RoomMessages]):
         """Note what members have read in turns that were cut off: the messages that were there when
         they got the floor, and those that have entered their runs.
         """
-        given, messages = self._state.given, self._history.messages
-        agents = max((one.seq for one in messages if one.at <= given), default=0)
+        given, history = self._state.given, self._history
+        agents = max((one.seq for one in history.messages if one.at <= given), default=0)
         # None if the first of them are in memory no more: which one has entered is then unknown.
-        later = [one for one in messages if one.at > given] if agents else []
-        said = [one.seq for one in later if one.kind == "person"]
+        later = await history.said_since(agents, MOST_ENTERED) if agents else ()
+        said = [one.seq for one in later if one.at > given]
         said.insert(0, min([self._state.heard, *(number - 1 for number in said[:1])]))
         read = {name: said[: 1 + await self._members.entered(name, given)][-1] for name in names}
 
@@ -391,30 +323,39 @@ class RoomActor(Actor[RoomMessages]):
     async def _open(self) -> None:
         """Open a round for all unanswered messages, or for the first of them."""
         self._settings.adopt()
-        new, infos = self._history.unanswered(), self._settings.members
+        history, only = self._history, None
+        new = history.unanswered()
         if self._room.mode == "followup":
-            new = new[:1]
-        calls = [name for one in new for name in self._room.speakers.called(one.text, infos)]
-        called = only_members(calls, self._view())
+            first = await history.next_unanswered()
+            if first is None:
+                return
+            calls = [one.name for one in self._state.calls]
+            new, only = (first,), self._settings.called(first.text, calls)
+        told = await history.told()
         asked_by = [who for one in new for who in one.principals]
-        await self._history.record(
+        await history.record(
             lambda state: floor.open_round(
-                state, called, heard=new[-1].seq, now=wall_time(), asked_by=asked_by
+                state, heard=new[-1].seq, now=wall_time(), asked_by=asked_by, only=only, told=told
             )
         )
         self._members.begin_round(self._room.limits, self._state)
 
-    async def _choose(self) -> None:
+    async def _choose(self) -> bool:
+        """Have the policy name the next speakers; False: the round waits for those who are due."""
         mark, view = self._control.mark(), self._view()
         names: tuple[str, ...] = ()
         with self._control.choosing():
             names = await self._picked(view, partial(self._control.overtaken, mark))
+        names = tuple(name for name in names if name not in self._state.waiting)
         if self._control.overtaken(mark):
-            return
-        if reason := floor.no_choice(self._state.floor, names, view.free):
-            await self._end(reason)
-        else:
+            return True
+        if not (reason := floor.no_choice(self._state.floor, names, view.free)):
             self._history.assume(partial(floor.choose, names=names))
+        elif self._state.floor.due:
+            return not self._state.held
+        else:
+            await self._end(reason)
+        return True
 
     async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
         ask = partial(self._members.ask_model, too_late)
@@ -437,8 +378,8 @@ class RoomActor(Actor[RoomMessages]):
         batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold)
         self._batch = batch
         self._steering.begin_batch(heard)
-        most = self._room.history
-        shown = {one.name: floor.unread(self._state, messages, one.name, most) for one in speakers}
+        most, state = self._room.history, self._state
+        shown = {one.name: floor.unread(state, messages, one.name, most) for one in speakers}
         await self._history.record(
             lambda state: floor.give_floor(state, speakers, now=wall_time(), shown=shown)
         )
@@ -453,10 +394,18 @@ class RoomActor(Actor[RoomMessages]):
                 await self._publisher.publish(
                     RoomTurn(due.name, number, left, users, due.called_by)
                 )
-                text = render_for_member(shown[due.name])
+                batch.announced.add(due.name)
+                text = render_for_member(shown[due.name], self._notice(due.name, state, messages))
                 turn = _Given(due, text, batch, before)
                 before = turn.done
                 nursery.start_soon(self._take_turn, turn)
+
+    def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
+        """A notice for a member that has called names in its last turn which nobody has."""
+        seen, authors = state.seen.get(name, 0), {one.author for one in messages}
+        own = [one.text for one in messages if one.author == name and one.seq > seen]
+        unknown = self._settings.strangers(" ".join(own), authors)
+        return not_here(unknown, self._settings.members) if unknown else ""
 
     async def _take_turn(self, given: _Given) -> None:
         name, batch = given.due.name, given.batch
@@ -484,18 +433,11 @@ class RoomActor(Actor[RoomMessages]):
 
     def _shown(self, name: str, batch: _Batch) -> Change:
         """Note the messages that a member has read in its turn."""
-        entered = self._steering.entered(name)
-        people = (one for one in self._history.messages if one.kind == "person")
-        later = [one for one in people if one.seq > batch.heard]
+        people = self._steering.entered(name)
 
         def note(state: RoomState) -> RoomState:
-            return floor.shown_in_turn(
-                state,
-                name,
-                agents=batch.shown,
-                people=last_of_prefix(later, entered, batch.heard),
-                heard=self._steering.heard(self._history.unanswered(), state.heard),
-            )
+            heard = self._steering.heard(state.heard)
+            return floor.shown_in_turn(state, name, agents=batch.shown, people=people, heard=heard)
 
         return note
 
@@ -505,38 +447,46 @@ class RoomActor(Actor[RoomMessages]):
         if turn.problem:
             await self._history.warn(f"{name} has not answered: {turn.problem}")
         silent = is_pass(text)
-        infos = self._settings.members
-        called = [] if silent else list(self._room.speakers.called(text, infos))
-        if turn.floor_to in (member.name for member in infos):
+        called = [] if silent else list(self._settings.called(text))
+        if turn.floor_to in (member.name for member in self._settings.members):
             called.insert(0, turn.floor_to)
         elif turn.floor_to:
             await self._history.warn(
                 f"{name} has given the floor to {turn.floor_to!r}, who is not here"
             )
 
-        def change(state: RoomState) -> RoomState:
-            has_floor = not late or state.holds(name)
-            state = note(state)
-            if has_floor:
-                state = floor.end_turn(state, name, silent=silent, called=dict.fromkeys(called))
-            return replace(state, usage=self._members.usage)
-
         # An earlier turn that has waited may end while its member has the floor again.
         waits = self._state.waiting.get(name) if late else None
         asked_by = waits.asked_by if waits else floor.asked_by(self._state, name)
         draft = None if silent else Draft(name, text, run_id=turn.run_id, asked_by=asked_by)
+
+        def change(state: RoomState) -> RoomState:
+            has_floor, number = not late or state.holds(name), self._history.last + 1
+            state = note(state)
+            if has_floor:
+                end = partial(floor.end_turn, silent=silent, called=called, number=number)
+                state = end(state, name)
+            else:
+                state = floor.call_late(state, name, called, asked_by, number)
+            return replace(state, usage=self._members.usage)
+
         await self._history.record(change, draft)
 
-    async def _end(self, reason: str) -> None:
-        """End the round. A round that was cut off leaves its messages unanswered."""
+    async def _end(self, reason: str, *, keep: bool = False) -> None:
+        """End the round. A round that was cut off leaves its messages unanswered.
+
+        ``keep``: calls that have come to no turn wait for the next round; else they are dropped.
+        """
         history, batch = self._history, self._batch
         cleared = history.said if reason in (FAILED, INTERRUPTED) else self._control.cleared
 
         def change(state: RoomState) -> RoomState:
             speaking = [turn.name for turn in state.floor.speaking]
             told = [name for name in speaking if name not in batch.untold]
-            after = floor.end_round(state, reason, heard=cleared)
-            after = floor.shown_at_least(after, told, agents=batch.shown, people=batch.heard)
+            unheard = {one for one in speaking if one not in batch.announced | {*state.waiting}}
+            shown = floor.shown_at_least(state, told, agents=batch.shown, people=batch.heard)
+            possible = self._possible(shown)[0]
+            after = floor.end_round(possible, reason, heard=cleared, unheard=unheard, keep=keep)
             return replace(after, usage=self._members.usage)
 
         await history.end(change, reason, patient=reason not in (STOPPED, FAILED))
@@ -562,9 +512,12 @@ class RoomActor(Actor[RoomMessages]):
         finally:
             end_forwarding()
         seconds = 0.0
-        if self._state.holds(name):
-            seconds = max(0.0, wall_time() - waits.since)
-            members.add_detached(seconds, usage_between(waits.counted, turn.usage))
+        holds, due = self._state.holds(name), self._state.floor.due
+        if holds or (self._state.held and any(one.name == name for one in due)):
+            seconds = max(0.0, wall_time() - max(waits.since, self._state.opened))
+            members.add_detached(
+                seconds, usage_between(waits.counted, turn.usage) if holds else Usage()
+            )
         note = partial(floor.settle_turn, name=name, seconds=seconds)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)
@@ -575,12 +528,14 @@ class RoomActor(Actor[RoomMessages]):
 
     def _view(self) -> RoomView:
         state, messages = self._state, self._history.messages
+        shown = [one for one in messages if one.kind == "agent" or one.seq <= state.heard]
         return RoomView(
             room=self._room.name,
             members=self._settings.members,
-            messages=tuple(messages[-self._room.history :]),
+            messages=tuple(shown[-self._room.history :]),
             round=tuple(one for one in messages if one.round == state.floor.round),
             floor=state.floor,
             left=self._room.max_turns - state.floor.turns,
             elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
+            waiting=tuple(state.waiting),
         )

@@ -1,4 +1,4 @@
-"""Speaker selection: the policies that pick the next speakers, and the calls by ``@name``.
+"""Speaker selection: the policies that pick the next speakers.
 
 ``mentions() | selector(model)`` is the first policy that picks somebody. Invariant: whatever a
 policy answers, :func:`only_members` returns members only, each once.
@@ -7,41 +7,16 @@ policy answers, :func:`only_members` returns members only, each once.
 from __future__ import annotations
 
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import attrs
 
+from motet.actors.rooms.calls import mentioned
 from motet.actors.rooms.publisher import line_of
 from motet.protocols.models import Model
 from motet.protocols.rooms import MemberInfo, RoomView
-
-_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`", re.DOTALL)
-EVERYBODY = "all"
-
-
-def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that ``text`` calls outside of code, each once, in the order of their first call.
-
-    The longest name wins (``@ann-marie`` does not call ``ann``), case does not count, an address
-    (``me@coder``) is no call, and ``@all`` calls everybody.
-    """
-    if not names or "@" not in text:
-        return ()
-    known = {name.lower(): name for name in names}
-    words = sorted([*known, EVERYBODY], key=len, reverse=True)
-    call = re.compile(
-        r"(?<![\w@.+-])@(" + "|".join(map(re.escape, words)) + r")(?![\w-]|\.\w)", re.IGNORECASE
-    )
-    found: dict[str, None] = {}
-    for match in call.finditer(_CODE.sub(" ", text)):
-        word = match[1].lower()
-        for name in [known[word]] if word in known else list(names):
-            found.setdefault(name)
-    return tuple(found)
-
 
 Answer: TypeAlias = "str | Sequence[str] | None"
 Chooser: TypeAlias = Callable[[RoomView], "Answer | Awaitable[Answer]"]

@@ -6,17 +6,22 @@ its round are in :mod:`motet.actors.rooms.history`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
 import attrs
 import trio
 
+from motet.actors.errors.log import logger
+from motet.actors.rooms.calls import EVERYBODY, strangers
 from motet.actors.rooms.definition import Room, may_see
 from motet.protocols.rooms import MemberInfo
 from motet.protocols.sessions import Principal
+from motet.runtime.outside import foreign_code
 
 Definition = tuple[Room, tuple[MemberInfo, ...]]
+
+_log = logger("motet.rooms")
 
 
 @attrs.define(eq=False)
@@ -42,6 +47,40 @@ class RoomSettings:
     def latest(self) -> Room:
         """The definition that its next round will have."""
         return self._planned[0] if self._planned else self.room
+
+    @property
+    def expected(self) -> tuple[MemberInfo, ...]:
+        """Its members, and those that it will have in its next round."""
+        names = {one.name for one in self.members}
+        planned = self._planned[1] if self._planned else ()
+        return (*self.members, *(one for one in planned if one.name not in names))
+
+    def called(self, text: str, also: Collection[str] = ()) -> tuple[str, ...]:
+        """The members that a message calls, and those of them that ``also`` names.
+
+        A policy of the program that fails calls nobody.
+        """
+        infos = self.expected
+        names = [one.name for one in infos]
+        gone = [MemberInfo(name) for name in also if name not in names]
+        try:
+            with foreign_code:
+                found = self.room.speakers.called(text, (*infos, *gone))
+        except Exception as error:
+            _log.error("the calls of a message are unknown", room=self.name, exc_info=error)
+            return ()
+        return tuple(dict.fromkeys(one for one in found if one in names or one in also))
+
+    def strangers(self, text: str, authors: Collection[str]) -> tuple[str, ...]:
+        """The names that a message calls and nobody has: no member, none of the people.
+
+        None where no name is a call. A user of a channel (``irc:bob``) is known as ``bob``, too.
+        """
+        people = {self.owner, *self.people, *authors}
+        known = [one.name for one in self.expected]
+        known += [name for one in people for name in (one, one.rpartition(":")[2])]
+        found = strangers(text, known)
+        return found if found and self.called(f"@{EVERYBODY}") else ()
 
     def open_to(self, who: Principal) -> bool:
         """Whether the principal may know that there is such a room."""
@@ -82,13 +121,14 @@ class RoomControl:
     clears: int = attrs.field(default=0, init=False)
     cleared: int = attrs.field(default=0, init=False)
     _interrupts: int = attrs.field(default=0, init=False)
+    _stopped: int = attrs.field(default=0, init=False)
     _carried_out: int = attrs.field(default=0, init=False)
     _interrupted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _choosing: trio.CancelScope | None = attrs.field(default=None, init=False)
     _posts: int = attrs.field(default=0, init=False)
 
     def interrupt(self) -> None:
-        """End the round; unanswered messages open the next one."""
+        """End the round; unanswered messages and calls open the next one."""
         self._interrupts += 1
         if self._choosing is not None:
             self._choosing.cancel()
@@ -100,6 +140,7 @@ class RoomControl:
         self.clears += 1
         self.clear(said)
         self.interrupt()
+        self._stopped = self._interrupts
 
     def clear(self, said: int) -> None:
         """The messages of people up to number ``said`` need no answer."""
@@ -117,6 +158,11 @@ class RoomControl:
     def stopping(self) -> bool:
         """Whether a round has to be ended for a stop."""
         return self._carried_out != self._interrupts
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of these is a stop, and not only an interrupt."""
+        return self._stopped > self._carried_out
 
     def carried_out(self, mark: int) -> None:
         """The stops up to this mark have ended their rounds."""

@@ -14,12 +14,14 @@ from motet.actors.storage.idempotency import claim_key, first_use
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.rooms import (
+    LATELY,
     CreateRoom,
     FindRoom,
     FindSaid,
     KeepState,
     ListRooms,
     ReadRoom,
+    ReadSince,
     RoomMessage,
     RoomPlan,
     RoomRecord,
@@ -28,6 +30,7 @@ from motet.protocols.rooms import (
     Said,
     Say,
     SetRoom,
+    ToldDrops,
 )
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import ExpectationFailed, Row, Statement
@@ -40,6 +43,7 @@ UNFINISHED = """
 SELECT name, owner, state, people, plan FROM rooms
 WHERE json_extract(state, '$.floor.going')
     OR coalesce(json_extract(state, '$.waiting'), '{}') <> '{}'
+    OR coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
     OR EXISTS (
         SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'
         AND seq > coalesce(json_extract(state, '$.heard'), 0))
@@ -58,8 +62,22 @@ _COLUMNS = "seq, author, kind, text, round, at, asked_by"
 LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 )
-_MESSAGES_SINCE = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
+_MEMORY = " UNION ALL ".join(
+    f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
+    f" ORDER BY seq DESC LIMIT {most})"
+    for which, most in (
+        ("seq <= ?2", "?3"),
+        ("seq > ?2 AND kind = 'agent'", "?4"),
+        ("seq > ?2 AND kind = 'person'", "?4"),
+    )
+)
+_SINCE = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq > ?2"
+    " AND (kind = 'person' OR NOT ?4) ORDER BY seq LIMIT ?3"
+)
+_TOLD_DROPS = (
+    "SELECT coalesce(max(json_extract(data, '$.number')), 0) FROM events"
+    " WHERE stream = ?1 AND event = 'call.dropped'"
 )
 END = 1 << 62
 
@@ -71,9 +89,10 @@ def room_record(row: Row) -> RoomRecord:
 
 
 def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
-    """The messages of rows that come newest first, oldest first."""
+    """The messages of rows, oldest first."""
     columns, encoded = _COLUMNS.split(", "), {"asked_by": tuple[Principal, ...]}
-    return tuple(struct(row, RoomMessage, columns, json_columns=encoded) for row in reversed(rows))
+    found = (struct(row, RoomMessage, columns, json_columns=encoded) for row in rows)
+    return tuple(sorted(found, key=lambda one: one.seq))
 
 
 METHOD = "rooms.post"
@@ -102,11 +121,12 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         if not found:
             return None
         known = room_record(found[0])
-        last = await self._readers.read(LAST_MESSAGES, (known.name, END, request.keep))
-        first_kept = int(last[-1][0] or 0) if last else 0
-        if first_kept > known.state.heard:
-            last = await self._readers.read(_MESSAGES_SINCE, (known.name, known.state.heard))
-        return msgspec.structs.replace(known, messages=room_messages(last))
+        if not request.keep:
+            return known
+        most = max(request.keep, LATELY)
+        params = (known.name, known.state.heard, request.keep, most)
+        messages = room_messages(await self._readers.read(_MEMORY, params))
+        return msgspec.structs.replace(known, messages=messages)
 
     @handles(ListRooms, concurrent=4)
     async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
@@ -119,6 +139,16 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         return room_messages(
             await self._readers.read(LAST_MESSAGES, (storable(request.name), before, request.limit))
         )
+
+    @handles(ReadSince, concurrent=16)
+    async def since(self, request: ReadSince) -> tuple[RoomMessage, ...]:
+        params = (storable(request.name), request.after, request.limit, request.people)
+        return room_messages(await self._readers.read(_SINCE, params))
+
+    @handles(ToldDrops, concurrent=16)
+    async def told_drops(self, request: ToldDrops) -> int:
+        ((number,),) = await self._readers.read(_TOLD_DROPS, (storable(f"room:{request.name}"),))
+        return int(number or 0)
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:

@@ -28,30 +28,30 @@ white space, punctuation, quotes, brackets, markdown. An answer that mentions it
 _SYMBOLS = frozenset("`~^<>|+=$")
 
 
-def is_silent(text: str) -> bool:
-    """Whether the reply is to be stored, marked, and not shown."""
-    if NO_REPLY not in text.upper():
-        return False
-    match = SilenceMatch()
-    return match.goes_on(text) and match.whole
+def is_silent(text: str, *tokens: str) -> bool:
+    """Whether the reply is one of the tokens (``NO_REPLY`` by default), and is not to be shown."""
+    upper = text.upper()
+    matches = (SilenceMatch(token) for token in tokens or (NO_REPLY,) if token in upper)
+    return any(match.goes_on(text) and match.whole for match in matches)
 
 
 class SilenceMatch(msgspec.Struct, eq=False):
     """Matches a text that comes in chunks against a silent reply."""
 
+    token: str = NO_REPLY
     _found: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether the text is a silent reply if it ends here."""
-        return self._found == len(NO_REPLY)
+        return self._found == len(self.token)
 
     def goes_on(self, text: str) -> bool:
         """Whether the text can still become a silent reply with this chunk; once False, always."""
         for letter in text:
-            if letter.upper() == NO_REPLY[self._found : self._found + 1]:
+            if letter.upper() == self.token[self._found : self._found + 1]:
                 self._found += 1
-            elif self._found not in (0, len(NO_REPLY)) or not is_decoration(letter):
+            elif self._found not in (0, len(self.token)) or not is_decoration(letter):
                 return False
         return True
 

@@ -32,6 +32,7 @@ from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import (
     AnyEvent,
     ApprovalRequested,
+    CallDropped,
     EventRecord,
     Gap,
     MessageAdded,
@@ -274,6 +275,9 @@ class RoomDialogue:
             case RoomTurn():
                 left = f"{event.left} left"
                 self.screen.line(f"[{one_line(event.speaker)}, turn {event.turn}, {left}]")
+            case CallDropped(by=by, reason=reason):
+                told = f"{event.of} was called by {', '.join(by)}, and will not speak: {reason}"
+                self.screen.line(f"[{one_line(told)}]")
             case RoomIdle():
                 self.screen.line(f"[the round is over: {one_line(event.reason)}]")
             case _:

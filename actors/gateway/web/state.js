@@ -45,6 +45,8 @@ export function reduce(state, frame) {
       return { ...state, turn: data };
     case "room.idle":
       return note({ ...withdrawn(state), turn: null }, frame, `the round is over: ${data.reason}`);
+    case "call.dropped":
+      return note(state, frame, `${data.of} was called by ${data.by.join(", ")}, and will not speak: ${data.reason}`);
     case "child.started":
       return note(state, frame, `${data.agent} works on: ${data.text}`);
     case "agent.changed":

@@ -208,6 +208,8 @@ test("in a room people's words stay apart, and a run says one thing", () => {
   assert.equal(state.turn.speaker, "ann");
   const cut = reduce(state, inRoom("text.delta", { i: 0, at: 0, text: "I th" }, { seq: undefined, run_id: "run_2" }));
   assert.equal(shown(cut).at(-1), "I th");
+  const dropped = inRoom("call.dropped", { of: "ben", by: ["bob", "ann"], reason: "stopped", round: 1, number: 1, first: 1, last: 4 }, { seq: 5 });
+  assert.equal(shown(reduce(state, dropped)).at(-1), "ben was called by bob, ann, and will not speak: stopped");
   assert.deepEqual(shown(reduce(cut, inRoom("room.idle", { reason: "stopped" }, { seq: 5 }))), ["one", "two", "three", "the round is over: stopped"]);
 });
 

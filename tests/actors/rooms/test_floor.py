@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from motet.actors.rooms.calls import collect
 from motet.actors.rooms.floor import (
     TRANSITIONS,
     Choose,
@@ -34,9 +35,11 @@ from motet.actors.rooms.floor import (
     shown_at_least,
     suspend_turn,
 )
+from motet.protocols.events import CallDropped
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,
+    REMOVED,
     SILENT,
     TURNS,
     Due,
@@ -53,7 +56,14 @@ PHASES = get_args(Phase)
 
 
 def opened(*called: str, state: RoomState | None = None) -> RoomState:
-    return open_round(state or RoomState(), called, heard=1, now=0.0)
+    """A round for the next message of ``ada``, who calls these members."""
+    state = state or RoomState()
+    message = RoomMessage(state.heard + 1, "ada", "person", "hello", 1)
+    return open_round(collect(state, message, called), heard=message.seq, now=0.0)
+
+
+def due_of(state: RoomState) -> list[tuple[str, int]]:
+    return [(due.name, due.depth) for due in state.floor.due]
 
 
 def with_floor(*names: str) -> RoomState:
@@ -207,7 +217,8 @@ def test_a_round_ends_within_its_turns_whatever_is_said(
 def test_a_person_opens_a_round_with_fresh_counters_and_an_agent_does_not() -> None:
     before = RoomState(Floor(round=4, going=True, turns=7, passes=2, last="ann"))
     floor = opened("ben", state=before).floor
-    assert floor == Floor(round=5, going=True, due=(Due("ben"),), last="ann")
+    due = (Due("ben", 0, (), (Principal("ada"),), ("ada",), 1, 1),)
+    assert floor == Floor(round=5, going=True, due=due, last="ann")
     assert end_turn(with_floor("ann"), "ann", silent=False, called=["ben"]).floor.round == 1
 
 
@@ -231,7 +242,8 @@ def test_two_who_call_each_other_are_stopped_by_the_depth() -> None:
 
 def test_calls_of_agents_that_are_no_members_are_dropped() -> None:
     state, reason = drop_impossible(opened("ann", "ben"), Rules(), ["ben"])
-    assert (state.floor.due, reason) == ((Due("ben"),), "")
+    assert (due_of(state), reason) == ([("ben", 0)], "")
+    assert state.dropped == (CallDropped("ann", ("ada",), REMOVED, 1, 1, 1, 1),)
     state, reason = drop_impossible(opened("ann"), Rules(max_depth=0), [])
     assert (state.floor.due, reason) == ((), ""), "the depth is not the reason"
 
@@ -242,7 +254,7 @@ def said(number: int, *people: str, kind: Kind = "person", author: str = "") -> 
 
 
 def test_a_turn_answers_the_people_of_its_round_and_those_behind_what_it_reads() -> None:
-    state = open_round(RoomState(), ["ann"], heard=3, now=0.0, asked_by=[Principal("ada")])
+    state = open_round(RoomState(), heard=3, now=0.0, asked_by=[Principal("ada")])
     shown = {"ann": [said(1, "bob"), said(2, "cy", "bob", kind="agent", author="ben")]}
     state = give_floor(state, [Due("ann")], now=0.0, shown=shown)
     assert asked_by(state, "ann") == tuple(map(Principal, ("ada", "bob", "cy")))
@@ -250,7 +262,7 @@ def test_a_turn_answers_the_people_of_its_round_and_those_behind_what_it_reads()
     assert {who.user for who in asked_by(state, "ann")} == {"ada", "bob", "cy", "dan"}
     state = suspend_turn(state, "ann", Waiting("r", state.floor.round, 0.0))
     assert {who.user for who in state.waiting["ann"].asked_by} == {"ada", "bob", "cy", "dan"}
-    state = open_round(state, ["ben"], heard=4, now=0.0, asked_by=[Principal("eve")])
+    state = open_round(state, heard=4, now=0.0, asked_by=[Principal("eve")])
     again = give_floor(state, [Due("ann")], now=0.0)
     assert asked_by(again, "ann") == (Principal("eve"),), "its earlier turn waits still"
     state = give_floor(state, [Due("ben")], now=0.0)
@@ -263,7 +275,7 @@ def test_a_turn_answers_the_people_of_its_round_and_those_behind_what_it_reads()
 def test_one_user_with_two_roles_is_asked_about_twice() -> None:
     """Words of a guest's token get no right from a later message of the same user's other token."""
     roles = [Principal("ada", "viewer"), Principal("ada", "admin")]
-    state = open_round(RoomState(), ["ann"], heard=2, now=0.0, asked_by=roles)
+    state = open_round(RoomState(), heard=2, now=0.0, asked_by=roles)
     assert asked_by(give_floor(state, [Due("ann")], now=0.0), "ann") == tuple(roles)
 
 
@@ -275,7 +287,8 @@ def test_messages_of_earlier_versions_are_their_authors_own() -> None:
 def test_nobody_can_call_itself_and_nobody_waits_twice() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
     state = end_turn(state, "ann", silent=False, called=["ann", "ben", "cid"])
-    assert state.floor.due == (Due("ben", 0, ("ann",)), Due("cid", 1, ("ann",)))
+    assert due_of(state) == [("ben", 0), ("cid", 1)]
+    assert all(due.called_by == ("ann",) for due in state.floor.due)
 
 
 def test_a_round_ends_when_all_have_passed_and_when_nobody_is_chosen() -> None:
@@ -296,21 +309,22 @@ def test_a_message_between_resets_the_count_of_passes() -> None:
 def test_used_turns_stay_used_after_a_crash() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
     floor = recover_round(state).floor
-    assert (floor.turns, floor.speaking, floor.due) == (1, (), (Due("ben"),))
+    assert (floor.turns, floor.speaking) == (1, ())
+    assert [due.name for due in floor.due] == ["ben"]
     assert next_move(floor, Rules(max_turns=1)) == Over(TURNS)
 
 
 def test_a_member_that_was_cut_off_may_speak_again_first_at_the_cost_of_a_turn() -> None:
     state = give_floor(opened("ann", "ben"), [Due("ann", 2)], now=0.0)
     state = recover_round(state, ["ann"])
-    assert state.floor.due == (Due("ann", 2), Due("ben"))
+    assert due_of(state) == [("ann", 2), ("ben", 0)]
     assert give_floor(state, [Due("ann", 2)], now=0.0).floor.turns == 2
 
 
 def test_several_may_speak_at_once_but_not_more_than_there_are_turns() -> None:
     floor = opened(*NAMES).floor
-    assert next_move(floor, Rules(max_turns=2, concurrency=3)) == Give((Due("ann"), Due("ben")))
-    assert next_move(floor, Rules(concurrency=2)) == Give((Due("ann"), Due("ben")))
+    assert next_move(floor, Rules(max_turns=2, concurrency=3)) == Give(floor.due[:2])
+    assert next_move(floor, Rules(concurrency=2)) == Give(floor.due[:2])
     floor = give_floor(opened(*NAMES), [Due("ann"), Due("ben")], now=0.0).floor
     assert next_move(floor, Rules(concurrency=3)) == Wait(), "the next get what these have said"
 

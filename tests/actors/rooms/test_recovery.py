@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import motet
-from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
+from motet.protocols.events import AnyEvent, CallDropped, MessageAdded, RoomIdle, RoomTurn, Warned
 from motet.protocols.rooms import INTERRUPTED, NOBODY
 from tests import forks
 from tests.actors.rooms.talk import behind_the_host, said, turns, warnings
@@ -72,5 +72,6 @@ async def test_an_old_round_is_listed_and_not_resumed(tmp_path: Path) -> None:
     events = await after(tmp_path)
     assert [one for one in events if not isinstance(one, MessageAdded)] == [
         Warned("room", "the host was away for long: say it again to have it answered"),
+        CallDropped("ann", ("alice",), INTERRUPTED, 0, 1, first=1, last=1),
         RoomIdle(INTERRUPTED),
     ]

@@ -1,4 +1,4 @@
-"""Speaker selection: calls by name, policies, and conditions of a round."""
+"""Speaker selection: policies, and conditions of a round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.selection import (
     Function,
     NoSuchMember,
-    mentioned,
     mentions,
     named,
     only_members,
@@ -51,38 +50,6 @@ class Answers:
     async def __call__(self, _model: str | Model, _system: str, text: str) -> str:
         self.asked.append(text)
         return self.texts.pop(0)
-
-
-@pytest.mark.parametrize(
-    ("text", "called"),
-    [
-        ("@coder go", ["coder"]),
-        ("@Coder, @planner: and @coder again", ["coder", "planner"]),
-        ("ask @coder-two or @coders", []),
-        ("mail me@coder or coder", []),
-        ("see `@coder` and\n```\n@planner\n```", []),
-        ("(@critic)", ["critic"]),
-        ("@coder.", ["coder"]),
-        ("@coder.py is a file", []),
-        ("@all look", ["planner", "coder", "critic"]),
-        ("@critic then @all", ["critic", "planner", "coder"]),
-        ("@", []),
-    ],
-)
-def test_a_name_behind_an_at_is_a_call(text: str, called: list[str]) -> None:
-    assert list(mentioned(text, [member.name for member in MEMBERS])) == called
-
-
-def test_the_longest_name_is_the_one_that_is_called() -> None:
-    assert mentioned("@ann-marie and @ann", ["ann", "ann-marie"]) == ("ann-marie", "ann")
-
-
-@given(st.text(alphabet="@ coder`-.\n", max_size=30))
-def test_only_names_are_called_each_once(text: str) -> None:
-    """Law: the calls of any text are distinct members."""
-    called = mentioned(text, ["coder", "code", "c"])
-    assert set(called) <= {"coder", "code", "c"}
-    assert len(set(called)) == len(called)
 
 
 async def test_round_robin_skips_members_that_are_only_called() -> None:

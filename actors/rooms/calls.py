@@ -1,0 +1,142 @@
+"""Calls by ``@name``: how a text makes them, and those of a room that wait for a turn. Pure.
+
+Invariant: a call ends in one of three ways. Its member gets the floor, or reads the message in a
+turn under way, or the call is dropped; then the state says so, as the event ``call.dropped``. Until
+then it is among the members that are due, or, if the message has opened no round yet, in ``calls``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from motet.protocols.events import CallDropped
+from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
+
+EVERYBODY = "all"
+MOST_DROPPED = 200
+"""Dropped calls in the state. Their events are on disk long before so many are there."""
+
+# No call is in code, an address (``me@coder``, ``https://x/@coder``), or behind a backslash.
+_NO_CALLS = re.compile(
+    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|\b[a-z][a-z0-9+.-]{1,20}://\S*",
+    re.DOTALL | re.IGNORECASE,
+)
+_BEFORE = r"(?<![\w@.+\\-])@"
+_NAME = re.compile(_BEFORE + r"([^\W\d_][\w.-]{0,63})(?![\w/])")
+_MOST_STRANGERS = 5
+
+
+def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that ``text`` calls outside of code, each once, in the order of their first call.
+
+    The longest name wins (``@ann-marie`` does not call ``ann``), case does not count, an address
+    (``me@coder``) is no call, and ``@all`` calls everybody.
+    """
+    if not names or "@" not in text:
+        return ()
+    known = {name.lower(): name for name in names}
+    words = sorted([*known, EVERYBODY], key=len, reverse=True)
+    call = re.compile(
+        _BEFORE + "(" + "|".join(map(re.escape, words)) + r")(?![\w-]|\.\w)", re.IGNORECASE
+    )
+    found: dict[str, None] = {}
+    for match in call.finditer(_NO_CALLS.sub(" ", text)):
+        word = match[1].lower()
+        for name in [known[word]] if word in known else list(names):
+            found.setdefault(name)
+    return tuple(found)
+
+
+def strangers(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The first names behind an ``@`` in ``text`` that are not ``known``, as they are written."""
+    if "@" not in text:
+        return ()
+    names = {name.lower() for name in known} | {EVERYBODY}
+    words = (found[1].rstrip(".-") for found in _NAME.finditer(_NO_CALLS.sub(" ", text)))
+    return tuple(dict.fromkeys(word for word in words if word.lower() not in names))[
+        :_MOST_STRANGERS
+    ]
+
+
+def not_here(names: Sequence[str], members: Sequence[MemberInfo]) -> str:
+    """A notice that nobody has one of these names."""
+    unknown = ", ".join(f"@{name}" for name in names)
+    return f"nobody here is called {unknown}: {', '.join(member.name for member in members)}"
+
+
+def merged(calls: Iterable[Due], more: Iterable[Due]) -> tuple[Due, ...]:
+    """One call for each member, in the order of the first; it is as deep as the least deep one."""
+    found: dict[str, Due] = {}
+    for one in (*calls, *more):
+        before = found.get(one.name)
+        found[one.name] = _joined(before, one) if before else one
+    return tuple(found.values())
+
+
+def _joined(one: Due, other: Due) -> Due:
+    return Due(
+        one.name,
+        min(one.depth, other.depth),
+        tuple(dict.fromkeys((*one.called_by, *other.called_by))),
+        tuple(dict.fromkeys((*one.asked_by, *other.asked_by))),
+        tuple(dict.fromkeys((*one.people, *other.people))),
+        min(one.first or other.first, other.first or one.first),
+        max(one.last, other.last),
+    )
+
+
+def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> RoomState:
+    """Keep the calls in a person's message until it opens a round, or has entered their turns."""
+    seq, who = message.seq, message.principals
+    new = (Due(name, 0, (), who, (message.author,), seq, seq) for name in names)
+    return replace(state, calls=merged(state.calls, new), collected=seq)
+
+
+def taken(
+    state: RoomState, heard: int, only: Collection[str] | None
+) -> tuple[list[Due], list[Due]]:
+    """The calls in messages up to number ``heard``, and those that stay for later ones.
+
+    ``only``: the names in the last of these messages, when each one opens a round of its own.
+    """
+    now: list[Due] = []
+    later: list[Due] = []
+    for call in state.calls:
+        if call.first <= heard and (only is None or call.name in only or call.last <= heard):
+            now.append(replace(call, last=min(call.last, heard)))
+            call = replace(call, first=heard + 1)
+        if call.last > heard:
+            later.append(call)
+    return now, later
+
+
+def settled(state: RoomState) -> RoomState:
+    """The state without calls in messages that their members have read in a turn under way."""
+    if not state.calls:
+        return state
+    read = [(call, state.told.get(call.name, 0)) for call in state.calls]
+    left = (
+        replace(call, first=max(call.first, told + 1)) for call, told in read if call.last > told
+    )
+    return replace(state, calls=tuple(left))
+
+
+def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
+    """Say in the state that these calls are dropped; a member that was only chosen had none."""
+    events = [
+        CallDropped(
+            call.name,
+            (*call.people, *call.called_by),
+            reason,
+            state.floor.round,
+            number,
+            call.first,
+            call.last,
+        )
+        for number, call in enumerate((one for one in due if one.is_call), state.drops + 1)
+    ]
+    dropped = (*state.dropped, *events)[-MOST_DROPPED:]
+    return replace(state, dropped=dropped, drops=state.drops + len(events))

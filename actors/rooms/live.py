@@ -1,0 +1,96 @@
+"""One open room, and its stop: neither needs the room's actor or the disk.
+
+Invariant: a stop asks all runs of the room to end in one step, and clears all that was said so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import attrs
+
+from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.member import MemberRunner
+from motet.actors.rooms.publisher import RoomPublisher
+from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
+from motet.actors.runs.run import Run
+from motet.protocols.sessions import StopReport
+from motet.runtime import held_by
+
+
+@attrs.frozen(eq=False)
+class LiveRoom:
+    """One open room. It stays when the room's actor is restarted or passivated.
+
+    ``resume_within``: seconds after which an unfinished round is not resumed after a restart: its
+    answer would come too late to be expected.
+    """
+
+    settings: RoomSettings
+    control: RoomControl
+    history: RoomHistory
+    members: MemberRunner
+    publisher: RoomPublisher
+    resume_within: float
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing happens in it, so that its actor may go."""
+        waiting = self.control.is_posting or self.history.state.waiting
+        return self.control.idle.is_set() and not waiting
+
+    def change(self, definition: Definition | None, people: Collection[str] | None) -> None:
+        """Change its definition from the next round on, and its audience at once; None: neither.
+
+        Nothing here can fail or wait.
+        """
+        if people is not None:
+            self.settings.invite(frozenset(people))
+            self.publisher.audience_changed()
+        if definition is not None:
+            self.settings.plan(definition)
+            if self.history.waits:
+                self.settings.adopt()
+
+    def stop(self, why: str) -> RoomStop:
+        """Ask all speakers to end. No agent speaks again until a person does.
+
+        Needs neither the room's actor nor the disk; nothing is awaited.
+        """
+        runs = self.members.runs_to_stop()
+        self.control.stop(self.history.said)
+        return RoomStop(self, runs, self.members.stop(why))
+
+    def interrupt(self, why: str) -> None:
+        """End the turns under way; unanswered messages and calls open the next round."""
+        self.control.interrupt()
+        self.members.stop(why)
+
+
+@attrs.frozen
+class RoomStop:
+    """A stop of a room under way. ``asked``: ids of the runs that it was the first to ask."""
+
+    room: LiveRoom
+    runs: Sequence[Run]
+    asked: Sequence[str]
+
+    async def wait(self) -> None:
+        """Wait until the runs have ended, and the room waits for a person."""
+        for run in self.runs:
+            await run.ended.wait()
+        await self.room.control.idle.wait()
+
+    def report(self) -> StopReport:
+        """The state of the stop now."""
+        still_running = [run.id for run in self.runs if not run.result]
+        return StopReport(
+            stopped=[run.id for run in self.runs if run.id in self.asked and run.result],
+            already_stopping=[run.id for run in self.runs if run.id not in self.asked],
+            still_running=still_running,
+            held_by=held_by(still_running),
+        )
