@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 import trio
 
@@ -12,10 +13,10 @@ import motet
 from motet.actors.rooms.member import DetachedTurns
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.protocols.chat import UserMessage
-from motet.protocols.events import AnyEvent, RoomIdle
-from motet.protocols.rooms import RoomMode
+from motet.protocols.events import AnyEvent, CallDropped, RoomIdle
+from motet.protocols.rooms import STOPPED, RoomMode
 from motet.protocols.sessions import KeyConflict, SessionBusy
-from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle
+from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
 
 
 @asynccontextmanager
@@ -149,3 +150,74 @@ async def test_a_steering_input_is_not_taken_for_the_turn() -> None:
         found = await DetachedTurns(parts.stores.sessions, parts.services).run_since("s", 1.0)
         assert found is not None
         assert found.run_id == first.run_id
+
+
+@pytest.mark.parametrize("mode", ["collect", "followup", "steer"])
+async def test_talk_of_people_fills_no_queue_and_loses_no_call(mode: RoomMode) -> None:
+    """Memory has the last of the messages only; what waits on disk is answered in its order."""
+    ann, ben = agent("ann", "a"), agent("ben", "b")
+    room = attrs.evolve(room_of(mode, ann, ben), history=2)
+    count = 250
+    async with speaking(room, ann) as (_, opened, events):
+        await opened.post("@ben report", user="bob")
+        for number in range(count):
+            await opened.post(f"lol {number}", user="carol")
+        kept = opened._live.history.messages  # pyright: ignore[reportPrivateUsage]
+        assert len(kept) < 110
+        go_on(ann)
+        seen = await rounds(events, 1 if mode != "followup" else count + 2)
+    assert turns(seen) == ["ann", "ben"]
+    if mode == "followup":
+        assert model_of(ben).told == ["[bob] @ben report\n[ann] a"]
+    assert opened.waits
+
+
+async def test_calls_wait_while_people_talk_and_are_interrupted() -> None:
+    """Only the turn under way ends; who was called keeps the place in the line."""
+    modes: tuple[RoomMode, ...] = ("collect", "interrupt")
+    for mode in modes:
+        members = [agent(name, f"{name} reports") for name in ("ann", "ben", "cid")]
+        async with speaking(room_of(mode, *members), members[0]) as (_, opened, events):
+            await opened.stop()
+            go_on(members[0])
+            model_of(members[0]).gate = trio.Event()
+            await until_idle(events)
+            await opened.post("@ann @ben @cid please report", user="alice")
+            while len(model_of(members[0]).requests) < 2:
+                await trio.lowlevel.checkpoint()
+            if mode == "interrupt":
+                model_of(members[0]).gate = None
+                await opened.post("lol", user="bob")
+            else:
+                await opened.post("lol @cid", user="bob")
+                go_on(members[0])
+            seen = await rounds(events, 2 if mode == "interrupt" else 1)
+        assert turns(seen) == ["ann", "ben", "cid"], mode
+        assert not [one for one in seen if isinstance(one, CallDropped)]
+
+
+async def test_a_stop_tells_which_calls_it_drops() -> None:
+    ann, ben = agent("ann", "a"), agent("ben", "b")
+    async with speaking(room_of("collect", ann, ben), ann) as (_, opened, events):
+        await opened.post("@ben one", user="alice")
+        await opened.post("@ben @ann two", user="bob")
+        await opened.stop()
+        seen = await until_idle(events)
+    assert [one for one in seen if isinstance(one, CallDropped)] == [
+        CallDropped("ben", ("alice", "bob"), STOPPED, 1, 1, first=2, last=3),
+        CallDropped("ann", ("bob",), STOPPED, 1, 2, first=3, last=3),
+    ]
+
+
+async def test_a_name_that_nobody_has_is_told_to_people_and_to_its_author() -> None:
+    ann = agent("ann", "@zed @alice look")
+    async with motet.open_host() as host:
+        opened = await host.open_room(room_of("collect", ann))
+        async with opened.subscribe() as events:
+            for _ in range(2):
+                await opened.post("@ann go", user="alice")
+                assert warnings(await until_idle(events)) == ["nobody here is called @zed: ann"]
+    assert model_of(ann).told == [
+        "[alice] @ann go",
+        "[alice] @ann go\n[nobody here is called @zed: ann]",
+    ]

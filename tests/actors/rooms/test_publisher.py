@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.rooms.publisher import TurnFilter, is_pass
 from motet.protocols.events import Activity, MessageAdded, RunRetrying, TextDelta
 
-PARTS = st.lists(st.sampled_from(["PA", "SS", "PASS", " ", "*", ".", "\n", "no", "p"]), max_size=6)
+PARTS = st.lists(
+    st.sampled_from(["PA", "SS", "PASS", "I ", "NO_", " ", "*", ".", "[", "\n", "so", "p"]),
+    max_size=6,
+)
 
 
 def shown(turn: TurnFilter, texts: list[list[str]]) -> str:
@@ -33,8 +37,23 @@ def test_a_client_shows_the_last_text_and_never_a_pass(before: list[str], last: 
     text = shown(TurnFilter(), [last])
     assert text in ("", "".join(last))
     assert not (is_pass("".join(last)) and text)
-    if not is_pass("".join(last)) and "no" in last:
+    if not is_pass("".join(last)) and "so" in last:
         assert shown(TurnFilter(), [before, last]) == "".join(last)
+
+
+@pytest.mark.parametrize(
+    "text", ["PASS", "[PASS]", "pass.", "(pass)", "**Pass!**", "I pass.", "no_reply", "'...'", ""]
+)
+def test_a_pass_says_nothing_whatever_decorates_it(text: str) -> None:
+    assert is_pass(text)
+    assert not shown(TurnFilter(), [list(text)])
+
+
+@pytest.mark.parametrize(
+    "text", ["PASS it on", "I pass the ball", "We pass", "???", "no", "bypass"]
+)
+def test_a_text_that_mentions_a_pass_is_said(text: str) -> None:
+    assert not is_pass(text)
 
 
 def test_all_events_of_a_turn_belong_to_one_message() -> None:

@@ -17,15 +17,15 @@ import motet
 from motet import testing as mt
 from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
-from motet.protocols.events import AnyEvent, RoomIdle
+from motet.protocols.events import AnyEvent, CallDropped, RoomIdle, RoomTurn
 from motet.protocols.models import ModelRequest
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
-from motet.protocols.rooms import NOBODY, RoomMode
+from motet.protocols.rooms import NOBODY, TOO_LATE, RoomMode
 from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_idle, warnings
 from tests.actors.rooms.test_recovery import killed
 from tests.actors.rooms.victim import payers
-from tests.scripted import say
+from tests.scripted import call, say
 from tests.slow_commits import slow_commits
 
 CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.0))
@@ -86,19 +86,44 @@ async def test_messages_meanwhile_are_answered_and_the_late_answer_opens_no_roun
             with trio.fail_after(60):
                 seen = await until_idle(events)
             assert said(seen)[1:] == [("alice", "@ben and you?"), ("ben", "I am ben")]
-            await room.post("@ann hurry", user="alice")
-            with trio.fail_after(60):
-                assert warnings(await until_idle(events)) == [
-                    "ann has not answered: it waits for a person's approval"
-                ]
             await host.approve(approval, "allow-once")
             with trio.fail_after(60):
                 while _waiting(room):
                     await trio.sleep(0.002)
         await host.events.head("room:r")
-        assert said(await stream(host))[-1] == ("ann", "@ben it is paid")
+        late, dropped = (await stream(host))[-2:]
+        assert said([late]) == [("ann", "@ben it is paid")]
+        assert dropped == CallDropped("ben", ("ann",), TOO_LATE, 2, 1, first=4, last=4)
         assert room.idle
         assert [one.author for one in await room.history()].count("ann") == 1
+
+
+@pytest.mark.parametrize("mode", ["collect", "followup"])
+async def test_a_call_of_a_member_that_waits_comes_to_its_next_turn(mode: RoomMode) -> None:
+    """Others are called meanwhile; the late answer calls them in the round that is going."""
+    steps = [call(("pay", {})), say("@ben it is paid"), say("I do")]
+    async with motet.open_host(config=CONFIG) as host:
+        room = await host.open_room(payers(mode=mode, ann=steps))
+        async with room.subscribe() as events:
+            await room.post("@ann pay", user="alice")
+            approval = await held(host, room)
+            await room.post("@ann @ben hurry", user="bob")
+            seen: list[AnyEvent] = []
+            with trio.fail_after(60):
+                async for event in events:
+                    seen.append(event)
+                    if said([event]) == [("ben", "I am ben")]:
+                        break
+            assert not room.idle
+            await host.approve(approval, "allow-once")
+            with trio.fail_after(60):
+                seen += await until_idle(events)
+        assert turns(seen) == ["ann", "ben", "ann", "ben"]
+        assert said(seen)[3:] == [("ann", "@ben it is paid"), ("ann", "I do"), ("ben", "I am ben")]
+        given = [one for one in seen if isinstance(one, RoomTurn)]
+        assert all({"alice", "bob"} == set(one.asked_by) for one in given[1:])
+        assert seen[-1] == RoomIdle(NOBODY)
+        assert not warnings(seen)
 
 
 @pytest.mark.parametrize("how", ["stop", "interrupt"])
