@@ -274,7 +274,8 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         "ann", model=ScriptedModel([say("@bob what do you think?"), say("fine")], name="ann")
     )
     bob = motet.Agent(
-        "bob", model=ScriptedModel([say("it is good"), say("still good")], name="bob")
+        "bob",
+        model=ScriptedModel([say("it is good, @ann and @zed"), say("still good")], name="bob"),
     )
     assert PROGRAM is not None
     async with (
@@ -282,7 +283,7 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         tab(PROGRAM, width=500, height=800) as page,
     ):
         room = await host.open_room(
-            motet.Room("dev", members=[ann, bob], speakers=motet.mentions())
+            motet.Room("dev", members=[ann, bob], speakers=motet.mentions(), max_depth=1)
         )
         url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
         await page.call("Page.addScriptToEvaluateOnNewDocument", source=SOCKETS)
@@ -290,6 +291,8 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         await page.click("#dev · ann, bob")
         await page.type("#text", "@ann begin")
         await page.shows("it is good")
+        await page.shows("nobody here is called @zed: ann, bob")
+        await page.shows("ann was called by bob, and will not speak: max_depth")
         await page.shows("the round is over")
 
         await page.evaluate(TOLD)
