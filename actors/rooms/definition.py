@@ -16,10 +16,10 @@ from typing import TypeAlias, cast
 import attrs
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
-from motet.actors.rooms.floor import Rules
 from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
+from motet.protocols.room_floor import Rules
 from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
 from motet.protocols.sessions import Principal

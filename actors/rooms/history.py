@@ -16,11 +16,11 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms.calls import collect, not_here
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
+from motet.protocols.room_calls import collect, not_here
 from motet.protocols.rooms import (
     LATELY,
     FindRoom,

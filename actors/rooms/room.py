@@ -17,18 +17,18 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms import floor
-from motet.actors.rooms.calls import not_here
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, Steering, Turn, usage_between
 from motet.actors.rooms.publisher import is_pass, render_for_member, without_name
 from motet.actors.rooms.selection import NoSuchMember, only_members
+from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
+from motet.protocols.room_calls import not_here
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,

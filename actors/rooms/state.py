@@ -13,8 +13,8 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms.calls import EVERYBODY, strangers
 from motet.actors.rooms.definition import Room, may_see
+from motet.protocols.room_calls import EVERYBODY, strangers
 from motet.protocols.rooms import MemberInfo
 from motet.protocols.sessions import Principal
 from motet.runtime.outside import foreign_code

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from motet import testing as mt
-from motet.actors.rooms import floor, history
+from motet.actors.rooms import history
 from motet.actors.rooms.history import RoomHistory
+from motet.protocols import room_floor as floor
 from motet.protocols.rooms import ROOM_MODES, RoomMode, RoomState
 from tests.guarantees.worlds import calls as world
 

@@ -19,7 +19,6 @@ import trio
 from msgspec.structs import replace
 
 import motet
-from motet.actors.rooms import floor
 from motet.actors.rooms.member import MemberRunner
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.actors.runs import suspend
@@ -28,6 +27,7 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.policy.cedar import CedarPolicy
+from motet.protocols import room_floor as floor
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision, SuspendedState
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn

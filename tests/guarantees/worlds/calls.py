@@ -22,12 +22,12 @@ from msgspec import UNSET
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.rooms import floor
-from motet.actors.rooms.calls import mentioned
 from motet.actors.rooms.history import RoomHistory
+from motet.protocols import room_floor as floor
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent, CallDropped, RoomTurn
 from motet.protocols.models import ModelRequest
+from motet.protocols.room_calls import mentioned
 from motet.protocols.rooms import (
     ROOM_MODES,
     Due,

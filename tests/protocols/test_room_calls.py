@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.rooms.calls import (
+from motet.protocols.events import CallDropped
+from motet.protocols.room_calls import (
     collect,
     drop,
     mentioned,
@@ -16,8 +17,7 @@ from motet.actors.rooms.calls import (
     strangers,
     taken,
 )
-from motet.actors.rooms.floor import end_round, open_round
-from motet.protocols.events import CallDropped
+from motet.protocols.room_floor import end_round, open_round
 from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
 from motet.protocols.sessions import Principal
 

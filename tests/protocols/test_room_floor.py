@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.rooms.calls import collect
-from motet.actors.rooms.floor import (
+from motet.protocols.events import CallDropped
+from motet.protocols.room_calls import collect
+from motet.protocols.room_floor import (
     TRANSITIONS,
     Choose,
     Give,
@@ -35,7 +36,6 @@ from motet.actors.rooms.floor import (
     shown_at_least,
     suspend_turn,
 )
-from motet.protocols.events import CallDropped
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,

@@ -7,7 +7,7 @@ Nothing here knows of tasks, time or disks.
 Invariants: only a person's message opens a round, with fresh counters; a turn is counted when the
 floor is given, so that neither silence nor a crash gives one back; a round takes at most
 ``max_turns`` turns, whatever is said in it; no member has the floor twice at once; no call is lost
-without a word (:mod:`motet.actors.rooms.calls`).
+without a word (:mod:`motet.protocols.room_calls`).
 Source: API specification, section 6, rules 1 to 6.
 """
 
@@ -20,8 +20,8 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from msgspec.structs import replace
 
-from motet.actors.rooms.calls import drop, merged, settled, taken
 from motet.protocols.models import Usage
+from motet.protocols.room_calls import drop, merged, settled, taken
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,
