@@ -506,6 +506,7 @@ class Child:
     Attributes:
         label: what its caller calls the work.
         told: its caller knows its end.
+        at_work: the task that owns it has begun.
         begun: its input is on disk, or will never be, which is a ``failure``.
         gone: it has ended, and so has what watches over it.
     """
@@ -513,6 +514,7 @@ class Child:
     run: Run
     label: str = ""
     told: bool = False
+    at_work: bool = False
     begun: trio.Event = attrs.field(factory=trio.Event)
     gone: trio.Event = attrs.field(factory=trio.Event)
     failure: Exception | None = None

@@ -101,6 +101,10 @@ class ChildRuns:
             await child.begun.wait()
         except BaseException:
             run.cancel("the call that started it was cut off")
+            if not child.at_work:  # and may never be: a router that ends starts no actor for it
+                _close(run)
+                children.never_began(child)
+                child.gone.set()
             raise
         if child.failure is not None:
             raise child.failure
@@ -132,7 +136,9 @@ class ChildRuns:
         self, ctx: Context[object], parent: Run, children: ChildSet, child: Child
     ) -> None:
         """A task of the parent's session, which owns one child."""
-        run = child.run
+        if child.gone.is_set():
+            return
+        run, child.at_work = child.run, True
         try:
             async with self._intake.owned(run):
                 child.begun.set()

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
 import attrs
 import msgspec
@@ -225,8 +226,11 @@ class Intake:
             if not scope.cancel_called:  # else its host is closing
                 dropped.extend(self._table.cancel_run(run, CALLER_GONE).dropped)
 
+        beside: list[Callable[[Any], None]] = []
+
         def start_soon(fn: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
-            queue.tasks.append(lambda session: session.start_soon(fn, *args, name=name))
+            beside.append(lambda session: session.start_soon(fn, *args, name=name))
+            queue.tasks.append(beside[-1])
             actors.wake(run.session)
 
         run.lineage.start_soon = start_soon
@@ -240,6 +244,8 @@ class Intake:
         finally:
             del actors.alone[run]
             run.lineage.start_soon = None  # it refers to the run
+            # Its children have ended: a task that no actor has taken up has nothing to do any more.
+            queue.tasks[:] = [task for task in queue.tasks if task not in beside]
             if not run.ended.is_set():  # a bug: nobody may wait for its end for ever
                 self._table.finish(run, run.ends_as("interrupted", "it broke off"))
             if dropped:

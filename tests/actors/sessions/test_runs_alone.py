@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
+from motet import testing as mt
 from motet.actors.runs.runner import Runner
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart
 from motet.protocols.sessions import FINAL
 from tests.actors.runs.ops import parts_of
@@ -205,3 +206,42 @@ async def test_a_host_that_closes_ends_the_run_and_its_caller_has_the_result(
         await trio.testing.wait_all_tasks_blocked()
     assert [result.status for result in results] == ["cancelled" if at < SLOW else "completed"]
     del autojump_clock
+
+
+def leads(request: ModelRequest) -> mt.Step:
+    """Spawn a child, then call a tool, then answer."""
+    answers = [row for row in request.messages if isinstance(row, AssistantMessage)]
+    steps = [mt.call("spawn", agent="child", task="look"), mt.call("act"), mt.say("done")]
+    return mt.slow(steps[len(answers)], seconds=0.05)
+
+
+def with_a_child(host: mt.SimulatedHost) -> None:
+    """A run in its caller's task has a child beside it, and thereby an actor for its session."""
+    lead = motet.Agent("lead", model=mt.FunctionModel(leads, name="leads"), tools=["group:agents"])
+
+    @lead.tool(effects="write")
+    async def act() -> str:
+        await trio.sleep(0.1)
+        return "acted"
+
+    child = mt.FunctionModel(lambda _: mt.slow(mt.say("seen"), seconds=0.2), name="sees")
+    host.know(motet.Agent("child", model=child))
+    host.run(lead, "go", session="s", check=False)
+    host.advance(1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "every"),
+    [
+        ("kill", 8),
+        *(
+            pytest.param(fault, 1, marks=pytest.mark.sweep)
+            for fault in ("kill", "crash", "cancel", "stop")
+        ),
+    ],
+)
+def test_a_router_that_ends_at_some_step_leaves_nobody_waiting_for_a_child(
+    fault: mt.HostFault, every: int
+) -> None:
+    """Law: a run ends, though no actor is started any more for the child that it has spawned."""
+    mt.sweep(with_a_child, fault, target="/host/router", every=every, seeds=(1,)).check()
