@@ -245,7 +245,8 @@ class Intake:
             del actors.alone[run]
             run.lineage.start_soon = None  # it refers to the run
             # Its children have ended: a task that no actor has taken up has nothing to do any more.
-            queue.tasks[:] = [task for task in queue.tasks if task not in beside]
+            if beside:
+                queue.tasks[:] = [task for task in queue.tasks if task not in beside]
             if not run.ended.is_set():  # a bug: nobody may wait for its end for ever
                 self._table.finish(run, run.ends_as("interrupted", "it broke off"))
             if dropped:
