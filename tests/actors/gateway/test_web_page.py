@@ -148,8 +148,8 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
 @needs_browser
 @pytest.mark.slow
 async def test_a_person_reads_the_whole_of_a_large_error_and_goes_to_its_session() -> None:
-    """An error of 3 MB, which comes in pages; equal errors are one entry, with their number."""
-    text = "\n".join(f"row {n} of the dump, as the worker has sent it" for n in range(60_000))
+    """An error of 11 MB, which comes in pages; equal errors are one entry, with their number."""
+    text = "\n".join(f"row {n} of the dump, as the worker has sent it" for n in range(230_000))
     steps = [step for n in range(2) for step in (call("dump", n=n), say("it failed"))]
     agent = motet.Agent("dumper", model=ScriptedModel(steps))
 
