@@ -106,6 +106,8 @@ class SteeringInbox:
             await self._record(offered)
 
     async def _record(self, taken: tuple[Run, ...]) -> None:
+        # Out of the queue in the step in which they are in the rows, before any await: a stop or a
+        # suspension in between would find a text that has two owners, or none (G15).
         for one in taken:
             self._queue.inputs.remove(one)
             one.move("enter")

@@ -110,6 +110,7 @@ def place(new: In, queue: Sequence[In], running: Sequence[Going], limit: int) ->
 
     ``running``: all runs under way, the suspended ones among them, here and in the rules below.
     """
+    # By far the most common case, and all rules below agree with it.
     if not running and len(queue) == 1:
         return Placed("wait")
     others = [one for one in queue if one is not new and not _one_burst(one, new)]
@@ -124,6 +125,8 @@ def place(new: In, queue: Sequence[In], running: Sequence[Going], limit: int) ->
 
 
 def _interrupting(new: In, others: Sequence[In], running: Sequence[Going]) -> Placed[In, Going]:
+    # A sender interrupts only what is their own. What others had sent to steer the ended run was
+    # not withdrawn by anybody, so it becomes a run of its own instead of going down with it.
     ends = tuple(one for one in running if one.author == new.author)
     ending = {one.id for one in ends}
     drops = tuple(one for one in others if one.author == new.author)
@@ -170,6 +173,8 @@ def next_batch(
     waiting = [one for one in queue if one.placement.steers not in at_work]
     passed_over = {one.author for one in running}  # whose later inputs must not come first
     batch: list[In] = []
+    # One pass from the oldest on. An input that cannot start now blocks the later ones of its
+    # sender, whose order must hold, and nobody else's: a chat of two must not stall on one of them.
     for one in waiting:
         free = one.author not in passed_over and not is_held(one, now)
         if free and (not batch or _joined(batch[0], one, limit) or _one_burst(batch[0], one)):

@@ -136,6 +136,8 @@ class Runner:
 
     async def _end(self, finish: Finish | None) -> RunResult[Any]:
         """End the run in one of three ways: it is suspended, left to the next host, or over."""
+        # Children first: their results belong into the last row, and the run's budget and scope
+        # must outlive them.
         if self.run.lineage.children is not None:
             with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
                 await self.inbox.children.end()
@@ -153,7 +155,8 @@ class Runner:
                 outcome = await self._conclude(finish)
         outcome = outcome or self._outcome(finish)
         if self.hooks.watch_end and is_over:
-            # Those who watch have a budget of their own, so that they cost no transcript.
+            # After the end is stored, and with a budget of their own: a slow observer may delay the
+            # caller, but never cost a transcript.
             with trio.CancelScope(shield=True):
                 if (failure := self.failure) is not None:
                     await self.hooks.failed(failure.kind, finish.detail, failure.error_id)
@@ -178,6 +181,8 @@ class Runner:
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
+        # The terminal event goes into the transaction of the rows. Published here alone, a kill
+        # between the two would leave an end that is not on disk, or rows of a run without an end.
         outcome = self._outcome(finish)
         is_stored = await store(outcome, self.queue, self.services)
         if finish.status == "completed":
@@ -218,6 +223,8 @@ class Runner:
             self.services.events.log.warning(
                 "a part of a stopped run has failed", run=run.id, exc_info=error
             )
+        # The scope has swallowed its cancellation here. A stop has left its reason; without one it
+        # was a deadline: the run's own limit, or, earlier than that, the limit of its caller.
         is_child, now = run.lineage.caller is not None, trio.current_time()
         if not run.stop_reason and is_child and now < self.turn.budget.own_deadline:
             run.cancel(CALLER_ENDED)  # the wall time of its caller is over
@@ -232,6 +239,8 @@ class Runner:
 
         The last row says who or what has ended it. A turn that had ended before stays as it is.
         """
+        # The order is the rule: an answer that is complete is kept, a question to a person is
+        # kept for its answer, work for the next host is left alone, and only the rest is closed.
         if self.turn.finish is not None:
             return self.turn.finish
         if self.tool_step is not None and self.suspension.is_due(self.tool_step):
@@ -260,6 +269,7 @@ class Runner:
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
+                    # Between two requests: the calls of the last answer have all ended.
                     self.run.cancel("cancelled by the caller", by_user=True)
                     return self._stop()
                 case CallModel():
@@ -302,6 +312,8 @@ class Runner:
     async def _admit(self) -> Decision:
         """Ask the gates of the input. After a crash meanwhile no model may see the input."""
         run = self.run
+        # In place of the text: recovery would otherwise give the next host's model an input that
+        # no gate has let pass (G10).
         await self._journal_withheld()
         await self._load()
         if self.first:
@@ -380,8 +392,10 @@ class Runner:
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
         await self.publisher.emit(events.Activity("waiting_model", decision.iteration))
+        # In a group several runs share the transcript. Each reads it again before a request, since
+        # a lock would make one sender wait for the model of another.
         if self.queue.ended != self._runs_seen:
-            await self._load()  # rows of a run that has just ended come before this turn
+            await self._load()
         try:
             response = await self.model_step.answer(decision)
         except OverBudget as over:
@@ -458,9 +472,8 @@ class Runner:
     async def _change_agent(self, agent: AnyAgent) -> None:
         """Hand over to ``agent``: its model, instructions and tools, the same conversation."""
         run, before = self.run, self.run.agent.name
-        run.lineage.ancestors = tuple(
-            dict.fromkeys(run.subjects)
-        )  # policy holds for whoever comes after
+        # A hand-over must not add a right: the policies of all agents so far hold for the next one.
+        run.lineage.ancestors = tuple(dict.fromkeys(run.subjects))
         run.agent, run.next_agent, run.workspace = agent, None, None
         try:
             run.carried.handed_to += (agent.name,)
@@ -498,6 +511,8 @@ class Runner:
         await self.publisher.emit(events.Activity("tool", self.turn.iteration))
         self.tool_step = self.tool_step or self._new_tool_step(decision)
         results = await self.tool_step.execute()
+        # A tool may have swallowed the cancellation. Without this look the run would send its
+        # results to the model after a stop.
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.tool_step.states.has_any("suspended"):
             return []

@@ -107,6 +107,7 @@ class Suspension:
         as it was when it asked the person.
         """
         assert step is not None
+        # Until all of it is on disk, the run counts as one that has to end here.
         self.state = "failed"
         while await self._tries(step):
             is_closing = trio.current_effective_deadline() == -inf or bool(self._run.stop_reason)

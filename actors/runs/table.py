@@ -241,6 +241,8 @@ class RunTable:
         """
         queue = self.queue(run.session)
         queue.arriving -= 1
+        # The stop may have come while the disk worked. The life cycle has noted it, so that one
+        # look here is enough: between this step and the queue nothing awaits.
         run.move("store")
         if run.state == "dropped":
             if not run.was_stopped and (run.carried.durable or run.input.key is not None):
@@ -271,6 +273,8 @@ class RunTable:
         The decision takes effect immediately; the session's actor only executes it.
         """
         if queue.inputs:
+            # In this order: an input that is placed now may enter a run or end one, and what was
+            # waiting for a run that has ended must not be started by the loop below.
             self._ripen(queue)
             queue.drop_strays()
             while (run := self.start_next(queue)) is not None:
@@ -297,6 +301,7 @@ class RunTable:
         batch = queue.take_next(self.rules, self.suspended_in(queue.session), self.now())
         if not batch:
             return None
+        # The oldest stands for all: so the joined text has its place in the order of arrival.
         run, *others = batch
         queue.running.append(run)
         run.move("start")
@@ -405,6 +410,8 @@ class RunTable:
         """
         active: list[Run] = []
         dropped: list[Run] = []
+        # Queues before runs: the end of a run starts the next input of its session, and what this
+        # stop covers must not be there to be started.
         for run in runs:
             queue = self.queue(run.session)
             queued = [run] if run in queue.inputs else []

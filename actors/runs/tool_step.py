@@ -122,6 +122,7 @@ class ToolStep:
         The calls are on disk before the first one starts: a crash then shows as ``unknown``. While
         the storage is unavailable, calls that only read start all the same.
         """
+        # One commit for all calls. A read may begin without it: after a crash it is run again.
         await self._try_journal()
         run, approvals, steps = self.run, self.approvals, self.services.pending_approvals.steps
         limit, may_begin = run.limits.parallel, None
@@ -223,6 +224,8 @@ class ToolStep:
     async def tell(self, index: int, result: CallResult) -> None:
         if result.kind != LATER:
             row, journal = row_of(result), self.services.journal
+            # Before the result that announces it: after a kill between the two, the next host would
+            # go on with the old agent and tell it that another one has taken over.
             if self.run.next_agent is not None:
                 await journal.hand_over(self.run.id, self.run.next_agent.name)
             await journal.note(self.run.id, self.step + 1 + index, row)

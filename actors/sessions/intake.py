@@ -203,6 +203,7 @@ class Intake:
 
     def _may_be_alone(self, run: Run) -> bool:
         """Whether an input is all that its session has to do, so that it needs no actor for it."""
+        # Other work of the session needs its actor, and would wait until this run has ended.
         queue, hooks = self._table.queue(run.session), self._services.hooks
         return (
             queue.starting == [run]
@@ -284,6 +285,8 @@ class Intake:
 
     async def _accept(self, run: Run) -> Ack:
         """Store and queue an input. Call :meth:`_wake` in the same step, unless it is known."""
+        # Admitted before it is stored: a stop that comes while the disk works has to find the run.
+        # In the other order it would be acknowledged, and run, after the stop.
         table = self._table
         table.admit(run)
         try:
