@@ -331,6 +331,74 @@ class CallDropped(Event, frozen=True, tag="call.dropped"):
     last: int = 0
 
 
+class MessageEdited(Event, frozen=True, tag="message.edited"):
+    """A message of a room has another text; the event of the message has it too when it is replayed.
+
+    ``number``: of the message in the room; ``by``: its author; ``change``: counts the changes of
+    messages in the room.
+    """
+
+    number: int
+    text: str
+    by: str
+    change: int = 0
+
+
+class MessageDeleted(Event, frozen=True, tag="message.deleted"):
+    """A message of a room was withdrawn, and has no text any more; fields as in the edited one."""
+
+    number: int
+    by: str
+    change: int = 0
+
+
+class MessageReaction(Event, frozen=True, tag="message.reaction"):
+    """A person reacts to a message of a room; ``on`` false: does so no more."""
+
+    number: int
+    reaction: str
+    by: str
+    on: bool = True
+    change: int = 0
+
+
+class RoomReplied(Event, frozen=True, tag="room.replied"):
+    """The thread of a message of the room has ``replies`` messages now."""
+
+    durable: ClassVar[bool] = False
+
+    number: int
+    replies: int
+
+
+class RoomTyping(Event, frozen=True, tag="room.typing"):
+    """A person writes a message, or an agent works on one; ``on`` false: does so no more."""
+
+    durable: ClassVar[bool] = False
+
+    name: str
+    role: Role = "user"
+    on: bool = True
+
+
+class RoomPresence(Event, frozen=True, tag="room.presence"):
+    """A user has the room open now, or no more."""
+
+    durable: ClassVar[bool] = False
+
+    user: str
+    here: bool
+
+
+class RoomRead(Event, frozen=True, tag="room.read"):
+    """A user has read the room up to message ``number``."""
+
+    durable: ClassVar[bool] = False
+
+    user: str
+    number: int
+
+
 class RoomIdle(Event, frozen=True, tag="room.idle"):
     """The round is over, and the room waits for a person. ``reason`` says why."""
 
@@ -455,6 +523,13 @@ AnyEvent: TypeAlias = (
     | SessionQuarantined
     | RoomTurn
     | CallDropped
+    | MessageEdited
+    | MessageDeleted
+    | MessageReaction
+    | RoomReplied
+    | RoomTyping
+    | RoomPresence
+    | RoomRead
     | RoomIdle
     | SessionReset
     | SessionCompacted

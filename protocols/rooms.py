@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.events import CallDropped
+from motet.protocols.events import CallDropped, MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -53,6 +53,13 @@ class MemberInfo(msgspec.Struct, frozen=True):
     speak: Speak = "chosen"
 
 
+class Reaction(msgspec.Struct, frozen=True):
+    """What people react with to a message. ``users``: those who do, the first one first."""
+
+    text: str
+    users: tuple[str, ...]
+
+
 class RoomMessage(msgspec.Struct, frozen=True):
     """A message of a person or an agent.
 
@@ -62,6 +69,10 @@ class RoomMessage(msgspec.Struct, frozen=True):
         at: Unix seconds.
         asked_by: a person's own principal when they said it; for an agent, the people whose words
             its turn has answered. Empty in rooms of earlier versions.
+        edited: Unix seconds of the last change of its text; 0: there was none.
+        deleted: it was withdrawn, and has no text.
+        reactions: of people.
+        replies: messages in its thread.
     """
 
     seq: int
@@ -71,6 +82,10 @@ class RoomMessage(msgspec.Struct, frozen=True):
     round: int
     at: float = 0.0
     asked_by: tuple[Principal, ...] = ()
+    edited: float = 0.0
+    deleted: bool = False
+    reactions: tuple[Reaction, ...] = ()
+    replies: int = 0
 
     @property
     def principals(self) -> tuple[Principal, ...]:
@@ -175,6 +190,15 @@ class Waiting(msgspec.Struct, frozen=True):
     asked_by: tuple[Principal, ...] = ()
 
 
+class News(msgspec.Struct, frozen=True):
+    """A change of a message that a member has read. ``by`` has reacted, if there is a reaction."""
+
+    number: int
+    by: str = ""
+    reaction: str = ""
+    on: bool = True
+
+
 class RoomState(msgspec.Struct, frozen=True):
     """The stored state of a room, with which it goes on after a restart.
 
@@ -190,6 +214,9 @@ class RoomState(msgspec.Struct, frozen=True):
         collected: the calls of people's messages up to this number are in ``calls``, or were.
         dropped: calls that were dropped lately, whose events may not be on disk.
         drops: how many calls were dropped so far.
+        news: changes of messages that a member has read and was not told of, by its name.
+        changes: how many changes of messages there were.
+        untold: the last ones, whose events may not be on disk.
     """
 
     floor: Floor = Floor()
@@ -204,6 +231,9 @@ class RoomState(msgspec.Struct, frozen=True):
     collected: int = 0
     dropped: tuple[CallDropped, ...] = ()
     drops: int = 0
+    news: dict[str, tuple[News, ...]] = {}
+    changes: int = 0
+    untold: tuple[MessageEdited | MessageDeleted | MessageReaction, ...] = ()
 
     @property
     def held(self) -> bool:

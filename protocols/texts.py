@@ -20,6 +20,10 @@ _UNREADABLE = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
 _LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 VISIBLE: Final = re.compile(r"[^\s\x00]")
+_BREAKS: Final = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
+_FRONT: Final = re.compile(rf"((?:^|[{_BREAKS}])[{_UNSEEN}]*)(?=[\[\uff3b])")
+_NO_NAME: Final = re.compile(rf"[\[\]\uff3b\uff3d\x00-\x1f\x7f{_BREAKS}]+")
 ELLIPSIS: Final = "..."
 
 
@@ -32,6 +36,16 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def escaped(text: str) -> str:
+    """The text with a backslash before each square bracket that begins a line."""
+    return _FRONT.sub(r"\1\\", text)
+
+
+def plain_name(name: str) -> str:
+    """The name without square brackets and line breaks."""
+    return _NO_NAME.sub(" ", name)
 
 
 def last_line(output: str | bytes | None, *, joined: bool = False) -> str:

@@ -8,9 +8,7 @@ less. Source: agent loop specification, sections 4 and 5.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import attrs
 import msgspec
@@ -19,6 +17,7 @@ from msgspec.structs import replace
 from motet.actors.errors.tracker import is_shortened
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelResponse, Usage
+from motet.protocols.texts import escaped, plain_name
 from motet.protocols.tools import ToolSpec
 
 # Tokens: the provider's own count where there is one, else an estimate
@@ -85,15 +84,10 @@ UNCALIBRATED = Calibration()
 # Law: in a text made here, exactly one line of each message begins with a name in square brackets,
 # and the name is its author's: no author can imitate another.
 
-_BREAKS: Final = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
-_FRONT: Final = re.compile(rf"((?:^|[{_BREAKS}])[{_UNSEEN}]*)(?=[\[\uff3b])")
-_NO_NAME: Final = re.compile(rf"[\[\]\uff3b\uff3d\x00-\x1f\x7f{_BREAKS}]+")
-
 
 def with_author(author: str, text: str) -> str:
     """A message with the prefix of its author; brackets at line starts are escaped."""
-    return author_prefix(author) + _FRONT.sub(r"\1\\", text)
+    return author_prefix(author) + escaped(text)
 
 
 def is_from(text: str, sender: str) -> bool:
@@ -108,7 +102,7 @@ def begun_by(row: UserMessage, sender: str) -> bool:
 
 def author_prefix(author: str) -> str:
     """``[name]`` without brackets or line breaks in the name."""
-    return f"[{_NO_NAME.sub(' ', author)}] "
+    return f"[{plain_name(author)}] "
 
 
 class TranscriptScan(msgspec.Struct, frozen=True):

@@ -1,0 +1,337 @@
+"""Messages of a room after they were said: edits, withdrawals, reactions, and the form in which
+members read them. Pure.
+
+Invariants: each line that a member reads begins with the number, the role and the name of its
+author, in a form that no text of a user and no name can imitate; a withdrawn message has no text;
+what a member has read and was changed afterwards is corrected where it stands, and told once, in
+its next turn; a call that is edited away before its turn is dropped, a new one is collected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+from msgspec.structs import replace
+
+from motet.protocols.errors import InputValidation, NotFound
+from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
+from motet.protocols.room_calls import drop, merged
+from motet.protocols.rooms import Due, News, Reaction, RoomMessage, RoomState
+from motet.protocols.sessions import Principal
+from motet.protocols.texts import escaped, plain_name
+
+# The states of a message
+
+# live       as it was said
+# edited     with another text than it was said with
+# withdrawn  without a text; its number, author and time stay
+Standing = Literal["live", "edited", "withdrawn"]
+Act = Literal["edit", "delete", "react", "unreact"]
+
+STANDINGS: Final[dict[Standing, dict[Act, Standing]]] = {
+    "live": {"edit": "edited", "delete": "withdrawn", "react": "live", "unreact": "live"},
+    "edited": {"edit": "edited", "delete": "withdrawn", "react": "edited", "unreact": "edited"},
+    "withdrawn": {"delete": "withdrawn"},
+}
+"""The state after each act; an act that is missing is refused."""
+
+MOST_NEWS = 100
+"""Changes that a member is told at most in one turn, the last ones."""
+MOST_REACTION = 32
+"""Code points of a reaction."""
+MOST_REACTIONS = 200
+"""Reactions to one message."""
+
+
+def standing_of(message: RoomMessage) -> Standing:
+    if message.deleted:
+        return "withdrawn"
+    return "edited" if message.edited else "live"
+
+
+@attrs.frozen
+class Amendment:
+    """The wish of a person to change a message. ``text``: the new one, or the reaction.
+
+    ``moderates``: the person may withdraw the messages of others.
+    """
+
+    act: Act
+    number: int
+    who: Principal
+    text: str = ""
+    moderates: bool = False
+
+
+def checked(wish: Amendment, message: RoomMessage) -> Standing:
+    """The state that the message comes to. Raises ``NotFound``, ``InputValidation``."""
+    after = STANDINGS[standing_of(message)].get(wish.act)
+    if after is None:
+        raise NotFound(f"message {message.seq} was withdrawn")
+    own = message.kind == "person" and message.author == wish.who.user
+    if wish.act == "edit":
+        if not own:
+            raise NotFound(f"message {message.seq} is not yours: only its author edits it")
+        if not wish.text.strip():
+            raise InputValidation("the new text is empty: delete the message instead")
+    elif wish.act == "delete" and not (own or wish.moderates):
+        raise NotFound(
+            f"message {message.seq} is not yours: its author, or who moderates, withdraws it"
+        )
+    elif wish.act in ("react", "unreact") and not _is_reaction(wish.text):
+        raise InputValidation(f"a reaction is a word or a sign of 1 to {MOST_REACTION} characters")
+    return after
+
+
+def _is_reaction(text: str) -> bool:
+    """Whether it is short, one word, and cannot be taken for a line of somebody."""
+    return bool(text) and len(text) <= MOST_REACTION and not re.search(r"[\s\[\]\x00-\x1f]", text)
+
+
+def amended(wish: Amendment, message: RoomMessage, now: float) -> RoomMessage | None:
+    """The message with the change; None: it is as wished already. Raises as :func:`checked`."""
+    checked(wish, message)
+    user = wish.who.user
+    match wish.act:
+        case "edit":
+            edited = replace(message, text=wish.text, edited=now, asked_by=(wish.who,))
+            return None if message.text == wish.text else edited
+        case "delete":
+            gone = replace(message, text="", edited=now, deleted=True, reactions=())
+            return None if message.deleted else gone
+        case act:
+            found = {one.text: one.users for one in message.reactions}
+            users = found.get(wish.text, ())
+            if (user in users) == (act == "react"):
+                return None
+            if act == "react" and sum(map(len, found.values())) >= MOST_REACTIONS:
+                raise InputValidation(f"message {message.seq} has {MOST_REACTIONS} reactions")
+            others = tuple(one for one in users if one != user)
+            found[wish.text] = (*users, user) if act == "react" else others
+            kept = (Reaction(text, users) for text, users in found.items() if users)
+            return replace(message, reactions=tuple(kept))
+
+
+ChangeEvent: TypeAlias = MessageEdited | MessageDeleted | MessageReaction
+
+
+def event_of(wish: Amendment, change: int) -> ChangeEvent:
+    """The event that tells of the change; ``change``: its number in the room."""
+    match wish.act:
+        case "edit":
+            return MessageEdited(wish.number, wish.text, wish.who.user, change)
+        case "delete":
+            return MessageDeleted(wish.number, wish.who.user, change)
+        case act:
+            on = act == "react"
+            return MessageReaction(wish.number, wish.text, wish.who.user, on, change)
+
+
+# The state of the room after a change
+
+
+def after_change(
+    state: RoomState,
+    wish: Amendment,
+    message: RoomMessage,
+    *,
+    gone: Collection[str] = (),
+    new: Iterable[str] = (),
+    members: Iterable[str] = (),
+    settled: bool = True,
+) -> RoomState:
+    """The state with the change: its calls, what members are told, and the event to publish.
+
+    ``message``: as it was; ``gone``, ``new``: the members that only the old text calls, and those
+    that only the new one does; ``members``: those that are told of the change if they have read the
+    message; ``settled``: the events of earlier changes are on disk.
+    """
+    for name in gone:
+        state = forget_call(state, name, message)
+    names = tuple(new)
+    if names:
+        state = _call(state, names, message, wish.who)
+    news = dict(state.news)
+    reaction = wish.text if wish.act in ("react", "unreact") else ""
+    one = News(message.seq, wish.who.user if reaction else "", reaction, wish.act != "unreact")
+    for name in members:
+        if has_read(state, name, message):
+            news[name] = told_also(news.get(name, ()), one)
+    number = state.changes + 1
+    untold = () if settled else _without_texts(state.untold, message.seq)
+    event = event_of(wish, number)
+    return replace(state, news=news, changes=number, untold=(*untold, event))
+
+
+def _without_texts(events: Iterable[ChangeEvent], number: int) -> tuple[ChangeEvent, ...]:
+    """Earlier events of a message without its texts, which are not the message's any more."""
+    return tuple(
+        replace(one, text="") if isinstance(one, MessageEdited) and one.number == number else one
+        for one in events
+    )
+
+
+def has_read(state: RoomState, name: str, message: RoomMessage) -> bool:
+    """Whether a member was shown the message, or has said it, or is being shown it."""
+    seen = state.seen.get(name, 0)
+    told = state.told.get(name, seen)
+    if message.kind == "agent" and message.author == name:
+        return True
+    cursor = told if message.kind == "person" else seen
+    speaking = any(turn.name == name for turn in state.floor.speaking)
+    return message.seq <= cursor or speaking
+
+
+def told_also(news: Sequence[News], one: News) -> tuple[News, ...]:
+    """The news with one more; a later change of a message, or of a reaction, replaces it."""
+    key = (one.number, one.by, one.reaction)
+    others = (each for each in news if (each.number, each.by, each.reaction) != key)
+    return (*others, one)[-MOST_NEWS:]
+
+
+def without_news(state: RoomState, name: str, told: Collection[News]) -> RoomState:
+    """A member was told these."""
+    left = tuple(one for one in state.news.get(name, ()) if one not in told)
+    news = {other: some for other, some in state.news.items() if other != name}
+    return replace(state, news={**news, name: left} if left else news)
+
+
+def forget_call(state: RoomState, name: str, message: RoomMessage) -> RoomState:
+    """Drop the call of a member in a message that calls it no more, if it has had no turn yet."""
+    calls, first = _without_call(state.calls, name, message.seq)
+    due, second = _without_call(state.floor.due, name, message.seq)
+    if not (first or second):
+        return state
+    number, author = message.seq, (message.author,)
+    people, agents = (author, ()) if message.kind == "person" else ((), author)
+    lost = Due(name, 0, agents, (), people, number, number)
+    state = replace(state, calls=calls, floor=replace(state.floor, due=due))
+    return drop(state, (lost,), EDITED)
+
+
+EDITED = "the message was changed"
+
+
+def _without_call(due: Iterable[Due], name: str, number: int) -> tuple[tuple[Due, ...], bool]:
+    kept: list[Due] = []
+    found = False
+    for one in due:
+        if one.name == name and one.is_call and one.first <= number <= one.last:
+            found = True
+            if one.first == one.last:
+                continue
+            if number in (one.first, one.last):
+                first, last = one.first + (number == one.first), one.last - (number == one.last)
+                one = replace(one, first=first, last=last)
+        kept.append(one)
+    return tuple(kept), found
+
+
+def _call(
+    state: RoomState, names: Sequence[str], message: RoomMessage, who: Principal
+) -> RoomState:
+    """New calls in a message: they wait with it, or for the round that goes on, or for one."""
+    number = message.seq
+    due = [Due(name, 0, (), (who,), (who.user,), number, number) for name in names]
+    if number <= state.heard and state.floor.going:
+        return replace(state, floor=replace(state.floor, due=merged(state.floor.due, due)))
+    return replace(state, calls=merged(state.calls, due))
+
+
+def is_recalled(state: RoomState) -> bool:
+    """Whether a message that was answered calls somebody now, so that a round has to be opened."""
+    return not state.floor.going and any(call.first <= state.heard for call in state.calls)
+
+
+# The form in which members read messages
+#
+# Law: in a text made of lines, exactly one line of each message begins with a square bracket. The
+# words between the number and the name are ours, so that a name cannot imitate them.
+
+_NUMBER: Final = r"\[#(\d+) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
+_HEAD: Final = re.compile(rf"(?:(?<=\n)|\A){_NUMBER}")
+_ANYWHERE: Final = re.compile(_NUMBER)
+
+
+def head_of(message: RoomMessage) -> str:
+    """``[#12 person alice]``: who says what follows."""
+    state = standing_of(message)
+    mark = "" if state == "live" else f"{state} "
+    return f"[#{message.seq} {mark}{message.kind} {plain_name(message.author)}]"
+
+
+def line_of(message: RoomMessage) -> str:
+    """A message as a member reads it."""
+    return head_of(message) if message.deleted else f"{head_of(message)} {escaped(message.text)}"
+
+
+def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> list[str]:
+    """Changes as a member reads them: the new line of a message, or a reaction to it."""
+    found: list[str] = []
+    for one in news:
+        if one.reaction:
+            does = "reacts to" if one.on else "takes back from"
+            found.append(f"[person {plain_name(one.by)} {does} #{one.number}] {one.reaction}")
+        elif one.number in messages:
+            found.append(line_of(messages[one.number]))
+    return found
+
+
+def without_head(text: str, name: str) -> str:
+    """The text without its speaker's own name in front: models copy the form they see."""
+    stripped = text.strip()
+    front = rf"\[(?:#\d+ )?(?:edited )?(?:agent )?{re.escape(name)}\][ :]*"
+    found = re.match(front, stripped)
+    return stripped[found.end() :] if found else stripped
+
+
+def corrected(text: str, number: int, line: str, *, anywhere: bool = False) -> str:
+    """A text that a member has read, with ``line`` in place of that of message ``number``.
+
+    ``anywhere``: lines may have been joined, as in a preview.
+    """
+    if f"[#{number} " not in text:
+        return text
+    heads = [*(_ANYWHERE if anywhere else _HEAD).finditer(text)]
+    parts: list[str] = []
+    at = 0
+    for index, found in enumerate(heads):
+        if int(found[1]) != number:
+            continue
+        end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
+        other = text.find("\n[", found.end(), end)
+        end = other if other >= 0 else end
+        tail = text[:end][len(text[:end].rstrip("\n ")) :] if end < len(text) else ""
+        parts += [text[at : found.start()], line, tail]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def corrected_value(stored: str, number: int, line: str) -> str:
+    """The same for a stored text, or for all texts in stored JSON."""
+    if f"[#{number} " not in stored:
+        return stored
+
+    def fix(value: object) -> object:
+        match value:
+            case str():
+                return corrected(value, number, line, anywhere=True)
+            case dict():
+                return {key: fix(each) for key, each in value.items()}
+            case list():
+                return [fix(each) for each in value]
+            case _:
+                return value
+
+    if stored[:1] in "{[" and not stored.startswith("[#"):
+        try:
+            decoded: object = msgspec.json.decode(stored)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return msgspec.json.encode(fix(decoded)).decode()
+    return corrected(stored, number, line, anywhere=True)
