@@ -332,7 +332,7 @@ class CallDropped(Event, frozen=True, tag="call.dropped"):
 
 
 class MessageEdited(Event, frozen=True, tag="message.edited"):
-    """A message of a room has another text; the event of the message has it too when it is replayed.
+    """A message of a room has another text, which a replay of the message itself has, too.
 
     ``number``: of the message in the room; ``by``: its author; ``change``: counts the changes of
     messages in the room.

@@ -63,6 +63,7 @@ class RoomConfig:
             round; ``interrupt``, it ends their turns first; ``followup``, it opens one when this is
             over; ``steer``, it enters their turns; ``reject``, it is refused.
         limits: what all turns of one round may spend together.
+        reactions: whether agents are told what people react with to messages.
     """
 
     members: tuple[str, ...] = attrs.field(validator=_are_members)
@@ -78,3 +79,4 @@ class RoomConfig:
     history: int = attrs.field(default=50, validator=_at_least(1))
     mode: RoomMode = "collect"
     limits: Limits = attrs.field(factory=Limits)
+    reactions: bool = False

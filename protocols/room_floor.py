@@ -299,7 +299,8 @@ def unread(
     new = [
         one
         for one in messages
-        if (
+        if not one.deleted
+        and (
             told < one.seq <= state.heard
             if one.kind == "person"
             else seen < one.seq and one.author != name

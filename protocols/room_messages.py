@@ -10,17 +10,27 @@ its next turn; a call that is edited away before its turn is dropped, a new one 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
 from msgspec.structs import replace
 
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
+from motet.protocols.messages import Request
+from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import drop, merged
-from motet.protocols.rooms import Due, News, Reaction, RoomMessage, RoomState
+from motet.protocols.rooms import (
+    Due,
+    News,
+    Reaction,
+    RoomMessage,
+    RoomState,
+    RoomStoreMessage,
+)
 from motet.protocols.sessions import Principal
 from motet.protocols.texts import escaped, plain_name
 
@@ -157,7 +167,7 @@ def after_change(
         state = _call(state, names, message, wish.who)
     news = dict(state.news)
     reaction = wish.text if wish.act in ("react", "unreact") else ""
-    one = News(message.seq, wish.who.user if reaction else "", reaction, wish.act != "unreact")
+    one = News(message.seq, wish.who if reaction else None, reaction, wish.act != "unreact")
     for name in members:
         if has_read(state, name, message):
             news[name] = told_also(news.get(name, ()), one)
@@ -186,10 +196,18 @@ def has_read(state: RoomState, name: str, message: RoomMessage) -> bool:
     return message.seq <= cursor or speaking
 
 
+def read_before(
+    state: RoomState, name: str, news: Iterable[News], messages: Mapping[int, RoomMessage]
+) -> tuple[News, ...]:
+    """The news of messages that a member has read; the others it reads as they are now."""
+    known = (one for one in news if one.number in messages)
+    return tuple(one for one in known if has_read(state, name, messages[one.number]))
+
+
 def told_also(news: Sequence[News], one: News) -> tuple[News, ...]:
     """The news with one more; a later change of a message, or of a reaction, replaces it."""
-    key = (one.number, one.by, one.reaction)
-    others = (each for each in news if (each.number, each.by, each.reaction) != key)
+    key = (one.number, one.who, one.reaction)
+    others = (each for each in news if (each.number, each.who, each.reaction) != key)
     return (*others, one)[-MOST_NEWS:]
 
 
@@ -252,9 +270,9 @@ def is_recalled(state: RoomState) -> bool:
 # Law: in a text made of lines, exactly one line of each message begins with a square bracket. The
 # words between the number and the name are ours, so that a name cannot imitate them.
 
-_NUMBER: Final = r"\[#(\d+) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
-_HEAD: Final = re.compile(rf"(?:(?<=\n)|\A){_NUMBER}")
-_ANYWHERE: Final = re.compile(_NUMBER)
+_HEAD: Final = re.compile(
+    r"(?:(?<=\n)|\A)\[#(\d+) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
+)
 
 
 def head_of(message: RoomMessage) -> str:
@@ -273,12 +291,20 @@ def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> lis
     """Changes as a member reads them: the new line of a message, or a reaction to it."""
     found: list[str] = []
     for one in news:
-        if one.reaction:
+        if one.who:
             does = "reacts to" if one.on else "takes back from"
-            found.append(f"[person {plain_name(one.by)} {does} #{one.number}] {one.reaction}")
+            found.append(f"[person {plain_name(one.who.user)} {does} #{one.number}] {one.reaction}")
         elif one.number in messages:
             found.append(line_of(messages[one.number]))
     return found
+
+
+def asked_also(speaker: Due, news: Iterable[News], messages: Mapping[int, RoomMessage]) -> Due:
+    """A member that answers those whose changes it is told of, too."""
+    edits = (messages[one.number] for one in news if not one.who and one.number in messages)
+    people = [one.who for one in news if one.who]
+    people += [who for one in edits if not one.deleted for who in one.principals]
+    return replace(speaker, asked_by=tuple(dict.fromkeys((*speaker.asked_by, *people))))
 
 
 def without_head(text: str, name: str) -> str:
@@ -289,49 +315,167 @@ def without_head(text: str, name: str) -> str:
     return stripped[found.end() :] if found else stripped
 
 
-def corrected(text: str, number: int, line: str, *, anywhere: bool = False) -> str:
-    """A text that a member has read, with ``line`` in place of that of message ``number``.
-
-    ``anywhere``: lines may have been joined, as in a preview.
-    """
+def corrected(text: str, number: int, line: str) -> str:
+    """A text that a member has read, with ``line`` in place of that of message ``number``."""
     if f"[#{number} " not in text:
         return text
-    heads = [*(_ANYWHERE if anywhere else _HEAD).finditer(text)]
     parts: list[str] = []
     at = 0
-    for index, found in enumerate(heads):
-        if int(found[1]) != number:
-            continue
-        end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
-        other = text.find("\n[", found.end(), end)
-        end = other if other >= 0 else end
-        tail = text[:end][len(text[:end].rstrip("\n ")) :] if end < len(text) else ""
-        parts += [text[at : found.start()], line, tail]
-        at = end
+    for found in _HEAD.finditer(text):
+        if int(found[1]) == number:
+            end = text.find("\n[", found.end())
+            end = len(text) if end < 0 else end
+            tail = text[:end][len(text[:end].rstrip("\n")) :] if end < len(text) else ""
+            parts += [text[at : found.start()], line, tail]
+            at = end
     return "".join([*parts, text[at:]])
 
 
-def corrected_value(stored: str, number: int, line: str) -> str:
-    """The same for a stored text, or for all texts in stored JSON."""
-    if f"[#{number} " not in stored:
-        return stored
+def corrected_preview(text: str, number: int, line: str) -> str:
+    """The same for a text whose lines may have been joined: such a one ends at the message."""
+    after = corrected(text, number, line)
+    if after == text and (found := re.search(rf"\[#{number} ", text)):
+        return text[: found.start()] + line
+    return after
 
-    def fix(value: object) -> object:
+
+def corrected_json(stored: str, number: int, line: str) -> str:
+    """The same for a stored text, or for all texts in stored JSON."""
+    return _each_text(stored, lambda text: corrected(text, number, line))
+
+
+def previews_json(stored: str, number: int, line: str) -> str:
+    """The same for previews."""
+    return _each_text(stored, lambda text: corrected_preview(text, number, line))
+
+
+def reader_of(message: RoomMessage, before: str) -> Fix:
+    """Makes of a row of a transcript what its model reads from now on: the message as it is now.
+
+    ``before``: the old text of the message.
+    """
+    line = line_of(message)
+
+    def fix(row: ChatMessage) -> ChatMessage:
+        match row:
+            case UserMessage(text=text):
+                return replace(row, text=corrected(text, message.seq, line))
+            case AssistantMessage(text=text) if message.kind == "agent" and before:
+                own = without_head(text, message.author) == before
+                return replace(row, text=WITHDRAWN) if own else row
+            case _:
+                return row
+
+    return fix
+
+
+Fix: TypeAlias = Callable[[ChatMessage], ChatMessage]
+
+
+def fixed_text(fix: Fix, text: str) -> str:
+    """The same for the text of an input."""
+    return fix(UserMessage(text)).text
+
+
+def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
+    """The same for the input of a run or of a model."""
+    if isinstance(given, str):
+        return fixed_text(fix, given)
+    return replace(given, messages=tuple(map(fix, given.messages)))
+
+
+def without_said(stored: str, said: str) -> str:
+    """Stored JSON or a text of the run in which an agent has said something, without that.
+
+    Short texts are found only where they are all that was written.
+    """
+
+    def fix(text: str) -> str:
+        bare = text.strip()
+        is_all = bare == said or bare.endswith(f"] {said}")
+        is_cut = len(bare) >= _PREVIEW and said.startswith(bare.rstrip(".…"))
+        if is_all or is_cut:
+            return WITHDRAWN
+        return text.replace(said, WITHDRAWN) if len(said) >= _TELLING else text
+
+    return _each_text(stored, fix)
+
+
+WITHDRAWN: Final = "[withdrawn]"
+_PREVIEW: Final = 100
+_TELLING: Final = 12
+
+
+def _each_text(stored: str, fix: Callable[[str], str]) -> str:
+    """A text, or all texts in JSON, as ``fix`` makes them."""
+
+    def fixed(value: object) -> object:
         match value:
             case str():
-                return corrected(value, number, line, anywhere=True)
+                return fix(value)
             case dict():
-                return {key: fix(each) for key, each in value.items()}
+                return {key: fixed(each) for key, each in value.items()}
             case list():
-                return [fix(each) for each in value]
+                return [fixed(each) for each in value]
             case _:
                 return value
 
-    if stored[:1] in "{[" and not stored.startswith("[#"):
+    if stored[:1] == "{":
         try:
             decoded: object = msgspec.json.decode(stored)
         except msgspec.DecodeError:
             pass
         else:
-            return msgspec.json.encode(fix(decoded)).decode()
-    return corrected(stored, number, line, anywhere=True)
+            return msgspec.json.encode(fixed(decoded)).decode()
+    return fix(stored)
+
+
+# Requests to the store of rooms
+
+
+class ChangeMessage(Request[None], frozen=True, tag="rooms.change_message"):
+    """Store a message as it is now, and the state of the room, in one transaction.
+
+    ``before``: its old text, of which no copy is left; None: the text is as it was.
+    """
+
+    name: str
+    message: RoomMessage
+    state: RoomState
+    before: str | None = None
+
+
+class FindMessages(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.messages"):
+    """The messages with these numbers that there are, in order."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+
+class MarkRead(Request[None], frozen=True, tag="rooms.read_mark"):
+    """A user has read a room up to this number; never less than before."""
+
+    name: str
+    user: str
+    number: int
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """A user's read mark in a room, and the messages of others behind it, at most 100."""
+
+    read: int = 0
+    unread: int = 0
+
+
+class CountUnread(Request[dict[str, Unread]], frozen=True, tag="rooms.unread"):
+    """What a user has not read, for each of these rooms."""
+
+    user: str
+    names: tuple[str, ...]
+
+
+MOST_UNREAD: Final = 100
+
+RoomStoreRequest: TypeAlias = (
+    RoomStoreMessage | ChangeMessage | FindMessages | MarkRead | CountUnread
+)

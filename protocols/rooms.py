@@ -191,10 +191,10 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """A change of a message that a member has read. ``by`` has reacted, if there is a reaction."""
+    """A change of a message that a member has read. ``who`` has reacted, if there is a reaction."""
 
     number: int
-    by: str = ""
+    who: Principal | None = None
     reaction: str = ""
     on: bool = True
 
@@ -272,6 +272,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
         concurrency: agents that speak at once.
         history: messages that an agent is shown at most.
         limits: for all turns of one round together.
+        reactions: whether agents are told what people react with to messages.
     """
 
     members: Members
@@ -284,6 +285,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
     history: Shown = 50
     mode: RoomMode = "collect"
     limits: Limits = Limits()
+    reactions: bool = False
 
 
 class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,6 +302,7 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
     history: Shown | UnsetType = UNSET
     mode: RoomMode | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
+    reactions: bool | UnsetType = UNSET
 
     def of(self, plan: RoomPlan) -> RoomPlan:
         """The plan with the changes."""
@@ -410,8 +413,9 @@ class ReadSince(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.since"
     people: bool = False
 
 
-class ToldDrops(Request[int], frozen=True, tag="rooms.drops"):
-    """Number of the last dropped call whose event is on disk; 0: there is none."""
+class ToldDrops(Request[tuple[int, int]], frozen=True, tag="rooms.drops"):
+    """Number of the last dropped call whose event is on disk, and of the last change of a message;
+    0: there is none."""
 
     name: str
 

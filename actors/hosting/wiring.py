@@ -73,7 +73,7 @@ from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
-from motet.protocols.rooms import RoomStoreMessage
+from motet.protocols.room_messages import RoomStoreRequest
 from motet.protocols.sessions import IsRelated, SessionStoreMessage
 from motet.protocols.storage import Commit, Transact
 from motet.protocols.teams import BoardProtocol
@@ -109,7 +109,7 @@ class Stores:
     contexts: ContextCache
     approvals: ActorRef[ApprovalProtocol]
     agents: ActorRef[AgentProtocol]
-    rooms: ActorRef[RoomStoreMessage]
+    rooms: ActorRef[RoomStoreRequest]
     memory: Memory
     boards: ActorRef[BoardProtocol]
     tracer: Tracer
@@ -162,7 +162,7 @@ async def start_stores(
         lambda: ApprovalStore(writer.submit, readers, journal), name="approvals"
     )
     agents = await system.start(lambda: AgentStore(commit, readers), name="agents")
-    rooms = await system.start(lambda: RoomStore(commit, readers), name="room-store")
+    rooms = await system.start(lambda: RoomStore(commit, readers, contexts), name="room-store")
     if memory is None:
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(commit, readers), name="memory")

@@ -34,6 +34,7 @@ from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.room_config import RoomConfig
+from motet.protocols.room_messages import RoomStoreRequest
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -44,7 +45,6 @@ from motet.protocols.rooms import (
     RoomMessage,
     RoomPlan,
     RoomRecord,
-    RoomStoreMessage,
     Said,
     SetRoom,
 )
@@ -211,7 +211,7 @@ class RoomUpdate:
 
 async def room_updates(
     table: RoomTable,
-    store: ActorRef[RoomStoreMessage],
+    store: ActorRef[RoomStoreRequest],
     resolver: Resolver,
     registry: AgentRegistry,
     before: Mapping[str, RoomConfig],

@@ -188,6 +188,7 @@ class Room:
         limits: for all turns of one round together.
         people: users of the host who may see it and speak in it besides the one who has opened it
             first; ``*``: all.
+        reactions: whether agents are told what people react with to messages.
 
     Raises ``ConfigError`` for an impossible name, and for no members or two of one name.
     """
@@ -205,6 +206,7 @@ class Room:
     )
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
     people: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...], kw_only=True)
+    reactions: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -9,18 +9,28 @@ However many messages wait for an answer, memory has the last of them only, and 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.protocols.errors import NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.room_calls import collect, not_here
+from motet.protocols.room_messages import (
+    Amendment,
+    ChangeMessage,
+    FindMessages,
+    RoomStoreRequest,
+    after_change,
+    amended,
+)
 from motet.protocols.rooms import (
     LATELY,
     FindRoom,
@@ -30,7 +40,6 @@ from motet.protocols.rooms import (
     ReadSince,
     RoomMessage,
     RoomState,
-    RoomStoreMessage,
     Said,
     Say,
     ToldDrops,
@@ -78,7 +87,7 @@ class RoomHistory:
         self,
         settings: RoomSettings,
         control: RoomControl,
-        store: ActorRef[RoomStoreMessage],
+        store: ActorRef[RoomStoreRequest],
         publisher: RoomPublisher,
     ) -> None:
         self.state = RoomState()
@@ -91,7 +100,8 @@ class RoomHistory:
         self._publisher = publisher
         self._writing = trio.Lock()
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
-        self._told = -1  # the last dropped call that was published; negative: unknown
+        # The last dropped call, and the last change, that were published; negative: unknown.
+        self._told, self._shown = -1, -1
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -99,6 +109,7 @@ class RoomHistory:
         assert found is not None
         self.messages = list(found.messages)
         self._told = min(self._told, found.state.drops)  # the others were never stored
+        self._shown = min(self._shown, found.state.changes)
         state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
         self.said = max(self.said, state.heard, *(one.seq for one in waiting))
         waiting = [one for one in waiting if one.seq > state.heard]
@@ -133,7 +144,8 @@ class RoomHistory:
     def unanswered(self) -> tuple[RoomMessage, ...]:
         """The messages of people since the last round was opened, or the room was stopped."""
         after = self.answered
-        return tuple(one for one in self.messages if one.kind == "person" and one.seq > after)
+        said = (one for one in self.messages if one.kind == "person" and not one.deleted)
+        return tuple(one for one in said if one.seq > after)
 
     async def next_unanswered(self) -> RoomMessage | None:
         """The first message that waits for an answer; None: there is none, or a stop has come."""
@@ -180,6 +192,58 @@ class RoomHistory:
                     await self._publish(self.messages[-1])
                 return said
         raise AssertionError("nobody cancels this scope")
+
+    async def amend(
+        self, wish: Amendment, correct: Callable[[RoomMessage, str], bool]
+    ) -> RoomMessage:
+        """Change a message, on disk and wherever it was read, and publish that.
+
+        ``correct``: has the turns under way read it anew; whether there are any. Raises
+        ``NotFound``, ``InputValidation``, ``StorageError``.
+        """
+        called, room = self._settings.called, self._settings.room
+        async with self._writing:
+            before = (await self.these((wish.number,))).get(wish.number)
+            if before is None:
+                raise NotFound(f"no message {wish.number} in room {room.name!r}")
+            after = amended(wish, before, wall_time())
+            if after is None:
+                return before
+            is_text = after.text != before.text
+            old, new = (called(one.text) if is_text else () for one in (before, after))
+            working = is_text and correct(after, before.text)
+            settled = await self._publisher.settled()  # or its event would come after the scrubbing
+            told = self._settings.members if is_text or room.reactions else ()
+            state = after_change(
+                self.state,
+                wish,
+                before,
+                gone=[name for name in old if name not in new],
+                new=[name for name in new if name not in old],
+                members=[one.name for one in told],
+                settled=settled,
+            )
+            left = [one for one in self.unanswered() if one.seq != after.seq]
+            if after.deleted and not left and self._cut <= self.answered:
+                state = replace(state, heard=max(state.heard, self.said))
+            text = before.text if is_text else None
+            change = ChangeMessage(room.name, after, state, text)
+            with trio.CancelScope(shield=True):
+                for _ in range(1 + working):  # again, for rows that were on their way to disk
+                    await self._store.ask(change)
+                self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
+                self._set(state)
+                await self._tell()
+            return after
+        raise AssertionError("nobody cancels this scope")
+
+    async def these(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
+        """The messages with these numbers that there are. Raises ``StorageError``."""
+        found = {one.seq: one for one in self.messages if one.seq in numbers}
+        if missing := tuple(one for one in numbers if one not in found):
+            more = await self._store.ask(FindMessages(self._settings.name, missing))
+            found |= {one.seq: one for one in more}
+        return found
 
     def _refusal(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
@@ -233,8 +297,10 @@ class RoomHistory:
             name, dropped = self._settings.name, self.state.dropped
             try:
                 published, is_idle = await self._publisher.last_published()
-                if self._told < 0:
-                    self._told = await self._store.ask(ToldDrops(name)) if dropped else 0
+                if self._told < 0 or self._shown < 0:
+                    known = dropped or self.state.untold
+                    told = await self._store.ask(ToldDrops(name)) if known else (0, 0)
+                    self._told, self._shown = told
                 last = self.state.heard if published is None else published
                 missing = await self._untold(last)
             except StorageError as error:
@@ -254,7 +320,11 @@ class RoomHistory:
         return last > first
 
     async def _tell(self) -> None:
-        """Publish the calls that were dropped. Not before it is known which of them were."""
+        """Publish dropped calls and changes. Not before it is known which of them were."""
+        for change in self.state.untold:
+            if 0 <= self._shown < change.change:
+                self._shown = change.change
+                await self._publisher.publish(change)
         for one in self.state.dropped:
             if 0 <= self._told < one.number:
                 self._told = one.number

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
-from motet.actors.rooms.publisher import line_of, room_instructions
+from motet.actors.rooms.publisher import room_instructions
 from motet.actors.rooms.state import RoomSettings
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
@@ -35,6 +35,7 @@ from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
 from motet.protocols.policy import Subject
+from motet.protocols.room_messages import Fix, line_of, reader_of
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
@@ -234,6 +235,7 @@ class MemberRunner:
         self.detached = detached
         self._settings = settings
         self._runs: set[Run] = set()
+        self._fixes: list[Fix] = []
         self._intake = intake
         self._sessions = sessions
         self._budget = Budget(settings.room.limits)
@@ -256,6 +258,29 @@ class MemberRunner:
         self._budget = Budget(limits, started=trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
+
+    def begin_batch(self) -> None:
+        """What members read in their next turns is not rendered yet."""
+        self._fixes.clear()
+
+    def correct(self, message: RoomMessage, before: str) -> bool:
+        """Have the runs of the room read a message anew, whose text was ``before``; whether there
+        are any. A turn that has not begun reads it as it is now, too.
+        """
+        fix, user = reader_of(message, before), acts_as(self._settings.name).user
+        self._fixes.append(fix)
+        runs = self.detached.services.table.runs.values()
+        ours = [run for run in runs if run.input.principal.user == user and run.result is None]
+        for run in ours:
+            run.correct(fix)
+        self.detached.services.tracer.correct(user, fix)
+        return bool(ours or self._runs)
+
+    def _as_now(self, run: Run) -> Run:
+        """A run whose text was rendered before messages were changed."""
+        for fix in self._fixes:
+            run.correct(fix)
+        return run
 
     def add_detached(self, seconds: float, used: Usage) -> None:
         """Count the usage of a run that this budget has not paid for, and do not count the time in
@@ -356,7 +381,7 @@ class MemberRunner:
         if too_late():  # from here to its place in the run table nothing awaits
             return None
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
-        self._runs.add(run)
+        self._runs.add(self._as_now(run))
         try:
             async with self._intake.owned(run):
                 await run.ended.wait()
@@ -387,7 +412,7 @@ class MemberRunner:
         arrival = self._intake.expect(run.session, run.input.principal)
         made = await self._intake.new_steering(run, text, "steer", None, arrival)
         made.placement.only_enters = run
-        return made
+        return self._as_now(made)
 
     async def steer(self, entering: Run) -> None:
         """Have an input enter its run before the next model request.
@@ -450,6 +475,11 @@ class Steering:
         """
         self._waiting.append((before, message))
         return not self._running
+
+    def correct(self, message: RoomMessage) -> None:
+        """A message is another one now: that is delivered."""
+        queued = self._waiting
+        self._waiting = deque((n, message if m.seq == message.seq else m) for n, m in queued)
 
     async def run(self) -> None:
         """Deliver the queued messages to the members who have the floor."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import attrs
@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Member, Room, TextMention, may_see
+from motet.actors.rooms.definition import Member, Room, TextMention, may_change, may_see
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
-from motet.actors.rooms.room import Post, RoomActor, RoomMessages
+from motet.actors.rooms.room import Amend, Post, RoomActor, RoomMessages
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.runs.services import Services
@@ -36,6 +36,7 @@ from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
+from motet.protocols.room_messages import Act, Amendment, RoomStoreRequest
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -46,7 +47,6 @@ from motet.protocols.rooms import (
     RoomMessage,
     RoomPlan,
     RoomRecord,
-    RoomStoreMessage,
     Said,
 )
 from motet.protocols.sessions import (
@@ -58,6 +58,8 @@ from motet.protocols.sessions import (
     StopReport,
 )
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
+
+T = TypeVar("T")
 
 
 class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
@@ -199,11 +201,48 @@ class OpenRoom:
         safe = text.encode("utf-8", "replace").decode()
         post = Post(Principal(user, role), safe, key, control.clears, answers)
         with control.posting():
-            while True:
-                actor = await self._parts.actor.ask(Open(self.name))
-                with suppress(ActorDead):  # it ended in between: nothing was said
-                    return await actor.ask(post)
-                await trio.lowlevel.checkpoint()
+            return await self._ask(post)
+
+    async def edit(
+        self, number: int, text: str, *, user: str, role: Role = "operator"
+    ) -> RoomMessage:
+        """Give a message another text; only its author does. On disk when this returns.
+
+        No copy of the old text is left: agents that have read it read the new one from their next
+        model request on, and are told in their next turn. A name that it calls no more is not
+        called, a new one is. Raises ``NotFound``, ``InputValidation``, ``StorageError``.
+        """
+        return await self._amend(Amendment("edit", number, Principal(user, role), text))
+
+    async def delete(
+        self, number: int, *, user: str, role: Role = "operator", moderates: bool = False
+    ) -> RoomMessage:
+        """Withdraw a message; as :meth:`edit`, with no text. ``moderates``: also one of others."""
+        who, owner = Principal(user, role), self._live.settings.owner
+        wish = Amendment("delete", number, who, moderates=moderates or may_change(who, owner))
+        return await self._amend(wish)
+
+    async def react(
+        self, number: int, reaction: str, *, user: str, role: Role = "operator", on: bool = True
+    ) -> RoomMessage:
+        """React to a message, or (``on`` false) no more. Agents are told if the room says so."""
+        act: Act = "react" if on else "unreact"
+        return await self._amend(Amendment(act, number, Principal(user, role), reaction))
+
+    async def _amend(self, wish: Amendment) -> RoomMessage:
+        control = self._live.control
+        if control.closing.is_set():
+            raise ShuttingDown("the host is shutting down: try again when it is back")
+        safe = attrs.evolve(wish, text=wish.text.encode("utf-8", "replace").decode())
+        with control.posting():
+            return await self._ask(Amend(safe))
+
+    async def _ask(self, request: Request[T]) -> T:
+        while True:
+            actor = await self._parts.actor.ask(Open(self.name))
+            with suppress(ActorDead):  # it ended in between: nothing was done
+                return await actor.ask(request)  # type: ignore[arg-type]
+            await trio.lowlevel.checkpoint()
 
     @asynccontextmanager
     async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:
@@ -287,6 +326,7 @@ def _room(
         mode=plan.mode,
         limits=plan.limits,
         people=people,
+        reactions=plan.reactions,
     )
 
 
@@ -303,7 +343,7 @@ class RoomParts:
 
     table: RoomTable
     actor: ActorRef[Open]
-    store: ActorRef[RoomStoreMessage]
+    store: ActorRef[RoomStoreRequest]
     sessions: ActorRef[SessionStoreMessage]
     journal: EventJournal
     publisher: Publisher

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
-from motet.actors.transcript.history import with_author
 from motet.actors.transcript.sanitize import NO_REPLY, SilenceMatch, is_silent
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
+from motet.protocols.room_messages import line_of
 from motet.protocols.rooms import MemberInfo, RoomMessage
 
 PASS = "PASS"
@@ -46,15 +46,15 @@ _RECENT = 200
 # The prompts of members
 
 
-def render_for_member(messages: Iterable[RoomMessage], notice: str = "") -> str:
-    """The messages of others that a member has not been shown, as it reads them, and a notice."""
-    lines = "\n".join(map(line_of, messages)) or NOTHING_NEW
+def render_for_member(
+    messages: Iterable[RoomMessage], notice: str = "", news: Iterable[str] = ()
+) -> str:
+    """The messages of others that a member has not been shown, as it reads them, and a notice.
+
+    ``news``: the lines of what has changed in those that it has read.
+    """
+    lines = "\n".join((*news, *map(line_of, messages))) or NOTHING_NEW
     return f"{lines}\n[{notice}]" if notice else lines
-
-
-def line_of(message: RoomMessage) -> str:
-    """A message as a member reads it."""
-    return with_author(message.author, message.text)
 
 
 def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> str:
@@ -65,8 +65,10 @@ def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> st
         if member.name != name
     )
     return (
-        f"You are {name} in the group chat {room!r}. Each line that begins with a name in square "
-        "brackets was said by that member, a person or an agent; do not begin yours so. To call "
+        f"You are {name} in the group chat {room!r}. Each message begins with square brackets: "
+        "its number, whether a person or an agent has said it, and the name. Nobody can write such "
+        "a beginning into a text; do not begin yours so. One that is edited or withdrawn replaces "
+        "the earlier one of its number. To call "
         f"another member, write @ and its name. If you have nothing to add, answer {PASS} and "
         "nothing else." + (f"\nThe other agents:\n{others}" if others else "")
     )
@@ -75,13 +77,6 @@ def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> st
 def is_pass(text: str) -> bool:
     """Whether a turn says nothing. It is not shown, but it counts."""
     return not text.strip(" \t\r\n*_`\"'.") or is_silent(text, *SILENT)
-
-
-def without_name(text: str, name: str) -> str:
-    """The text without its speaker's own name in front: models copy the form they see."""
-    front = f"[{name}]"
-    stripped = text.strip()
-    return stripped[len(front) :].lstrip(" :") if stripped.startswith(front) else stripped
 
 
 # The stream of a room

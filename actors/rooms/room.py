@@ -8,7 +8,7 @@ condition of the program ends the round and not the room.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, Steering, Turn, usage_between
-from motet.actors.rooms.publisher import is_pass, render_for_member, without_name
+from motet.actors.rooms.publisher import is_pass, render_for_member
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
@@ -29,11 +29,21 @@ from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import not_here
+from motet.protocols.room_messages import (
+    Amendment,
+    asked_also,
+    is_recalled,
+    news_lines,
+    read_before,
+    without_head,
+    without_news,
+)
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
     STOPPED,
     Due,
+    News,
     RoomMessage,
     RoomState,
     RoomView,
@@ -41,6 +51,7 @@ from motet.protocols.rooms import (
     Waiting,
 )
 from motet.protocols.sessions import FINAL, Principal
+from motet.protocols.storage import StorageError
 from motet.runtime import Actor, handles
 from motet.runtime.outside import foreign_code, wall_time
 
@@ -60,7 +71,13 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     answers: AnswerEscalation | None = None
 
 
-RoomMessages: TypeAlias = Post
+class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
+    """A change of a message. Answered when it is on disk. Raises as ``RoomHistory.amend``."""
+
+    wish: Amendment
+
+
+RoomMessages: TypeAlias = Post | Amend
 
 
 @attrs.frozen
@@ -73,6 +90,7 @@ class _Batch:
         sender: the person who has said that one.
         untold: members whose runs have not begun, so that they have not read these messages.
         announced: members whose turn was published.
+        news: changes of earlier messages that they are told of.
     """
 
     mark: int = 0
@@ -81,6 +99,7 @@ class _Batch:
     sender: str = ""
     untold: set[str] = attrs.field(factory=set[str])
     announced: set[str] = attrs.field(factory=set[str])
+    news: dict[str, tuple[News, ...]] = attrs.field(factory=dict[str, "tuple[News, ...]"])
 
 
 @attrs.frozen
@@ -150,6 +169,16 @@ class RoomActor(Actor[RoomMessages]):
             self._drive_soon()
         return said
 
+    @handles(Amend, concurrent=8)
+    async def amend(self, request: Amend) -> RoomMessage:
+        def correct(message: RoomMessage, before: str) -> bool:
+            self._steering.correct(message)
+            return self._members.correct(message, before)
+
+        found = await self._history.amend(request.wish, correct)
+        self._drive_soon()
+        return found
+
     def _post_to_speakers(self, post: Post, number: int) -> None:
         """A person says something while agents speak."""
         if self._room.mode == "interrupt":
@@ -211,7 +240,7 @@ class RoomActor(Actor[RoomMessages]):
             return True
         if control.closing.is_set():
             return False
-        if history.unanswered() and not self._must_follow:
+        if (history.unanswered() or is_recalled(self._state)) and not self._must_follow:
             await self._open()
             return True
         history.assume(floor.take_unread)
@@ -327,15 +356,16 @@ class RoomActor(Actor[RoomMessages]):
         new = history.unanswered()
         if self._room.mode == "followup":
             first = await history.next_unanswered()
-            if first is None:
+            if first is None and not is_recalled(self._state):
                 return
             calls = [one.name for one in self._state.calls]
-            new, only = (first,), self._settings.called(first.text, calls)
+            new, only = ((first,), self._settings.called(first.text, calls)) if first else ((), ())
         told = await history.told()
         asked_by = [who for one in new for who in one.principals]
+        heard = new[-1].seq if new else self._state.heard
         await history.record(
             lambda state: floor.open_round(
-                state, heard=new[-1].seq, now=wall_time(), asked_by=asked_by, only=only, told=told
+                state, heard=heard, now=wall_time(), asked_by=asked_by, only=only, told=told
             )
         )
         self._members.begin_round(self._room.limits, self._state)
@@ -371,15 +401,20 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _give(self, speakers: tuple[Due, ...]) -> None:
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""
+        self._members.begin_batch()
+        news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
+        changed = await self._changed({one.number for some in news.values() for one in some})
         number, heard = self._state.floor.turns, self._state.heard
         messages, untold = tuple(self._history.messages), {due.name for due in speakers}
         said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
         sender = said[-1] if said else ""
-        batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold)
+        batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold, news=news)
         self._batch = batch
         self._steering.begin_batch(heard)
         most, state = self._room.history, self._state
         shown = {one.name: floor.unread(state, messages, one.name, most) for one in speakers}
+        told = {name: read_before(state, name, some, changed) for name, some in news.items()}
+        speakers = tuple(asked_also(one, told[one.name], changed) for one in speakers)
         await self._history.record(
             lambda state: floor.give_floor(state, speakers, now=wall_time(), shown=shown)
         )
@@ -395,10 +430,19 @@ class RoomActor(Actor[RoomMessages]):
                     RoomTurn(due.name, number, left, users, due.called_by)
                 )
                 batch.announced.add(due.name)
-                text = render_for_member(shown[due.name], self._notice(due.name, state, messages))
+                notice = self._notice(due.name, state, messages)
+                lines = news_lines(told[due.name], changed)
+                text = render_for_member(shown[due.name], notice, lines)
                 turn = _Given(due, text, batch, before)
                 before = turn.done
                 nursery.start_soon(self._take_turn, turn)
+
+    async def _changed(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
+        try:
+            return await self._history.these(numbers)
+        except StorageError as error:
+            _log.error("changed messages cannot be read", room=self._room.name, error=str(error))
+            return {one.seq: one for one in self._history.messages if one.seq in numbers}
 
     def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
         """A notice for a member that has called names in its last turn which nobody has."""
@@ -437,13 +481,14 @@ class RoomActor(Actor[RoomMessages]):
 
         def note(state: RoomState) -> RoomState:
             heard = self._steering.heard(state.heard)
+            state = without_news(state, name, batch.news.get(name, ()))
             return floor.shown_in_turn(state, name, agents=batch.shown, people=people, heard=heard)
 
         return note
 
     async def _end_turn(self, name: str, turn: Turn, note: Change, *, late: bool = False) -> None:
         """Store the result of a turn. ``late``: its member may not have the floor any more."""
-        text = without_name(turn.text, name)
+        text = without_head(turn.text, name)
         if turn.problem:
             await self._history.warn(f"{name} has not answered: {turn.problem}")
         silent = is_pass(text)
@@ -485,6 +530,8 @@ class RoomActor(Actor[RoomMessages]):
             told = [name for name in speaking if name not in batch.untold]
             unheard = {one for one in speaking if one not in batch.announced | {*state.waiting}}
             shown = floor.shown_at_least(state, told, agents=batch.shown, people=batch.heard)
+            for name in told:
+                shown = without_news(shown, name, batch.news.get(name, ()))
             possible = self._possible(shown)[0]
             after = floor.end_round(possible, reason, heard=cleared, unheard=unheard, keep=keep)
             return replace(after, usage=self._members.usage)
@@ -528,7 +575,8 @@ class RoomActor(Actor[RoomMessages]):
 
     def _view(self) -> RoomView:
         state, messages = self._state, self._history.messages
-        shown = [one for one in messages if one.kind == "agent" or one.seq <= state.heard]
+        said = (one for one in messages if not one.deleted)
+        shown = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
         return RoomView(
             room=self._room.name,
             members=self._settings.members,

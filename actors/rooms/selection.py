@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import attrs
 
-from motet.actors.rooms.publisher import line_of
 from motet.protocols.models import Model
 from motet.protocols.room_calls import mentioned
+from motet.protocols.room_messages import line_of
 from motet.protocols.rooms import MemberInfo, RoomView
 
 Answer: TypeAlias = "str | Sequence[str] | None"

@@ -31,6 +31,7 @@ from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelResponse
+from motet.protocols.room_messages import Fix, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import EnterRun, ListBackgroundRuns, SessionStoreMessage
 from motet.runtime import ActorRef
@@ -75,6 +76,11 @@ class SteeringInbox:
         except AgentError:
             return None
         return passed if isinstance(passed, str) else None
+
+    def correct(self, fix: Fix) -> None:
+        """Change texts that the gates have passed, or that are to be published."""
+        self._admitted = {id: fixed_text(fix, text) for id, text in self._admitted.items()}
+        self._entered = [(author, fixed_text(fix, text)) for author, text in self._entered]
 
     def ready(self) -> list[Run]:
         """The inputs that may enter now."""

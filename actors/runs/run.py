@@ -34,6 +34,7 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
+from motet.protocols.room_messages import Fix, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
@@ -316,6 +317,7 @@ class Run:
         next_agent: to which its agent has handed the conversation, from the next request on.
         found: tools of MCP servers that it has looked for and found.
         admission: higher than that of every run admitted before it.
+        reads_anew: changes the rows that its model reads; None: it has not begun.
     """
 
     input: Input = attrs.field(repr=False)
@@ -346,6 +348,7 @@ class Run:
     workspace: Path | None = None
     next_agent: AnyAgent | None = None
     admission: int = 0
+    reads_anew: Callable[[Fix], None] | None = attrs.field(default=None, repr=False)
 
     @cached_property
     def child_limiter(self) -> trio.CapacityLimiter:
@@ -365,6 +368,12 @@ class Run:
         """Words of this person enter it too: from now on policy is asked about them."""
         if who not in self.input.asked_by:
             self.input = attrs.evolve(self.input, asked_by=(*self.input.asked_by, who))
+
+    def correct(self, fix: Fix) -> None:
+        """Change what its model reads from its next request on; see ``room_messages``."""
+        self.input = attrs.evolve(self.input, text=fixed_text(fix, self.input.text))
+        if self.reads_anew is not None:
+            self.reads_anew(fix)
 
     @property
     def model_name(self) -> str:
@@ -389,15 +398,9 @@ class Run:
     @property
     def merge_key(self) -> object:
         """Inputs can be answered as one if this is equal for all."""
-        one = self.input
-        return (
-            self.conversation_key,
-            one.principal.role,
-            self.limits,
-            id(one.deps),
-            one.extra,
-            self.lineage.caller,
-        )
+        one, caller = self.input, self.lineage.caller
+        whose, role = self.conversation_key, one.principal.role
+        return whose, role, self.limits, id(one.deps), one.extra, caller
 
     @property
     def is_running(self) -> bool:

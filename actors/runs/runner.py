@@ -41,6 +41,7 @@ from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.redaction.redact import redact_text
+from motet.protocols.room_messages import Fix, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
@@ -96,6 +97,7 @@ class Runner:
         output = RunOutput(run, services, self.turn)
         self.model_step = ModelStep(run, services, self.hooks, self.turn, self.publisher, output)
         self.inbox = Inbox(run, queue, services, self.hooks, self.turn, self.publisher)
+        run.reads_anew = self._read_anew
         self.failure: Failure | None = None
         self.tool_step: ToolStep | None = None
         self._resumed: Decision | None = None
@@ -111,6 +113,15 @@ class Runner:
     def suspension(self) -> Suspension:
         """The way out of memory, for a run that waits for a person or that its host cuts off."""
         return Suspension(self.run, self.services, self.turn, self.publisher, self.trace)
+
+    def _read_anew(self, fix: Fix) -> None:
+        turn, step = self.turn, self.model_step
+        turn.rows[:] = map(fix, turn.rows)
+        turn.waiting[:] = [replace(one, text=fixed_text(fix, one.text)) for one in turn.waiting]
+        self.inbox.texts.correct(fix)
+        summary = fixed_text(fix, step.view.summary)
+        history = tuple(map(fix, step.view.history))
+        step.view = replace(step.view, history=history, summary=summary)
 
     async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""

@@ -28,6 +28,7 @@ from motet.actors.storage.connection import (
     inline,
     storage_error,
 )
+from motet.protocols.room_tables import FUNCTIONS
 from motet.protocols.storage import StateInUse, StorageError
 from motet.runtime.outside import fresh_hex, suffixes
 
@@ -146,6 +147,10 @@ class Location:
                 connection.run("PRAGMA auto_vacuum = INCREMENTAL")
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
+            # Else a text that was deleted would stay in the free parts of pages.
+            connection.run("PRAGMA secure_delete = ON")
+        for name, (function, places) in FUNCTIONS.items():
+            connection.create_scalar_function(name, function, places, deterministic=True)  # pyright: ignore
 
     def files(self) -> tuple[str, ...]:
         """The files of a database in a directory, while it is open."""

@@ -6,13 +6,26 @@ gives a round its used turns back.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from hashlib import sha256
 
 import msgspec
 
 from motet.actors.storage.idempotency import claim_key, first_use
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
+from motet.protocols.room_messages import (
+    MOST_UNREAD,
+    ChangeMessage,
+    CountUnread,
+    FindMessages,
+    MarkRead,
+    RoomStoreRequest,
+    Unread,
+)
+from motet.protocols.room_tables import READ, UNREAD, change, scrub
 from motet.protocols.rooms import (
     LATELY,
     CreateRoom,
@@ -20,20 +33,21 @@ from motet.protocols.rooms import (
     FindSaid,
     KeepState,
     ListRooms,
+    Reaction,
     ReadRoom,
     ReadSince,
     RoomMessage,
     RoomPlan,
     RoomRecord,
     RoomState,
-    RoomStoreMessage,
     Said,
     Say,
     SetRoom,
     ToldDrops,
 )
+from motet.protocols.session_keys import ROOM_CHANNEL
 from motet.protocols.sessions import Principal
-from motet.protocols.storage import ExpectationFailed, Row, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
 
 ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
@@ -44,8 +58,9 @@ SELECT name, owner, state, people, plan FROM rooms
 WHERE json_extract(state, '$.floor.going')
     OR coalesce(json_extract(state, '$.waiting'), '{}') <> '{}'
     OR coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
+    OR coalesce(json_extract(state, '$.untold'), '[]') <> '[]'
     OR EXISTS (
-        SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'
+        SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person' AND NOT deleted
         AND seq > coalesce(json_extract(state, '$.heard'), 0))
     OR (json_extract(state, '$.floor.round') > 0 AND (
         'room.idle' <> coalesce((
@@ -58,7 +73,12 @@ WHERE json_extract(state, '$.floor.going')
             WHERE stream = 'room:' || rooms.name AND event = 'message'
             ORDER BY seq DESC LIMIT 1), 0)))
 ORDER BY name"""
-_COLUMNS = "seq, author, kind, text, round, at, asked_by"
+_NAMES = RoomMessage.__struct_fields__
+_REPLIES = (
+    "(SELECT coalesce(max(seq), 1) - 1 FROM room_messages AS reply"
+    " WHERE reply.room = room_messages.room || '/' || room_messages.seq)"
+)
+_COLUMNS = ", ".join(_REPLIES if name == "replies" else name for name in _NAMES)
 LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 )
@@ -73,11 +93,17 @@ _MEMORY = " UNION ALL ".join(
 )
 _SINCE = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq > ?2"
-    " AND (kind = 'person' OR NOT ?4) ORDER BY seq LIMIT ?3"
+    " AND (kind = 'person' AND NOT deleted OR NOT ?4) ORDER BY seq LIMIT ?3"
 )
 _TOLD_DROPS = (
-    "SELECT coalesce(max(json_extract(data, '$.number')), 0) FROM events"
-    " WHERE stream = ?1 AND event = 'call.dropped'"
+    "SELECT coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'call.dropped'), 0),"
+    " coalesce(max(json_extract(data, '$.change')), 0)"
+    " FROM events WHERE stream = ?1 AND event IN ('call.dropped', 'message.edited',"
+    " 'message.deleted', 'message.reaction')"
+)
+_THESE = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
+    " AND seq IN (SELECT value FROM json_each(?2))"
 )
 END = 1 << 62
 
@@ -90,13 +116,14 @@ def room_record(row: Row) -> RoomRecord:
 
 def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
     """The messages of rows, oldest first."""
-    columns, encoded = _COLUMNS.split(", "), {"asked_by": tuple[Principal, ...]}
-    found = (struct(row, RoomMessage, columns, json_columns=encoded) for row in rows)
+    encoded = {"asked_by": tuple[Principal, ...], "reactions": tuple[Reaction, ...]}
+    found = (struct(row, RoomMessage, json_columns=encoded, strict=False) for row in rows)
     return tuple(sorted(found, key=lambda one: one.seq))
 
 
 METHOD = "rooms.post"
 
+_SESSIONS = "SELECT session FROM sessions WHERE owner = ?1"
 _CREATE = (
     "INSERT INTO rooms (name, owner, state, created, updated, people, plan)"
     " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
@@ -112,8 +139,15 @@ _SAY = (
 )
 
 
-class RoomStore(TableStore, Actor[RoomStoreMessage]):
-    """Handles the requests of ``motet.protocols.rooms``."""
+class RoomStore(TableStore, Actor[RoomStoreRequest]):
+    """Handles the requests of ``motet.protocols.rooms`` and ``room_messages``.
+
+    ``contexts``: of the host; a change of a message changes transcripts, too.
+    """
+
+    def __init__(self, commit: Commit, readers: Readers, contexts: ContextCache) -> None:
+        super().__init__(commit, readers)
+        self._contexts = contexts
 
     @handles(FindRoom, concurrent=16)
     async def find(self, request: FindRoom) -> RoomRecord | None:
@@ -146,9 +180,38 @@ class RoomStore(TableStore, Actor[RoomStoreMessage]):
         return room_messages(await self._readers.read(_SINCE, params))
 
     @handles(ToldDrops, concurrent=16)
-    async def told_drops(self, request: ToldDrops) -> int:
-        ((number,),) = await self._readers.read(_TOLD_DROPS, (storable(f"room:{request.name}"),))
-        return int(number or 0)
+    async def told_drops(self, request: ToldDrops) -> tuple[int, int]:
+        (found,) = await self._readers.read(_TOLD_DROPS, (storable(f"room:{request.name}"),))
+        drops, changes = map(int, map(str, found))
+        return drops, changes
+
+    @handles(FindMessages, concurrent=16)
+    async def messages(self, request: FindMessages) -> tuple[RoomMessage, ...]:
+        params = (storable(request.name), to_json(request.numbers))
+        return room_messages(await self._readers.read(_THESE, params))
+
+    @handles(ChangeMessage, concurrent=16)
+    async def change(self, request: ChangeMessage) -> None:
+        name, message = storable(request.name), request.message
+        statements = [change(name, message), self._kept(name, request.state)]
+        with ExitStack() as stack:
+            if request.before is not None:
+                statements += scrub(name, message, request.before)
+                owner = (f"{ROOM_CHANNEL}:{name}",)
+                for (session,) in await self._readers.read(_SESSIONS, owner):
+                    stack.enter_context(self._contexts.changing(str(session)))
+            await self._write(tuple(statements))
+
+    @handles(MarkRead, concurrent=16)
+    async def mark_read(self, request: MarkRead) -> None:
+        params = (storable(request.name), request.user, request.number)
+        await self._write((Statement(READ, params),))
+
+    @handles(CountUnread, concurrent=16)
+    async def unread(self, request: CountUnread) -> dict[str, Unread]:
+        params = (request.user, to_json(request.names), MOST_UNREAD)
+        rows = await self._readers.read(UNREAD, params)
+        return {str(name): msgspec.convert((read, left), Unread) for name, read, left in rows}
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:

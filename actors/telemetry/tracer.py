@@ -20,7 +20,7 @@ import attrs
 import msgspec
 
 from motet.actors.errors.tracker import is_error
-from motet.protocols.chat import Call
+from motet.protocols.chat import AssistantMessage, Call
 from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.redaction.redact import (
     PREFIX_MARGIN,
@@ -28,6 +28,7 @@ from motet.protocols.redaction.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
+from motet.protocols.room_messages import Fix, fixed_input
 from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
@@ -343,6 +344,9 @@ class RunTrace:
 
     # Handing over
 
+    def to_store(self) -> tuple[OpenSpan, ...]:
+        return (self.root, *self._stored_open.values(), *self._news)
+
     def take(self) -> TraceBatch:
         """The spans that began or ended since the last call."""
         news, self._news, self._is_queued = self._news, [], False
@@ -488,6 +492,13 @@ class Tracer:
         self._changed[trace] = None
         if len(self._changed) == 1:
             self._notify()
+
+    def correct(self, user: str, fix: Fix) -> None:
+        """Change texts of a user's runs that are to be stored; see ``room_messages``."""
+        ours = [one for one in (*self.live.values(), *self._changed) if one.user == user]
+        for span in (span for trace in ours for span in trace.to_store()):
+            span.output = fix(AssistantMessage(span.output)).text
+            span.input = fixed_input(fix, span.input)
 
     def finished(self, trace: RunTrace, *, queued: bool) -> None:
         """Count a trace that has ended; only :class:`RunTrace` calls it. ``queued``: it waits."""

@@ -244,7 +244,9 @@ def test_section_6_talks_in_a_room(here: Path, capsys: pytest.CaptureFixture[str
     ]
     assert shown[-1] == """RoomIdle(reason="'DONE' was said")"""
     (told,) = [text(message) for message in coder.requests[0].messages]
-    assert told == "[alice] @planner split this task\n[planner] Parse first, then print."
+    assert told == (
+        "[#1 person alice] @planner split this task\n[#2 agent planner] Parse first, then print."
+    )
     assert "- critic" not in text(chooser.requests[0].messages[-1]), "only called by name"
 
 

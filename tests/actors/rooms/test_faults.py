@@ -293,5 +293,11 @@ async def test_concurrent_speakers_see_the_same_messages_and_each_other_s_at_the
             second = await until_idle(events)
     assert said(first)[1:] == said(second)[1:] == [("ann", "a"), ("ben", "b")], "in their order"
     assert turns(first) == ["ann", "ben"]
-    assert model_of(ann).told == ["[alice] @all first", "[ben] b\n[alice] @all second"]
-    assert model_of(ben).told == ["[alice] @all first", "[ann] a\n[alice] @all second"]
+    assert model_of(ann).told == [
+        "[#1 person alice] @all first",
+        "[#3 agent ben] b\n[#4 person alice] @all second",
+    ]
+    assert model_of(ben).told == [
+        "[#1 person alice] @all first",
+        "[#2 agent ann] a\n[#4 person alice] @all second",
+    ]

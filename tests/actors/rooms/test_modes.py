@@ -64,13 +64,13 @@ async def test_a_steering_message_enters_the_turn_and_opens_no_round() -> None:
         go_on(ann)
         seen = await until_idle(events)
         assert opened.waits
-        entered = "[carol] two\n\\[bob] not me\n\n[alice] @ann three"
+        entered = "[#2 person carol] two\n\\[bob] not me\n\n[#3 person alice] @ann three"
         assert said(seen)[-1] == ("ann", f"heard: {entered}")
         assert turns(seen) == ["ann"]
 
         await opened.post("@ann four", user="alice")
         await until_idle(events)
-        assert model_of(ann).told[-1] == "[alice] @ann four", "nothing is told twice"
+        assert model_of(ann).told[-1] == "[#5 person alice] @ann four", "nothing is told twice"
 
 
 async def test_a_message_that_is_too_late_to_steer_opens_the_next_round() -> None:
@@ -80,10 +80,14 @@ async def test_a_message_that_is_too_late_to_steer_opens_the_next_round() -> Non
         go_on(ann)
         seen = await until_idle(events)
         assert turns(seen) == ["ann", "ben"]
-        assert model_of(ben).told == ["[alice] @ann one\n[alice] @ben and you?\n[ann] a"]
+        assert model_of(ben).told == [
+            "[#1 person alice] @ann one\n[#2 person alice] @ben and you?\n[#3 agent ann] a"
+        ]
         await opened.post("@ann last", user="alice")
         await until_idle(events)
-    assert model_of(ann).told[-1] == "[alice] @ben and you?\n[ben] b\n[alice] @ann last"
+    assert model_of(ann).told[-1] == (
+        "[#2 person alice] @ben and you?\n[#4 agent ben] b\n[#5 person alice] @ann last"
+    )
 
 
 async def test_a_stop_of_the_room_drops_steering_messages() -> None:
@@ -108,9 +112,9 @@ async def test_each_follow_up_gets_a_round_of_its_own() -> None:
         assert opened.waits
     assert turns(seen) == ["ann", "ben", "ben", "ben"]
     assert model_of(ben).told == [
-        "[alice] @ann one\n[ann] @ben you too",
-        "[alice] @ben two",
-        "[alice] @ben three",
+        "[#1 person alice] @ann one\n[#4 agent ann] @ben you too",
+        "[#2 person alice] @ben two",
+        "[#3 person alice] @ben three",
     ]
 
 
@@ -139,7 +143,9 @@ async def test_collected_messages_open_one_round_after_the_turn() -> None:
     assert turns(seen) == ["ann", "ann"]
     assert isinstance(seen[-1], RoomIdle)
     last = model_of(ann).requests[-1].messages[-1]
-    assert last == UserMessage("[alice] @ann two\n[alice] @ann three", sender="alice")
+    assert last == UserMessage(
+        "[#2 person alice] @ann two\n[#3 person alice] @ann three", sender="alice"
+    )
 
 
 async def test_a_steering_input_is_not_taken_for_the_turn() -> None:
@@ -168,7 +174,7 @@ async def test_talk_of_people_fills_no_queue_and_loses_no_call(mode: RoomMode) -
         seen = await rounds(events, 1 if mode != "followup" else count + 2)
     assert turns(seen) == ["ann", "ben"]
     if mode == "followup":
-        assert model_of(ben).told == ["[bob] @ben report\n[ann] a"]
+        assert model_of(ben).told == [f"[#2 person bob] @ben report\n[#{count + 3} agent ann] a"]
     assert opened.waits
 
 
@@ -218,6 +224,6 @@ async def test_a_name_that_nobody_has_is_told_to_people_and_to_its_author() -> N
                 await opened.post("@ann go", user="alice")
                 assert warnings(await until_idle(events)) == ["nobody here is called @zed: ann"]
     assert model_of(ann).told == [
-        "[alice] @ann go",
-        "[alice] @ann go\n[nobody here is called @zed: ann]",
+        "[#1 person alice] @ann go",
+        "[#3 person alice] @ann go\n[nobody here is called @zed: ann]",
     ]

@@ -40,7 +40,9 @@ async def test_a_member_that_is_called_answers_and_calls_the_next() -> None:
     (request,) = model_of(coder).requests
     told = request.messages[-1]
     assert isinstance(told, UserMessage)
-    assert told.text == "[alice] @planner split this task\n[planner] @coder write it"
+    assert told.text == (
+        "[#1 person alice] @planner split this task\n[#2 agent planner] @coder write it"
+    )
     assert "You are coder in the group chat 'dev'" in request.system
     assert "- @planner: is planner" in request.system
 
@@ -189,7 +191,7 @@ async def test_a_room_keeps_its_messages_over_a_restart(tmp_path: Path) -> None:
     assert floor.round == 2
     told = model_of(ann).requests[-1].messages
     texts = [one.text for one in told if isinstance(one, UserMessage)]
-    assert texts == ["[alice] @ann are you there?", "[alice] @ann and now?"]
+    assert texts == ["[#1 person alice] @ann are you there?", "[#3 person alice] @ann and now?"]
 
 
 async def test_a_round_cut_off_by_the_host_s_end_keeps_its_used_turns(tmp_path: Path) -> None:

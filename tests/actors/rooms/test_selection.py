@@ -80,7 +80,7 @@ async def test_the_selecting_model_sees_the_choosable_members_and_the_chat() -> 
     view = replace(VIEW, messages=said(("alice", "who writes it?")))
     assert await selector("m").pick(view, ask) == ["coder"]
     assert "- coder: writes code" in ask.asked[0]
-    assert "[alice] who writes it?" in ask.asked[0]
+    assert "person alice] who writes it?" in ask.asked[0]
     assert "critic" not in ask.asked[0]
 
 

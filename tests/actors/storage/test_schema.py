@@ -17,7 +17,8 @@ TABLES = {
     "error_sequels", "error_tail",
     "error_records", "escalations",
     "events", "idempotency", "memories", "messages", "results", "resumptions", "room_messages",
-    "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
+    "room_reads", "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries",
+    "team_task_needs",
     "team_tasks", "tokens", "traces",
 }  # fmt: skip
 

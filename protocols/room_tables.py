@@ -1,0 +1,125 @@
+"""The statements that change what was said in a room: the message, and all that members have read.
+
+A transaction of them leaves no copy of the old text in the tables: not in the room's messages and
+events, nor in the transcripts, inputs, journals, events, traces, summaries and memories of the
+sessions that act for the room. ``room_text`` and ``room_said`` are functions of the writing
+connection (:data:`FUNCTIONS`), so that no row can come between the reading and the writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from motet.protocols.room_messages import corrected_json, line_of, previews_json, without_said
+from motet.protocols.rooms import RoomMessage
+from motet.protocols.storage import SqlValue, Statement
+
+STEP: Final = """
+ALTER TABLE room_messages ADD COLUMN edited REAL NOT NULL DEFAULT 0;    -- 0: as it was said
+ALTER TABLE room_messages ADD COLUMN deleted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE room_messages ADD COLUMN reactions TEXT NOT NULL DEFAULT '[]';  -- as JSON
+
+CREATE TABLE room_reads (                   -- how far a user has read a room
+    room TEXT NOT NULL,
+    user TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (user, room)
+) WITHOUT ROWID;
+
+CREATE TRIGGER memories_changed AFTER UPDATE OF text ON memories BEGIN
+    INSERT INTO memories_text (memories_text, rowid, text) VALUES ('delete', old.seq, old.text);
+    INSERT INTO memories_text (rowid, text) VALUES (new.seq, new.text);
+END;
+"""
+
+FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
+    "room_text": (corrected_json, 3),
+    "room_preview": (previews_json, 3),
+    "room_said": (without_said, 2),
+}
+"""Functions of SQL, by name, with how many arguments they take."""
+
+_CHANGE: Final = (
+    "UPDATE room_messages SET text = ?3, edited = ?4, deleted = ?5, reactions = ?6, asked_by = ?7"
+    " WHERE room = ?1 AND seq = ?2 RETURNING 1"
+)
+_SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
+_RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
+_STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
+_COPIES: Final = (
+    ("messages", "body", f"session IN {_SESSIONS}"),
+    ("runs", "text", f"session IN {_SESSIONS}"),
+    ("runs", "given", f"session IN {_SESSIONS}"),
+    ("steps", "body", f"run_id IN {_RUNS}"),
+    ("events", "data", f"stream IN {_STREAMS}"),
+    ("spans", "body", f"run_id IN {_RUNS}"),
+    ("summaries", "text", f"session IN {_SESSIONS}"),
+    ("memories", "text", f"session IN {_SESSIONS}"),
+)
+"""The columns that may hold the line of a message, as a member has read it."""
+_PREVIEWS: Final = ("spans", "summaries")
+_OWN: Final = (
+    ("messages", "body", "run_id = {run}"),
+    ("steps", "body", "run_id = {run}"),
+    ("events", "data", "stream IN " + _STREAMS + " AND run_id = {run}"),
+    ("spans", "body", "run_id = {run}"),
+)
+"""Those that may hold the text of an agent's message, as its model has written it."""
+_RUN: Final = (
+    "(SELECT run_id FROM events WHERE stream = 'room:' || ?1 AND event = 'message'"
+    " AND json_extract(data, '$.number') = ?2)"
+)
+_TOLD: Final = (
+    "UPDATE events SET data = json_set(data, '$.text', ?3) WHERE stream = 'room:' || ?1"
+    " AND event IN ('message', 'message.edited') AND json_extract(data, '$.number') = ?2"
+)
+
+
+def change(room: str, message: RoomMessage) -> Statement:
+    """Store a message as it is now."""
+    reactions, people = (
+        msgspec.json.encode(one).decode() for one in (message.reactions, message.asked_by)
+    )
+    about = (message.text, message.edited, int(message.deleted), reactions, people)
+    return Statement(_CHANGE, (room, message.seq, *about), expect=1)
+
+
+def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
+    """Put the text of the message in place of the old one, wherever that was stored or told.
+
+    ``before``: the old text; empty: not known, since this is done again after a crash.
+    """
+    params: tuple[SqlValue, ...] = (room, message.seq, line_of(message))
+    for table, column, where in _COPIES:
+        function = "room_preview" if table in _PREVIEWS else "room_text"
+        yield Statement(
+            f"UPDATE {table} SET {column} = {function}({column}, ?2, ?3)"
+            f" WHERE {where} AND instr({column}, '[#' || ?2 || ' ') > 0",
+            params,
+        )
+    if message.kind == "agent" and before:
+        for table, column, where in _OWN:
+            yield Statement(
+                f"UPDATE {table} SET {column} = room_said({column}, ?3)"
+                f" WHERE {where.format(run=_RUN)}",
+                (room, message.seq, before),
+            )
+    yield Statement(_TOLD, (room, message.seq, message.text))
+
+
+READ: Final = (
+    "INSERT INTO room_reads (room, user, seq) VALUES (?1, ?2, ?3)"
+    " ON CONFLICT (user, room) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq"
+)
+UNREAD: Final = """
+SELECT one.value, coalesce(mark.seq, 0), (
+    SELECT count(*) FROM (
+        SELECT 1 FROM room_messages AS said
+        WHERE said.room = one.value AND said.seq > coalesce(mark.seq, 0)
+        AND said.author <> ?1 AND NOT said.deleted LIMIT ?3))
+FROM json_each(?2) AS one
+LEFT JOIN room_reads AS mark ON mark.user = ?1 AND mark.room = one.value"""
+"""For a user, the read marks of rooms and how many messages of others are behind them."""
