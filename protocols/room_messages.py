@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -414,9 +414,10 @@ def _each_text(stored: str, fix: Callable[[str], str]) -> str:
             case str():
                 return fix(value)
             case dict():
-                return {key: fixed(each) for key, each in value.items()}
+                pairs = cast("dict[str, object]", value).items()
+                return {key: fixed(each) for key, each in pairs}
             case list():
-                return [fixed(each) for each in value]
+                return [fixed(each) for each in cast("list[object]", value)]
             case _:
                 return value
 

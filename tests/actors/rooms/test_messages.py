@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
 import motet
 from motet import testing as mt
+from motet.actors.storage.connection import Connection
 from motet.protocols.errors import NotFound
 from motet.protocols.events import (
     AnyEvent,
@@ -45,9 +45,9 @@ async def asked(one: motet.Agent[None], times: int = 1) -> None:
 
 def on_disk(state: Path) -> str:
     """All that is in the database of a host that has ended, and the bytes of its file."""
-    with closing(apsw.Connection(str(state / "motet.db"))) as connection:
-        found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        rows = [connection.execute(f'SELECT * FROM "{name}"').fetchall() for (name,) in found]
+    with closing(Connection(str(state / "motet.db"))) as connection:
+        tables = connection.run("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        rows = [connection.run(f'SELECT * FROM "{name}"') for (name,) in tables]
     return repr(rows) + repr((state / "motet.db").read_bytes())
 
 
