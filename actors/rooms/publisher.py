@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
-from motet.actors.transcript.sanitize import NO_REPLY, SilenceMatch, is_silent
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.room_messages import line_of
 from motet.protocols.rooms import MemberInfo, RoomMessage
+from motet.protocols.sanitize import NO_REPLY, SilenceMatch, is_silent
 
 PASS = "PASS"
 SILENT = (PASS, f"I {PASS}", NO_REPLY)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from motet.actors.runs.run import Run
-from motet.actors.transcript.sanitize import StreamFilter
 from motet.protocols import events
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
+from motet.protocols.sanitize import StreamFilter
 
 
 class Outlet(Protocol):

@@ -26,7 +26,6 @@ from motet.actors.transcript import grammar as closing
 from motet.actors.transcript import guards as hints
 from motet.actors.transcript.grammar import close_calls, missing_result
 from motet.actors.transcript.guards import Loop, LoopDetector, truncate_injected, truncate_message
-from motet.actors.transcript.sanitize import sanitize
 from motet.protocols.approvals import TurnState
 from motet.protocols.budget import NOTHING, Budget
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
@@ -34,6 +33,7 @@ from motet.protocols.errors import CompactError
 from motet.protocols.escalations import NewEscalation, history_of
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, Usage
+from motet.protocols.sanitize import sanitize
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 

@@ -1,4 +1,4 @@
-"""Transcripts: their grammar, what a model is sent of them, and the rules on texts. Pure.
+"""Transcripts: their grammar, and what a model is sent of them. Pure.
 
-Doors: ``grammar.close_calls``, ``history``, ``window.ContextWindow``, ``sanitize.sanitize``.
+Doors: ``grammar.close_calls``, ``history``, ``window.ContextWindow``.
 """

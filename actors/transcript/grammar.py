@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.transcript.history import with_author
-from motet.actors.transcript.sanitize import is_silent, sanitize
 from motet.protocols.approvals import LATER
 from motet.protocols.chat import (
     AssistantMessage,
@@ -26,6 +25,7 @@ from motet.protocols.chat import (
     ToolMessage,
     UserMessage,
 )
+from motet.protocols.sanitize import is_silent, sanitize
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 

@@ -23,9 +23,9 @@ from motet.actors.transcript.history import (
     user_text,
     without_refused,
 )
-from motet.actors.transcript.sanitize import NO_REPLY, is_silent, sanitize
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.sanitize import NO_REPLY, is_silent, sanitize
 from motet.protocols.texts import ELLIPSIS
 from motet.protocols.tools import ToolSpec
 

@@ -11,11 +11,11 @@ import motet
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.telemetry import tracer as texts
 from motet.actors.transcript.guards import Finding, check, truncate_injected, truncate_message
-from motet.actors.transcript.sanitize import STEPS, is_silent, masked, sanitize, unmasked
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.events import EventRecord, event_name
 from motet.protocols.redaction.redact import redact_text
+from motet.protocols.sanitize import STEPS, is_silent, masked, sanitize, unmasked
 from motet.protocols.traces import INPUT_LIMIT
 from tests.scripted import Scripted, say
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.sanitize import STEPS, Segmenter, masked, runs, sanitize, unmasked
+from motet.protocols.sanitize import STEPS, Segmenter, masked, runs, sanitize, unmasked
 from tests.actors.runs.texts import (
     CODE,
     FENCE,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.sanitize import (
+from motet.protocols.sanitize import (
     NO_REPLY,
     SilenceMatch,
     StreamFilter,
