@@ -28,7 +28,7 @@ from motet.actors.storage.connection import (
     inline,
     storage_error,
 )
-from motet.protocols.room_tables import FUNCTIONS
+from motet.protocols.room_changes import FUNCTIONS
 from motet.protocols.storage import StateInUse, StorageError
 from motet.runtime.outside import fresh_hex, suffixes
 

@@ -16,6 +16,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
+from motet.protocols.room_changes import READ, UNREAD, change, scrub
 from motet.protocols.room_messages import (
     MOST_UNREAD,
     ChangeMessage,
@@ -25,7 +26,6 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     Unread,
 )
-from motet.protocols.room_tables import READ, UNREAD, change, scrub
 from motet.protocols.rooms import (
     LATELY,
     CreateRoom,

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import error_tables, room_tables
+from motet.protocols import error_tables, room_changes
 from motet.protocols import host_tables as tables
 from motet.protocols.storage import SchemaTooNew
 
@@ -43,7 +43,7 @@ MIGRATIONS: tuple[str, ...] = (
     error_tables.SEQUELS,
     tables.RUN_EVENTS,
     error_tables.INDEXED_LATER,
-    room_tables.STEP,
+    room_changes.STEP,
 )
 VERSION = len(MIGRATIONS)
 
