@@ -17,6 +17,8 @@ from math import isfinite
 from operator import itemgetter
 from typing import cast
 
+import msgspec
+
 from motet.protocols.chat import JsonObject
 
 KEY_BYTES = 16
@@ -60,6 +62,15 @@ def canonical(arguments: str) -> str:
     try:
         return stable_json(json.loads(arguments or "{}"))
     except (ValueError, RecursionError):
+        return arguments
+
+
+def in_order(arguments: str) -> str:
+    """JSON text for people, with sorted keys and without spaces; other text as it is."""
+    try:
+        value: object = msgspec.json.decode(arguments)
+        return msgspec.json.encode(value, order="deterministic").decode()
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return arguments
 
 

@@ -24,6 +24,7 @@ import trio
 
 from motet.protocols.chat import FailureClass, JsonObject, Outcome
 from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
+from motet.protocols.stable_json import in_order
 from motet.protocols.storage import StorageError
 from motet.protocols.texts import first_line, shorten, well_formed
 from motet.runtime.describe import ID_SHAPE, SUMMARY_LIMIT, error_code, error_object, error_text
@@ -404,17 +405,8 @@ def advice(times: int) -> str:
     )
 
 
-def canonical(arguments: str) -> str:
-    """JSON text with sorted keys and without spaces; other text unchanged."""
-    try:
-        value: object = msgspec.json.decode(arguments)
-        return msgspec.json.encode(value, order="deterministic").decode()
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
-
-
 def _digest(arguments: str) -> str:
-    whole = canonical(arguments).encode("utf-8", "surrogatepass")
+    whole = in_order(arguments).encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:_DIGEST]
 
 

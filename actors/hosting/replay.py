@@ -20,15 +20,6 @@ import trio
 from msgspec.structs import replace as changed
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.errors.classify import canonical
-from motet.actors.hosting.replay_journal import (
-    CUT,
-    STOPPED,
-    Comparison,
-    RunJournal,
-    event_lines,
-    row_lines,
-)
 from motet.actors.hosting.tree import Parts, StandIns, open_tree
 from motet.actors.models.provider import Played
 from motet.actors.telemetry.subscription import EventJournal
@@ -50,6 +41,14 @@ from motet.protocols.models import (
     UsageReport,
 )
 from motet.protocols.run import RunResult
+from motet.protocols.run_journal import (
+    CUT,
+    STOPPED,
+    Comparison,
+    RunJournal,
+    event_lines,
+    row_lines,
+)
 from motet.protocols.sessions import (
     AcceptInput,
     FinishRun,
@@ -57,6 +56,7 @@ from motet.protocols.sessions import (
     Principal,
     SessionStoreMessage,
 )
+from motet.protocols.stable_json import in_order
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
 
@@ -330,9 +330,9 @@ class JournalTools(Actor[ExecuteCall]):
         return CallResult(call.id, call.name, text, found.outcome, failure=found.failure)
 
     def _take(self, call: Call) -> ToolMessage | None:
-        wanted = (call.name, canonical(call.arguments))
+        wanted = (call.name, in_order(call.arguments))
         for place, (then, row) in enumerate(self._open):
-            if (then.name, canonical(then.arguments)) == wanted:
+            if (then.name, in_order(then.arguments)) == wanted:
                 del self._open[place]
                 return row
         return None

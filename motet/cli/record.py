@@ -8,21 +8,16 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.hosting.replay_journal import (
-    BEFORE,
-    RunJournal,
-    from_a_turn,
-    read_journal,
-    require_ended,
-)
+from motet.actors.hosting.replay_journal import read_journal
 from motet.cli.chat import read_token
 from motet.cli.exits import OK
 from motet.cli.running import PATIENCE
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
 from motet.client import Client, connect
-from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.errors import MotetError
 from motet.protocols.events import AnyEvent, Gap
+from motet.protocols.run_journal import BEFORE, RunJournal, journal_of, require_ended
 from motet.protocols.sessions import HistoryRow, RunInfo
 from motet.testing.run_records import encode_record
 
@@ -81,15 +76,7 @@ async def fetch_journal(client: Client, run_id: str) -> RunJournal:
     require_ended(info)
     rows = await _rows(client, info)
     own = [row for row in rows if row.run_id == info.run_id]
-    if not own:
-        raise ConfigError(f"run {info.run_id} is {info.status} and has no rows: it never began")
-    before = [row.row for row in rows if row.pos < own[0].pos]
-    return RunJournal(
-        info,
-        from_a_turn(before[-BEFORE:]),
-        tuple(row.row for row in own),
-        await _events(client, info),
-    )
+    return journal_of(info, own, rows, await _events(client, info))
 
 
 async def _rows(client: Client, info: RunInfo) -> list[HistoryRow]:

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.hosting.replay import Replay, ToolMode, replay
-from motet.actors.hosting.replay_journal import Change, Comparison, excerpt, read_journal
+from motet.actors.hosting.replay_journal import read_journal
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
 from motet.protocols.errors import UnknownName
+from motet.protocols.run_journal import Change, Comparison, excerpt
 from motet.protocols.sessions import RunStatus
 
 STYLES = {"-": "red", "+": "green", " ": "dim"}

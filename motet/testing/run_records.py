@@ -12,11 +12,11 @@ from typing import Final
 import attrs
 import msgspec
 
-from motet.actors.hosting.replay_journal import RunJournal
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent
 from motet.protocols.redaction.redact import redact
+from motet.protocols.run_journal import RunJournal
 from motet.protocols.sessions import RunInfo
 from motet.protocols.version import __version__
 

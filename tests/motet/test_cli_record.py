@@ -11,10 +11,10 @@ import trio
 
 import motet as library
 from motet import testing as mt
-from motet.actors.hosting.replay_journal import RunJournal
 from motet.cli import main
 from motet.protocols.errors import UnknownName
 from motet.protocols.gateway import Sent
+from motet.protocols.run_journal import RunJournal
 from motet.testing.run_records import encode_record
 from tests.motet.command import PATIENCE, Process, started
 

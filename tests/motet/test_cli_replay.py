@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.hosting.replay_journal import Change, excerpt
 from motet.cli import main
+from motet.protocols.run_journal import Change, excerpt
 
 CONFIG = """
 [agents.helper]

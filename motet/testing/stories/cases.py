@@ -19,9 +19,9 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
 from motet.actors.hosting.replay import Replay as RunReplay
 from motet.actors.hosting.replay import replay
-from motet.actors.hosting.replay_journal import Comparison, excerpt
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
+from motet.protocols.run_journal import Comparison, excerpt
 from motet.runtime.testing.replay import difference, versions
 from motet.testing.checking import check
 from motet.testing.host import simulated_host

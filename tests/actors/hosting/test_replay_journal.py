@@ -9,10 +9,8 @@ import pytest
 
 import motet
 from motet.actors.hosting.replay import replay
-from motet.actors.hosting.replay_journal import (
-    RunJournal,
-)
 from motet.protocols.errors import ConfigError
+from motet.protocols.run_journal import RunJournal
 from motet.testing import ScriptedModel, call, say
 from motet.testing.run_records import decode_record, encode_record, read_record
 
