@@ -26,17 +26,17 @@ from motet.actors.gateway.edges.exchange import (
     new_session,
     text_of,
 )
-from motet.actors.gateway.edges.run_events import (
+from motet.actors.gateway.edges.run_events import RunEvents
+from motet.actors.gateway.idempotency import Message, state_digest
+from motet.protocols.approvals import ApprovalInfo
+from motet.protocols.commands import Command, message_text, parse_command
+from motet.protocols.edge_events import (
     ApprovalWait,
-    RunEvents,
     SentTexts,
     TextWithdrawn,
     approval_question,
     failure_of,
 )
-from motet.actors.gateway.idempotency import Message, state_digest
-from motet.protocols.approvals import ApprovalInfo
-from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import (
     AnyEvent,

@@ -8,44 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.gateway import idempotency as conversations
-from motet.actors.gateway.edges.run_events import SentTexts, TextWithdrawn
 from motet.actors.gateway.idempotency import MemoryConversations, state_digest
 from motet.actors.storage.idempotency import SqliteConversations
 from motet.actors.storage.location import Location
 from motet.protocols.gateway_stores import Conversations
 from tests.actors.storage.builders import open_database
-
-
-@given(st.text(), st.data())
-def test_whatever_is_dropped_or_repeated_the_text_of_a_message_is_sent_once(
-    text: str, data: st.DataObject
-) -> None:
-    """Law: the sent text is always a beginning of the message, and all of it after the whole."""
-    texts, told = SentTexts(), ""
-    places = st.integers(0, len(text))
-    for at, end in data.draw(st.lists(st.tuples(places, places).map(sorted), max_size=20)):
-        told += texts.delta(0, at, text[at:end])
-        assert text.startswith(told)
-    told += texts.whole(0, text)
-    assert told == text
-    assert texts.delta(0, 0, text) == texts.whole(0, text) == ""
-
-
-def test_a_message_that_differs_from_its_sent_text_is_withdrawn() -> None:
-    texts = SentTexts()
-    texts.delta(0, 0, "Half an ans")
-    with pytest.raises(TextWithdrawn):
-        texts.whole(0, "Another answer")
-    assert texts.withdraw(0)
-    assert not texts.withdraw(0)
-    assert texts.delta(0, 0, "An") == "An"
-
-
-def test_a_message_that_ends_in_fewer_spaces_is_the_same() -> None:
-    texts = SentTexts()
-    texts.delta(0, 0, "An answer.\n")
-    assert texts.whole(0, "An answer.") == ""
-
 
 Notes = list[tuple[str, str]]
 NOTES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from motet.actors.gateway.edges.agui import Translation, interrupt, last
 from motet.protocols import agui_wire as wire
 from motet.protocols import events as ev
+from motet.protocols.agui_events import Translation, interrupt, last
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.models import Usage
 
