@@ -17,11 +17,11 @@ from trio_websocket import wrap_client_stream
 import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
-from motet.actors.gateway.monitoring import GatewayCounts, exposition
 from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.host import HostStatus
+from motet.protocols.metrics import GatewayCounts, exposition
 from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.fakes import Client, connected, context_of
 from tests.actors.gateway.test_http import body_of, exchange, head, status_of
@@ -72,7 +72,7 @@ async def test_metrics_count_requests_and_name_no_user() -> None:
 def test_every_line_of_the_metrics_has_the_format_of_prometheus() -> None:
     status = HostStatus('b"1', 'v"\\\n1', 1.5, 2.0, 1, 2, 3, 4, 5)
     counts = GatewayCounts(1, 2, 3, 4, 5, 6, {("ping", "ok"): 7})
-    lines = exposition(status, counts).splitlines()
+    lines = exposition(status, counts, 1.5, 1 << 20).splitlines()
     samples = [line for line in lines if not line.startswith("#")]
     assert 'motet_info{version="v\\"\\\\\\n1"} 1' in samples
     assert all(SAMPLE.fullmatch(line.replace('\\"', "")) for line in samples)
