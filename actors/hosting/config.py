@@ -4,23 +4,20 @@ Every failure is a ``ConfigError`` that names the file and the place in it. Stri
 ``${NAME}`` (an environment variable; ``$${`` stands for itself) or be ``file:PATH`` (the text of
 a file); paths are relative to the file's own directory.
 
-Invariants: agents and servers that the program gives win over configured ones of the same name. A
-field that its class keeps out of its own ``repr`` is a secret: only whether it is set is shown.
+Invariant: agents and servers that the program gives win over configured ones of the same name.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import cast
 
 import attrs
-import msgspec
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.agents.teams import link
@@ -28,11 +25,9 @@ from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import AgentConfig, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, nearest
-from motet.protocols.host_records import ConfigView
 from motet.protocols.mcp import McpServer
 from motet.protocols.policy import Policy
 from motet.protocols.redaction.own import with_lines
-from motet.protocols.redaction.redact import redact_text
 
 CONFIG_FILE = "motet.toml"
 
@@ -325,44 +320,3 @@ def keep_teams(config: HostConfig, before: HostConfig, own: Sequence[AnyAgent]) 
             raise ConfigError(f"teams.{name}: it has agents of the program: start the host anew")
         del teams[name]
     return attrs.evolve(config, teams=teams)
-
-
-# Values without secrets
-
-HIDDEN: Final = "[hidden]"
-
-
-def view_of(config: HostConfig) -> ConfigView:
-    """A configuration without its secrets, and the hash that changes with it."""
-    return ConfigView(config_hash(config), cast("JsonObject", _plain(config, hide=True)))
-
-
-def config_hash(config: HostConfig) -> str:
-    """SHA-256 of all of it, secrets included: equal for equal configurations only."""
-    whole = msgspec.json.encode(_plain(config, hide=False), order="deterministic")
-    return hashlib.sha256(whole).hexdigest()
-
-
-def _plain(value: object, *, hide: bool) -> object:
-    if attrs.has(type(value)):
-        return _fields(cast("attrs.AttrsInstance", value), hide=hide)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return {str(key): _plain(item, hide=hide) for key, item in items}
-    if isinstance(value, tuple | list | set | frozenset):
-        return [_plain(item, hide=hide) for item in cast("list[object]", value)]
-    if isinstance(value, str):
-        return redact_text(value) if hide else value
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return msgspec.to_builtins(value)
-
-
-def _fields(value: attrs.AttrsInstance, *, hide: bool) -> JsonObject:
-    kind: type[Any] = type(value)  # what attrs calls a class of fields
-    shown: JsonObject = {}
-    for field in attrs.fields(kind):
-        item = cast("object", getattr(value, field.name))
-        secret = hide and field.repr is False and item not in (None, "", (), {})
-        shown[field.name] = HIDDEN if secret else _plain(item, hide=hide)
-    return shown

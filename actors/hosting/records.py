@@ -13,11 +13,11 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.hosting.answers import scope_of, sees, with_end
-from motet.actors.hosting.config import view_of
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.definition import acts_as
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalInfo, ApprovalState, Grant, ListApprovals, ListGrants
+from motet.protocols.config_changes import view_of
 from motet.protocols.errors import (
     ErrorPage,
     ErrorText,

@@ -1,15 +1,10 @@
-"""The reload of a configuration: the plan of each key, and the change itself.
-
-Laws: every key of a configuration has exactly one plan; equal configurations have no changes; a
-configuration in force has all values of the changed one, except those that need a restart.
-"""
+"""The reload of a configuration, carried out on an open host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -20,125 +15,23 @@ from motet.actors.agents.toolkit import Toolkit
 from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
-from motet.actors.hosting.config import config_hash, keep_teams, load_config
+from motet.actors.hosting.config import keep_teams, load_config
 from motet.actors.hosting.generations import Retire, Retirement
 from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.api import RoomUpdate, room_updates
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
+from motet.protocols.config_changes import changes, config_hash, in_force
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import HOST_STREAM, ConfigChanged, Warned
-from motet.protocols.reload import Change, How, Reloaded
+from motet.protocols.reload import Reloaded
 from motet.runtime import ActorDead, MailboxFull, StartFailed
 
 if TYPE_CHECKING:
     from motet.actors.gateway.context import Settings
 
 _log = logger("motet.config")
-
-PLANS: Final[Mapping[str, How]] = {
-    "state": "restart",
-    "workspace": "restart",
-    "recovery": "restart",
-    "watchdog": "restart",
-    "errors": "restart",
-    "tracing": "restart",
-    "redaction": "restart",
-    "gateway.listen": "restart",
-    "limits": "drain",
-    "skills": "drain",
-    "models": "drain",
-    "agents": "drain",
-    "teams": "drain",
-    "rooms": "drain",
-    "mcp": "drain",
-    "tools.shell": "drain",
-    "tools.http": "drain",
-    "queue": "hot",
-    "guard": "hot",
-    "policy": "hot",
-    "hooks": "hot",
-    "approvals": "hot",
-    "gateway.certificate": "restart",
-    "gateway.private_key": "restart",
-    "gateway.allowed_origins": "hot",
-    "gateway.connections": "hot",
-    "gateway.connections_per_user": "hot",
-    "gateway.messages_per_minute": "hot",
-    "gateway.tokens": "hot",
-    "tools.profile": "hot",
-    "tools.calls_per_hour": "hot",
-    "tools.per_hour": "hot",
-    "tools.aliases": "hot",
-    "tools.prefixes": "hot",
-    "tools.cedar": "hot",
-}
-"""A key stands for all keys below it. Guards change at once; live runs keep what they work with."""
-
-
-def how(key: str) -> How:
-    """The plan of a key, or of the table that it is in. Raises ``KeyError``."""
-    parts = key.split(".")
-    for end in range(len(parts), 0, -1):
-        plan = PLANS.get(".".join(parts[:end]))
-        if plan is not None:
-            return plan
-    raise KeyError(key)
-
-
-def changes(old: HostConfig, new: HostConfig) -> tuple[Change, ...]:
-    """The differences of ``new``, in the order of the classes."""
-    return tuple(Change(key, how(key)) for key in _different(old, new, ""))
-
-
-def in_force(old: HostConfig, new: HostConfig) -> HostConfig:
-    """``new``, except for the values that need a restart."""
-    return cast("HostConfig", _merged(old, new, ""))
-
-
-def _different(old: object, new: object, at: str) -> Iterator[str]:
-    """The keys whose values differ; for a table, the keys in it."""
-    if old == new:
-        return
-    if at not in PLANS and _is_config(old) and type(old) is type(new):
-        for name in _names(old):
-            yield from _different(getattr(old, name), getattr(new, name), _below(at, name))
-    elif isinstance(old, Mapping) and isinstance(new, Mapping):
-        before = cast("Mapping[str, object]", old)
-        after = cast("Mapping[str, object]", new)
-        yield from (
-            _below(at, name)
-            for name in dict.fromkeys((*before, *after))
-            if (name in before) != (name in after) or before.get(name) != after.get(name)
-        )
-    else:
-        yield at
-
-
-def _merged(old: object, new: object, at: str) -> object:
-    if at in PLANS:
-        return old if PLANS[at] == "restart" else new
-    assert _is_config(new)
-    values = {
-        name: _merged(getattr(old, name), getattr(new, name), _below(at, name))
-        for name in _names(new)
-    }
-    make = cast("Callable[..., object]", type(new))  # these are its fields
-    return make(**values)
-
-
-def _below(at: str, name: str) -> str:
-    return f"{at}.{name}" if at else name
-
-
-def _is_config(value: object) -> bool:
-    return attrs.has(type(value))
-
-
-def _names(value: object) -> Iterator[str]:
-    kind = cast("type[attrs.AttrsInstance]", type(value))
-    return (field.name for field in attrs.fields(kind))
 
 
 @attrs.frozen

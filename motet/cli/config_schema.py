@@ -16,9 +16,10 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_t
 import attrs
 import msgspec
 
-from motet.actors.hosting.config import REFERENCE, read_data, view_of
+from motet.actors.hosting.config import REFERENCE, read_data
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
+from motet.protocols.config_changes import view_of
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS: Final[Mapping[object, str]] = {

@@ -12,7 +12,7 @@ from motet.cli.config_schema import schema, sources
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
-from tests.actors.hosting.test_reload_plan import EVERY_KEY
+from tests.protocols.test_config_changes import EVERY_KEY
 
 TEXT = """
 [limits]

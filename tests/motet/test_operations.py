@@ -13,11 +13,11 @@ import pytest
 import trio
 
 import motet
-from motet.actors.gateway.monitoring import GatewayCounts, exposition
-from motet.actors.hosting.reload import PLANS
 from motet.actors.storage.schema import MIGRATIONS, VERSION
 from motet.cli.operation_commands import ConfigLook
+from motet.protocols.config_changes import PLANS
 from motet.protocols.host import HostStatus
+from motet.protocols.metrics import GatewayCounts, exposition
 from motet.runtime import StartFailed
 from tests.motet.command import ROOT
 
@@ -37,7 +37,7 @@ def test_the_plans_are_those_of_the_code() -> None:
 
 
 def test_the_metrics_are_there() -> None:
-    told = exposition(EVERYTHING_FREE, GatewayCounts(0, 0, 0, 0, 0, 0, {}))
+    told = exposition(EVERYTHING_FREE, GatewayCounts(0, 0, 0, 0, 0, 0, {}), 1.0, 1)
     named = re.findall(r"^\| `((?:motet|process)_\w+)` \|", PAGE, re.M)
     assert len(named) >= 4
     assert not [name for name in named if f"# TYPE {name} " not in told]

@@ -9,8 +9,8 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.hosting.reload import PLANS, changes, how, in_force
 from motet.protocols.config import AgentConfig, GatewayConfig, HostConfig, ToolsConfig
+from motet.protocols.config_changes import PLANS, changes, how, in_force
 from motet.protocols.limits import Limits
 from motet.protocols.reload import Change
 
