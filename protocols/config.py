@@ -244,9 +244,12 @@ class ModelsConfig:
 
     Attributes:
         offered: what people may choose for a session by ``/model``, beside the models of agents.
+        concurrency: requests of one model that may be in flight; rooms and sessions share them
+            fairly.
     """
 
     offered: tuple[str, ...] = ()
+    concurrency: int = attrs.field(default=16, validator=_POSITIVE)
     openai: ProviderConfig = attrs.field(factory=ProviderConfig)
     anthropic: ProviderConfig = attrs.field(factory=ProviderConfig)
     google: ProviderConfig = attrs.field(factory=ProviderConfig)

@@ -133,6 +133,17 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
     reason: str
 
 
+class Queued(msgspec.Struct, frozen=True, tag="queued"):
+    """All places of the model are taken, and the request waits for one; False: it has got one."""
+
+    waits: bool = True
+
+
+Notice: TypeAlias = Retrying | Queued
+"""Said of a request in between the parts of its answer."""
+Streamed: TypeAlias = ModelEvent | Notice
+
+
 class ModelResponse(msgspec.Struct, frozen=True):
     """One complete answer. Calls are in index order.
 
@@ -147,15 +158,15 @@ class ModelResponse(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-class Generate(
-    StreamRequest[ModelEvent | Retrying, ModelResponse], frozen=True, tag="models.generate"
-):
+class Generate(StreamRequest[Streamed, ModelResponse], frozen=True, tag="models.generate"):
     """Ask a provider's actor for one answer; the parts stream while it is made.
 
+    ``payer``: the room or the session that it is for; these share the places of the model fairly.
     Raises ``Llm`` when the model failed after retries.
     """
 
     request: ModelRequest
+    payer: str = ""
 
 
 class ModelFailure(Exception):

@@ -118,6 +118,10 @@ class Generations:
         """A model as it is configured now."""
         return self.finders[self.current.generation](model)
 
+    def places(self) -> int:
+        """The requests of one model that may be in flight, as it is configured now."""
+        return self.config.models.concurrency
+
     async def aclose(self) -> None:
         """Close the connections of all models. Each has its own deadline for it."""
         for models in dict.fromkeys(one.models for one in self.toolkits) or (self._models,):

@@ -352,7 +352,7 @@ async def start_workers(
     await suspended_runs.load()
     models = await system.start(
         lambda: (
-            Models(generations.find, generations.finders)
+            Models(generations.find, generations.finders, generations.places)
             if stand_ins.find_model is None
             else Models(stand_ins.find_model)
         ),

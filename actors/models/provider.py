@@ -1,7 +1,8 @@
 """One actor per model, which limits, retries and assembles; and their parent, :class:`Models`.
 
-Protocol of a request: the events of one attempt, ``Retrying`` between attempts, and at the end
-either one complete :class:`ModelResponse` or :class:`Llm`, whatever the adapter raises.
+Protocol of a request: ``Queued`` if it has to wait for a place, the events of one attempt,
+``Retrying`` between attempts, and at the end either one complete :class:`ModelResponse` or
+:class:`Llm`, whatever the adapter raises.
 
 Only a failure that may pass by itself is retried; one that needs a person or another request (a
 wrong key, an empty account, a bad request, a full context) never is. The back-off is exponential
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 from motet.actors.models.catalog import Billed, priced
 from motet.protocols.chat import Call
 from motet.protocols.errors import Llm
+from motet.protocols.fair_queue import FairQueue, Ticket
 from motet.protocols.messages import Request
 from motet.protocols.models import (
     CallArguments,
@@ -32,10 +34,11 @@ from motet.protocols.models import (
     Model,
     ModelEvent,
     ModelFailure,
-    ModelRequest,
     ModelResponse,
+    Queued,
     Retrying,
     StopReason,
+    Streamed,
     TextPart,
     ThinkingPart,
     Usage,
@@ -218,8 +221,10 @@ def decide(
     return Retry(failure.retry_after)
 
 
-WAITING = 1024
-"""Requests of one model that may be queued or in flight; more wait in the mailbox."""
+WAITING = 1 << 20
+"""Requests of one model that may be queued or in flight. The tasks that ask hold them; in the
+mailbox, where more would wait, those of a flood would stand before all others."""
+CONCURRENCY = 16
 
 LLM_KINDS = {
     "overloaded": "unavailable",
@@ -248,44 +253,45 @@ ADVICE = {
 
 
 class Provider(Actor[Generate]):
-    """One model with at most ``concurrency`` requests in flight.
+    """One model with at most ``concurrency`` requests in flight, shared fairly by those who pay.
 
     A request can be cancelled while it waits in the queue, for the model or for a retry; its
     connection is closed at once. The delay before a retry does not occupy a place in flight.
     """
 
-    def __init__(self, model: Model, *, concurrency: int = 16, random: Random | None = None):
+    def __init__(
+        self, model: Model, *, concurrency: int = CONCURRENCY, random: Random | None = None
+    ):
         self._model = model
         self._billed = model if isinstance(model, Billed) else None
-        self._in_flight = trio.CapacityLimiter(concurrency)
+        self._queue = FairQueue(concurrency)
+        self._waiting: dict[Ticket, trio.Event] = {}
         self._random = random or Random(any_chance())
 
     @handles(Generate, concurrent=WAITING, here=True)
-    async def generate(
-        self, message: Generate, replies: Replies[ModelEvent | Retrying]
-    ) -> ModelResponse:
+    async def generate(self, message: Generate, replies: Replies[Streamed]) -> ModelResponse:
         attempt = 1
         while True:
             try:
-                return await self._attempt(message.request, replies)
+                return await self._attempt(message, replies)
             except ModelFailure as failure:
                 delay = self._delay(failure, attempt)
                 await replies.send(Retrying(attempt, delay, str(failure)))
             await trio.sleep(delay)
             attempt += 1
 
-    async def _attempt(
-        self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
-    ) -> ModelResponse:
+    async def _attempt(self, message: Generate, replies: Replies[Streamed]) -> ModelResponse:
         """One attempt, with a place among the requests in flight."""
+        ticket = self._queue.enter(message.payer, trio.current_time())
         try:
-            self._in_flight.acquire_nowait()  # saves a checkpoint when there is room
-        except trio.WouldBlock:
-            await self._in_flight.acquire()
-        try:
+            if ticket.waits:
+                placed = self._waiting[ticket] = trio.Event()
+                await replies.send(Queued())
+                await placed.wait()
+                await replies.send(Queued(waits=False))
             assembler = Assembler()
             try:
-                async with self._model.request(request) as events:
+                async with self._model.request(message.request) as events:
                     async for event in events:
                         assembler.feed(event)
                         try:
@@ -302,7 +308,9 @@ class Provider(Actor[Generate]):
                 return response
             usage = await priced(response.usage, self._billed)
         finally:
-            self._in_flight.release()
+            self._waiting.pop(ticket, None)
+            for one in self._queue.leave(ticket, trio.current_time()):
+                self._waiting[one].set()
         return response if usage is response.usage else replace(response, usage=usage)
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
@@ -346,12 +354,18 @@ class Models(Actor[Provide | ForgetModels]):
     """Parent of the provider actors, one per model, each started on first use.
 
     A provider that crashes is restarted alone. ``find`` finds the models of the first generation
-    of the configuration, ``later`` those of later ones.
+    of the configuration, ``later`` those of later ones; ``concurrency``: of each model.
     """
 
-    def __init__(self, find: Find, later: Mapping[int, Find] | None = None) -> None:
+    def __init__(
+        self,
+        find: Find,
+        later: Mapping[int, Find] | None = None,
+        concurrency: Callable[[], int] = lambda: CONCURRENCY,
+    ) -> None:
         self.find = find
         self.later: Mapping[int, Find] = {} if later is None else later
+        self._concurrency = concurrency
 
     @handles(Provide)
     async def provide(self, message: Provide) -> ActorRef[Generate]:
@@ -361,7 +375,8 @@ class Models(Actor[Provide | ForgetModels]):
             return known
         model = self.later.get(message.generation, self.find)(message.model)
         await self.stop_child(name)  # an actor that is stopping still holds its name
-        return await self.start_child(lambda: Provider(model), name=name)
+        places = self._concurrency()
+        return await self.start_child(lambda: Provider(model, concurrency=places), name=name)
 
     @handles(ForgetModels)
     async def forget(self, message: ForgetModels) -> None:

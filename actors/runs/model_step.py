@@ -14,7 +14,7 @@ from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.services import Services, payer_of
 from motet.actors.runs.turn import CallModel, Turn
 from motet.actors.tools.mcp.tool_search import PREFIX
 from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
@@ -27,10 +27,12 @@ from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import (
     Generate,
-    ModelEvent,
     ModelRequest,
     ModelResponse,
+    Notice,
+    Queued,
     Retrying,
+    Streamed,
     TextPart,
     ThinkingPart,
 )
@@ -186,7 +188,7 @@ class ModelStep:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
 
-            def take(part: ModelEvent | Retrying) -> None:
+            def take(part: Streamed) -> None:
                 span.part(part)
                 if isinstance(part, shown):
                     self._publisher.part(part)
@@ -194,23 +196,23 @@ class ModelStep:
             provider = await self._services.models.provider(
                 self.full_name, self._toolkit.generation
             )
-            response = await provider.stream_to(Generate(request), take)
+            response = await provider.stream_to(Generate(request, payer_of(self._run)), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
         # A stop that came before the turn takes the answer wins, and keeps what was shown of it.
         await trio.lowlevel.checkpoint_if_cancelled()
         return response
 
-    def _shown_parts(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
+    def _shown_parts(self) -> tuple[type[TextPart | ThinkingPart | Notice], ...]:
         """The parts of an unfinished answer that people see.
 
         Not the parts that a gate may refuse, nor data that has to be checked.
         """
         if self._hooks.guard_answers:
-            return (Retrying,)
+            return (Retrying, Queued)
         if self.output.withheld:
-            return (Retrying, ThinkingPart)
-        return (Retrying, ThinkingPart, TextPart)
+            return (Retrying, Queued, ThinkingPart)
+        return (Retrying, Queued, ThinkingPart, TextPart)
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, PreparedRows]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
@@ -306,7 +308,9 @@ class ModelStep:
         """The model's summary of the rows; None, with a warning, when it fails."""
         why = f"no answer within {SUMMARY_DEADLINE:g} s"
         with trio.move_on_after(SUMMARY_DEADLINE):
-            ask = self._services.models.asking(self.full_name, self._trace, "summary", self._turn)
+            ask = self._services.models.asking(
+                self._run, self.full_name, self._trace, "summary", self._turn
+            )
             try:
                 return await ask(plan.request(self._model))
             except (Llm, OverBudget) as error:

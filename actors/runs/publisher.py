@@ -14,7 +14,7 @@ from typing import Protocol
 from motet.actors.runs.run import Run
 from motet.protocols import events
 from motet.protocols.events import AnyEvent
-from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
+from motet.protocols.models import Queued, Retrying, Streamed, TextPart, ThinkingPart
 from motet.protocols.sanitize import StreamFilter
 
 
@@ -64,7 +64,7 @@ class RunPublisher:
         await self.emit(events.MessageAdded(role, author, text, self._message))
         self._message += 1
 
-    def part(self, part: ModelEvent | Retrying) -> None:
+    def part(self, part: Streamed) -> None:
         """More of the answer that a model is making, or its withdrawal."""
         match part:
             case TextPart(text=text):
@@ -80,6 +80,8 @@ class RunPublisher:
                 self.forget()
                 ms = round(delay * 1000)
                 self._tell(events.RunRetrying(attempt, ms, reason, self._message, withdrawn))
+            case Queued(waits=waits):
+                self._tell(events.Activity("queued" if waits else "waiting_model"))
             case _:
                 pass
 

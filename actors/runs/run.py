@@ -96,7 +96,7 @@ _PHASES = {
     "waiting_model": "the model",
     "waiting_children": "its sub-agents",
     "compacting": "a summary by the model",
-    "queued": "its turn",
+    "queued": "a place at its model",
 }
 
 _PROGRESS: Final[frozenset[type]] = frozenset(

@@ -32,6 +32,7 @@ from motet.protocols.events import InputSteered
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
+from motet.protocols.session_keys import ROOM_CHANNEL
 from motet.protocols.sessions import LoadContext, SessionContext, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
@@ -117,9 +118,9 @@ class ModelAccess:
         await self._models.ask(ForgetModels(generation))
 
     def asking(
-        self, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
+        self, run: Run, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
     ) -> Callable[[ModelRequest], Awaitable[ModelResponse]]:
-        """A function that asks a model for one answer nobody watches, as a span of ``trace``.
+        """A function that asks a model for ``run``, for an answer nobody watches, as a span.
 
         It raises ``Llm``, and ``OverBudget`` when the run that pays for it, ``turn``, cannot.
         ``purpose``: of the request, such as ``summary``.
@@ -133,7 +134,7 @@ class ModelAccess:
                 payer.budget.hold(expected)
                 try:
                     provider = await self.provider(model, self._toolkits.current.generation)
-                    response = await provider.stream_to(Generate(request), span.part)
+                    response = await provider.stream_to(Generate(request, payer_of(run)), span.part)
                     span.answered(response)
                     payer.spend(usage_of(response, tokens))
                 finally:
@@ -141,6 +142,12 @@ class ModelAccess:
                 return response
 
         return ask
+
+
+def payer_of(run: Run) -> str:
+    """The room or the session that a run works for, with all that works for it."""
+    user = run.input.principal.user
+    return user if user.startswith(f"{ROOM_CHANNEL}:") else run.subjects[0].session
 
 
 async def publish_entered(run: Run, inputs: Sequence[str], services: Services) -> None:

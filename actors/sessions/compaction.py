@@ -201,7 +201,7 @@ async def compact_session(
     with trace:
         task = SummaryTask(
             model.partition(":")[2] or model,
-            services.models.asking(model, trace, "summary", job.turn),
+            services.models.asking(run, model, trace, "summary", job.turn),
             job.view,
             job.around,
             _flush(job, services, trace) if _may_flush(run, services) else None,
@@ -228,7 +228,7 @@ def _may_flush(run: Run, services: Services) -> bool:
 def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
     """Writes memory files in the agent's workspace, before the rows are summarised away."""
     run, model = job.run, job.run.model_name
-    ask: AskModel = services.models.asking(model, trace, "flush", job.turn)
+    ask: AskModel = services.models.asking(run, model, trace, "flush", job.turn)
     context = Context[object](
         deps=run.input.deps,
         run_id=run.id,

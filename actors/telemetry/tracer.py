@@ -21,7 +21,7 @@ import msgspec
 
 from motet.actors.errors.tracker import is_error
 from motet.protocols.chat import AssistantMessage, Call
-from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
+from motet.protocols.models import ModelRequest, ModelResponse, Queued, Retrying, Streamed, Usage
 from motet.protocols.redaction.redact import (
     PREFIX_MARGIN,
     redact_text,
@@ -134,12 +134,12 @@ class ModelSpan(OpenSpan, eq=False):
     first_token: float | None = None
     attempts: int = 1
 
-    def part(self, event: ModelEvent | Retrying) -> None:
+    def part(self, event: Streamed) -> None:
         """Take a part of the answer, or note that the model is asked again."""
         if isinstance(event, Retrying):
             self.attempts += 1
             self.first_token = None
-        elif self.first_token is None and self.trace is not None:
+        elif self.first_token is None and self.trace is not None and type(event) is not Queued:
             self.first_token = self.trace.now() - self.started
 
     def answered(self, response: ModelResponse) -> None:

@@ -15,6 +15,7 @@ from motet.protocols.models import (
     ModelFailure,
     ModelRequest,
     ModelResponse,
+    Notice,
     Retrying,
     TextPart,
 )
@@ -52,7 +53,7 @@ async def failure_of(model: Adapter, text: str) -> ModelFailure:
 
 async def asked_through_a_provider(
     model: Adapter, text: str
-) -> tuple[list[ModelEvent | Retrying], ModelResponse]:
+) -> tuple[list[ModelEvent | Notice], ModelResponse]:
     async with open_system() as system:
         provider = await system.start(lambda: Provider(model, random=Random(1)), name="provider")
         async with provider.stream(Generate(request(text))) as stream:

@@ -18,6 +18,8 @@ from motet.protocols.models import (
     ModelEvent,
     ModelFailure,
     ModelResponse,
+    Notice,
+    Queued,
     Retrying,
     TextPart,
 )
@@ -33,7 +35,7 @@ async def start(system: System, model: ScriptedModel, concurrency: int = 16) -> 
     )
 
 
-async def asked(model: ScriptedModel) -> tuple[list[ModelEvent | Retrying], ModelResponse]:
+async def asked(model: ScriptedModel) -> tuple[list[ModelEvent | Notice], ModelResponse]:
     async with open_system() as system:
         provider = await start(system, model)
         async with provider.stream(ASK) as stream:
@@ -153,6 +155,50 @@ async def test_no_more_requests_than_allowed_are_at_the_model(autojump_clock: Mo
             for _ in range(10):
                 nursery.start_soon(provider.ask, ASK)
     assert (model.attempts, model.most_open) == (10, 3)
+
+
+async def test_requests_wait_in_a_fair_queue_and_say_so(autojump_clock: MockClock) -> None:
+    """A room that asks once is answered before the rest of one that has asked for more before."""
+    model = ScriptedModel([(1.0, *say("done"))])
+    order: list[str] = []
+    async with open_system() as system:
+        provider = await start(system, model, concurrency=2)
+
+        async def asks(payer: str) -> None:
+            seen: list[object] = []
+            await provider.stream_to(Generate(request("hi"), payer), seen.append)
+            waited = [one for one in seen if isinstance(one, Queued)]
+            assert waited in ([], [Queued(), Queued(waits=False)])
+            order.append(payer + " waited" * bool(waited))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(asks, "room:flood")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(asks, "room:quiet")
+    assert sorted(order[2:4]) == ["room:flood waited", "room:quiet waited"]
+    assert trio.current_time() == 3
+
+
+async def test_a_request_that_is_cancelled_just_when_it_gets_its_place_gives_it_on(
+    autojump_clock: MockClock,
+) -> None:
+    model = ScriptedModel([(1.0, *say("done"))])
+    async with open_system() as system:
+        provider = await start(system, model, concurrency=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(provider.ask, ASK)
+            await wait_all_tasks_blocked()
+
+            async def leaves() -> None:
+                with trio.move_on_at(1.0):  # in the step in which the first one ends
+                    await provider.ask(ASK)
+
+            for _ in range(3):
+                nursery.start_soon(leaves)
+            await trio.sleep(1.0)
+            with trio.fail_after(3):
+                await provider.ask(ASK)
 
 
 async def test_a_retry_waits_outside_of_its_turn(autojump_clock: MockClock) -> None:

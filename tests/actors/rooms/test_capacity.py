@@ -1,0 +1,114 @@
+"""Rooms that share a model: floods, quiet rooms, and the time that each of them waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import MockClock
+
+import motet
+from motet.protocols.config import ModelsConfig
+from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
+from tests.actors.rooms.talk import until_idle
+
+
+class Slow:
+    """A model that takes a second for each answer. ``open``: requests at it, by member."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.answered: dict[str, int] = {}
+        self.most = self.open = 0
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            await trio.sleep(1)
+            room = request.system.partition("group chat '")[2].partition("'")[0]
+            self.answered[room] = self.answered.get(room, 0) + 1
+            yield _parts()
+        finally:
+            self.open -= 1
+
+
+async def _parts() -> AsyncIterator[ModelEvent]:
+    for part in (TextPart("on"), UsageReport(Usage(10, 5)), Finished("stop")):
+        await trio.lowlevel.checkpoint()
+        yield part
+
+
+def places(number: int) -> motet.HostConfig:
+    return motet.HostConfig(models=ModelsConfig(concurrency=number))
+
+
+async def test_a_hundred_rooms_of_five_turns_end_within_eight_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    model = Slow()
+    members = [motet.Agent(name, model=model) for name in ("ann", "ben")]
+    async with motet.open_host(agents=members, config=places(100)) as host:
+        rooms = [
+            await host.open_room(
+                motet.Room(
+                    f"r{n}", members=members, speakers=motet.round_robin(), until=motet.MaxTurns(5)
+                )
+            )
+            for n in range(100)
+        ]
+        began = trio.current_time()
+        for room in rooms:
+            await room.post("go", user="alice")
+        for room in rooms:
+            await room.wait()
+        took = trio.current_time() - began
+    assert model.answered == {f"r{n}": 5 for n in range(100)}
+    assert model.most == 100
+    assert took <= 8, took
+    del autojump_clock
+
+
+async def test_a_quiet_room_beside_three_floods_is_answered_as_if_it_were_alone(
+    autojump_clock: MockClock,
+) -> None:
+    model = Slow()
+    crowd = [motet.Agent(f"a{n}", model=model) for n in range(10)]
+    ann = motet.Agent("ann", model=model)
+    async with motet.open_host(agents=[*crowd, ann], config=places(16)) as host:
+        floods = [
+            await host.open_room(
+                motet.Room(
+                    f"flood{n}",
+                    members=crowd,
+                    speakers=_everybody,
+                    concurrency=10,
+                    max_turns=10_000,
+                    limits=motet.Limits(wall=60),
+                )
+            )
+            for n in range(3)
+        ]
+        quiet = await host.open_room(motet.Room("quiet", members=[ann]))
+        for room in floods:
+            await room.post("go", user="mallory")
+        await trio.sleep(5.5)
+        async with quiet.subscribe() as events:
+            began = trio.current_time()
+            for _ in range(5):
+                await quiet.post("@ann and now?", user="alice")
+                await until_idle(events)
+            took = trio.current_time() - began
+        for room in floods:
+            await room.stop()
+    assert took <= 1.5 * 5, took
+    shares = [model.answered[f"flood{n}"] for n in range(3)]
+    assert sum(shares) ** 2 / (3 * sum(one * one for one in shares)) >= 0.95, shares
+    del autojump_clock
+
+
+def _everybody(view: motet.RoomView) -> list[str]:
+    return [member.name for member in view.members]
