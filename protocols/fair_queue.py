@@ -57,9 +57,13 @@ class _Share:
 
 @attrs.define(eq=False)
 class FairQueue:
-    """The places of one resource. Each ticket of :meth:`enter` has to :meth:`leave`."""
+    """The places of one resource. Each ticket of :meth:`enter` has to :meth:`leave`.
+
+    ``waiting``: requests that wait for a place.
+    """
 
     places: int = attrs.field(validator=attrs.validators.ge(1))
+    waiting: int = attrs.field(default=0, init=False)
     _working: int = attrs.field(default=0, init=False)
     _shares: OrderedDict[str, _Share] = attrs.field(factory=OrderedDict[str, _Share], init=False)
     # Ranks of keys that wait. One that is not its key's rank any more is skipped.
@@ -68,6 +72,7 @@ class FairQueue:
     )
     _count: int = attrs.field(default=0, init=False)
     _used: float = attrs.field(default=0.0, init=False)
+    _forget_at: float = attrs.field(default=0.0, init=False)
 
     def __repr__(self) -> str:
         return f"<FairQueue {self._working} of {self.places} at work, {self.waiting} wait>"
@@ -78,9 +83,9 @@ class FairQueue:
         return self._working
 
     @property
-    def waiting(self) -> int:
-        """Requests that wait for one."""
-        return sum(len(share.waiting) for share in self._shares.values())
+    def _kept(self) -> int:
+        """The places that are for keys which have none."""
+        return self.places // KEPT if len(self._shares) > 1 else 0
 
     @property
     def keys(self) -> int:
@@ -93,10 +98,21 @@ class FairQueue:
         if share is None:
             share = self._shares[key] = _Share(self._used, now)
         # To have been away earns nothing: else a newcomer would go before the others for long.
-        if not self._is_busy(share):
-            share.used = max(share.used, self._used)
+        if share.used < self._used and not (share.working or share.waiting):
+            share.used = self._used
         ticket = Ticket(key)
+        if not self.waiting and (
+            self._working + (self._kept if share.working else 0) < self.places
+        ):
+            # What the long way would do, for the usual case, at a third of its cost.
+            ticket.since = share.seen = now
+            share.working += 1
+            self._working += 1
+            self._used = max(self._used, share.used)
+            self._shares.move_to_end(key)
+            return ticket
         share.waiting.append(ticket)
+        self.waiting += 1
         self._touch(key, share, now)
         granted = self._grant(now)
         assert granted in ((), (ticket,)), granted  # what waited before still waits
@@ -107,12 +123,20 @@ class FairQueue:
         share = self._shares[ticket.key]
         if ticket.since is None:
             share.waiting.remove(ticket)
+            self.waiting -= 1
         else:
             share.working -= 1
             share.used += now - ticket.since
             self._working -= 1
+        if not self.waiting:
+            share.seen, share.rank = now, None
+            self._shares.move_to_end(ticket.key)
+            if now >= self._forget_at:
+                self._forget(now)
+            return ()
         self._touch(ticket.key, share, now)
-        self._forget(now)
+        if now >= self._forget_at:
+            self._forget(now)
         return self._grant(now)
 
     def _grant(self, now: float) -> tuple[Ticket, ...]:
@@ -120,6 +144,7 @@ class FairQueue:
         while self._working < self.places and (key := self._next()) is not None:
             share = self._shares[key]
             ticket = share.waiting.popleft()
+            self.waiting -= 1
             ticket.since = now
             share.working += 1
             self._working += 1
@@ -136,9 +161,8 @@ class FairQueue:
             if share is None or share.rank != rank:
                 heappop(self._ranks)
                 continue
-            kept = self.places // KEPT if len(self._shares) > 1 else 0
             # All others have as many places or more, so that none of them may have it either.
-            return None if share.working and self.places - self._working <= kept else key
+            return None if share.working and self.places - self._working <= self._kept else key
         return None
 
     def _touch(self, key: str, share: _Share, now: float) -> None:
@@ -158,16 +182,13 @@ class FairQueue:
 
     def _forget(self, now: float) -> None:
         """Forget the keys that were not there lately. They are in the order of their last use."""
+        self._forget_at = now + RECENT / 8
         while self._shares:
             key, share = next(iter(self._shares.items()))
             if now - share.seen <= RECENT:
                 return
-            if self._is_busy(share):  # a long request is use as well
+            if share.working or share.waiting:  # a long request is use as well
                 share.seen = now
                 self._shares.move_to_end(key)
             else:
                 del self._shares[key]
-
-    @staticmethod
-    def _is_busy(share: _Share) -> bool:
-        return bool(share.working or share.waiting)

@@ -146,8 +146,10 @@ class ModelAccess:
 
 def payer_of(run: Run) -> str:
     """The room or the session that a run works for, with all that works for it."""
-    user = run.input.principal.user
-    return user if user.startswith(f"{ROOM_CHANNEL}:") else run.subjects[0].session
+    user, above = run.input.principal.user, run.lineage.ancestors
+    if user.startswith(f"{ROOM_CHANNEL}:"):
+        return user
+    return above[0].session if above else run.session
 
 
 async def publish_entered(run: Run, inputs: Sequence[str], services: Services) -> None:

@@ -13,7 +13,7 @@ from motet.protocols.models import OutputSchema
 
 
 def test_the_configuration_has_a_section_for_every_provider() -> None:
-    sections = {field.name for field in attrs.fields(ModelsConfig)} - {"offered"}
+    sections = {field.name for field in attrs.fields(ModelsConfig)} - {"offered", "concurrency"}
     assert set(KNOWN) == sections
 
 
