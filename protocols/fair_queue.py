@@ -17,10 +17,12 @@ left it, since tools run between two requests of an agent, for an unknown time.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 import attrs
+import msgspec
 
 KEPT: Final = 8
 """One of so many places is kept for keys that have none."""
@@ -28,8 +30,7 @@ RECENT: Final = 60.0
 """Seconds after its last request for which a key counts among the others, and its use is known."""
 
 
-@attrs.define(eq=False)
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """A request, from when it came until it leaves.
 
     Attributes:
@@ -44,18 +45,17 @@ class Ticket:
         return self.since is None
 
 
-@attrs.define(eq=False)
-class _Share:
-    """One key: its requests, and the seconds for which it has used places."""
+class _Share(msgspec.Struct, eq=False):
+    """One key: its requests, and the seconds for which it has used places while others waited."""
 
     used: float
     seen: float
     working: int = 0
-    waiting: deque[Ticket] = attrs.field(factory=deque[Ticket])
+    waiting: deque[Ticket] = msgspec.field(default_factory=deque[Ticket])
     rank: tuple[int, float, int] | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, on_setattr=attrs.setters.NO_OP)  # checks of counters cost more than them
 class FairQueue:
     """The places of one resource. Each ticket of :meth:`enter` has to :meth:`leave`.
 
@@ -94,6 +94,8 @@ class FairQueue:
 
     def enter(self, key: str, now: float) -> Ticket:
         """A request comes. It has its place at once, unless it :attr:`~Ticket.waits`."""
+        if now >= self._forget_at and not self.waiting:  # else some of those might have a place now
+            self._forget(now)
         share = self._shares.get(key)
         if share is None:
             share = self._shares[key] = _Share(self._used, now)
@@ -118,9 +120,17 @@ class FairQueue:
         assert granted in ((), (ticket,)), granted  # what waited before still waits
         return ticket
 
-    def leave(self, ticket: Ticket, now: float) -> tuple[Ticket, ...]:
-        """A request is over, or waits no more; the tickets that have a place now."""
+    def leave(self, ticket: Ticket, clock: Callable[[], float]) -> tuple[Ticket, ...]:
+        """A request is over, or waits no more; the tickets that have a place now.
+
+        The clock is read only if another one waits: use that nobody waits for is not counted.
+        """
         share = self._shares[ticket.key]
+        if not self.waiting:
+            share.working -= 1
+            self._working -= 1
+            return ()
+        now = clock()
         if ticket.since is None:
             share.waiting.remove(ticket)
             self.waiting -= 1
@@ -128,12 +138,6 @@ class FairQueue:
             share.working -= 1
             share.used += now - ticket.since
             self._working -= 1
-        if not self.waiting:
-            share.seen, share.rank = now, None
-            self._shares.move_to_end(ticket.key)
-            if now >= self._forget_at:
-                self._forget(now)
-            return ()
         self._touch(ticket.key, share, now)
         if now >= self._forget_at:
             self._forget(now)

@@ -284,7 +284,7 @@ class Provider(Actor[Generate]):
         """One attempt, with a place among the requests in flight."""
         ticket = self._queue.enter(message.payer, trio.current_time())
         try:
-            if ticket.waits:
+            if ticket.since is None:
                 placed = self._waiting[ticket] = trio.Event()
                 await replies.send(Queued())
                 await placed.wait()
@@ -309,7 +309,7 @@ class Provider(Actor[Generate]):
             usage = await priced(response.usage, self._billed)
         finally:
             self._waiting.pop(ticket, None)
-            for one in self._queue.leave(ticket, trio.current_time()):
+            for one in self._queue.leave(ticket, trio.current_time):
                 self._waiting[one].set()
         return response if usage is response.usage else replace(response, usage=usage)
 

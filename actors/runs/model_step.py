@@ -65,6 +65,7 @@ class ModelStep:
         self.recalled = ""
         self.prepared = services.toolkits.current.workspaces.bare
         self._run = run
+        self._payer = payer_of(run)
         self._services = services
         self._hooks = hooks
         self._turn = turn
@@ -196,7 +197,7 @@ class ModelStep:
             provider = await self._services.models.provider(
                 self.full_name, self._toolkit.generation
             )
-            response = await provider.stream_to(Generate(request, payer_of(self._run)), take)
+            response = await provider.stream_to(Generate(request, self._payer), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
         # A stop that came before the turn takes the answer wins, and keeps what was shown of it.

@@ -17,6 +17,10 @@ STEPS = st.lists(
 )
 
 
+def left(queue: FairQueue, ticket: Ticket, now: float) -> tuple[Ticket, ...]:
+    return queue.leave(ticket, lambda: now)
+
+
 @given(places=st.sampled_from([1, 2, 3, 8, 16]), steps=STEPS)
 def test_places_are_neither_lost_nor_given_twice_whatever_comes_and_goes(
     places: int, steps: list[tuple[str, int, float]]
@@ -36,7 +40,7 @@ def test_places_are_neither_lost_nor_given_twice_whatever_comes_and_goes(
         else:
             ticket = there.pop(which % len(there))
             waited = ticket.waits
-            granted = queue.leave(ticket, now)
+            granted = left(queue, ticket, now)
             assert all(one.since == now and one in there for one in granted)
             assert not (waited and granted) or len(order) > 1
             order[ticket.key].remove(ticket)
@@ -54,7 +58,7 @@ def test_places_are_neither_lost_nor_given_twice_whatever_comes_and_goes(
             begun = [not one.waits for one in own]
             assert begun == sorted(begun, reverse=True), "a later one has overtaken"
     for ticket in there:
-        queue.leave(ticket, now)
+        left(queue, ticket, now)
     assert queue.working == queue.waiting == 0
 
 
@@ -62,12 +66,12 @@ def test_keys_that_were_long_gone_are_forgotten_and_those_at_work_are_not() -> N
     queue = FairQueue(2)
     long = queue.enter("long", 0.0)
     for number in range(1000):
-        queue.leave(queue.enter(f"short {number}", 0.0), 0.0)
+        left(queue, queue.enter(f"short {number}", 0.0), 0.0)
     assert queue.keys == 1001
-    queue.leave(queue.enter("new", RECENT + 1), RECENT + 1)
+    left(queue, queue.enter("new", RECENT + 1), RECENT + 1)
     assert queue.keys == 2
-    queue.leave(long, 2 * RECENT)
-    queue.leave(queue.enter("last", 4 * RECENT), 4 * RECENT)
+    left(queue, long, 2 * RECENT)
+    left(queue, queue.enter("last", 4 * RECENT), 4 * RECENT)
     assert queue.keys == 1
 
 
@@ -76,7 +80,7 @@ def test_the_order_costs_no_memory_while_a_key_is_never_done() -> None:
     there = [queue.enter(key, 0.0) for key in "abcd" * 5]
     for now in range(2000):
         there.append(queue.enter(there[0].key, float(now)))
-        queue.leave(there.pop(0), float(now))
+        left(queue, there.pop(0), float(now))
     assert len(queue._ranks) <= 2 * 4 + KEPT + 1  # pyright: ignore[reportPrivateUsage]
 
 
@@ -112,7 +116,7 @@ def played(
             def end(now: float) -> None:
                 done[key].append((came, now))
                 del running[ticket]
-                for other in queue.leave(ticket, now):
+                for other in left(queue, ticket, now):
                     running[other](now)
                 ask(now)
 
