@@ -349,9 +349,11 @@ class Host(Records):
         """
         return await self._parts.answers.approve(approval, decision, by, note, deps, principal)
 
-    async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None:
+    async def revoke(
+        self, grant: str, *, room: str | None = None, principal: Principal = LOCAL
+    ) -> None:
         """Have people asked again. Calls that have begun are not affected. Raises ``NotFound``."""
-        await self._parts.answers.revoke(grant, principal)
+        await self._parts.answers.revoke(grant, room, principal)
 
     async def resolve(
         self,
@@ -446,6 +448,12 @@ class Host(Records):
         return rows
 
     # Rooms
+
+    async def delete_room(self, room: str, *, principal: Principal = LOCAL) -> None:
+        """Delete a room and all that is stored of it. Raises ``Forbidden``, ``SessionBusy``."""
+        async with self.rooms.deleting(room, principal) as remaining:
+            while found := await remaining():
+                await self.delete(found[0].session)
 
     @property
     def rooms(self) -> RoomApi:

@@ -146,6 +146,7 @@ class GatewayConfig:
         connections: WebSockets that may be open at once; more are told to come back later.
         connections_per_user: of them, for one user.
         messages_per_minute: that one user may send.
+        rooms_per_user: rooms that one user may own.
     """
 
     listen: str = attrs.field(
@@ -161,6 +162,7 @@ class GatewayConfig:
     connections: int = attrs.field(default=200, validator=_POSITIVE)
     connections_per_user: int = attrs.field(default=20, validator=_POSITIVE)
     messages_per_minute: int = attrs.field(default=60, validator=_POSITIVE)
+    rooms_per_user: int = attrs.field(default=1_000, validator=_POSITIVE)
 
 
 @attrs.frozen(kw_only=True)

@@ -49,6 +49,7 @@ PLANS: Final[Mapping[str, How]] = {
     "gateway.connections": "hot",
     "gateway.connections_per_user": "hot",
     "gateway.messages_per_minute": "hot",
+    "gateway.rooms_per_user": "hot",
     "gateway.tokens": "hot",
     "tools.profile": "hot",
     "tools.calls_per_hour": "hot",

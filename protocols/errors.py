@@ -124,6 +124,14 @@ class NotFound(MotetError):
     """The object does not exist, or belongs to another user: callers cannot tell which (G16)."""
 
 
+class Forbidden(NotFound):
+    """The caller may know of the object, and may not do this to it."""
+
+
+class TooMany(MotetError):
+    """The caller has as many of these as they may have; the message says what to do."""
+
+
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name most similar to ``name``; None without a similar one."""
     from difflib import get_close_matches  # needed only after a mistake, not at each start

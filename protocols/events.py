@@ -399,6 +399,17 @@ class RoomRead(Event, frozen=True, tag="room.read"):
     number: int
 
 
+class RoomChanged(Event, frozen=True, tag="room.changed"):
+    """The people or the terms of a room have changed; ``text`` says how, in a sentence.
+
+    ``by``: who has done it; ``user``: to whom, if to somebody.
+    """
+
+    text: str
+    by: str
+    user: str = ""
+
+
 class RoomIdle(Event, frozen=True, tag="room.idle"):
     """The round is over, and the room waits for a person. ``reason`` says why."""
 
@@ -530,6 +541,7 @@ AnyEvent: TypeAlias = (
     | RoomTyping
     | RoomPresence
     | RoomRead
+    | RoomChanged
     | RoomIdle
     | SessionReset
     | SessionCompacted

@@ -227,9 +227,12 @@ class SessionsHistoryParams(msgspec.Struct, frozen=True):
 
 
 class RunsListParams(msgspec.Struct, frozen=True):
+    """``room``: those of the members of a room whose owner the user is."""
+
     session: SessionKey | None = None
     status: RunStatus | None = None
     limit: PageSize = 50
+    room: SessionKey | None = None
 
 
 class RunsStopParams(msgspec.Struct, frozen=True):

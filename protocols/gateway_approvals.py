@@ -30,10 +30,12 @@ class ApprovalsResolveParams(msgspec.Struct, frozen=True):
 
 class ApprovalsGrantsParams(msgspec.Struct, frozen=True):
     agent: str | None = None
+    room: _Id | None = None
 
 
 class ApprovalsRevokeParams(msgspec.Struct, frozen=True):
     grant: _Id
+    room: _Id | None = None
 
 
 class ApprovalsList(msgspec.Struct, frozen=True):

@@ -103,6 +103,7 @@ class ErrorsListParams(msgspec.Struct, frozen=True):
     user: _Id | None = None
     cursor: _Id | None = None
     grouped: bool = False
+    room: _Id | None = None
 
     def __post_init__(self) -> None:
         if self.grouped and (self.session or self.run_id or self.fingerprint or self.until):
@@ -177,6 +178,7 @@ class TracesListParams(msgspec.Struct, frozen=True):
     status: RunStatus | None = None
     since: _Time | None = None
     limit: _Page = 50
+    room: _Id | None = None
 
 
 class TracesList(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
-from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
+from motet.protocols.room_people import Given
+from motet.protocols.rooms import RoomChange, RoomInvite, RoomMessage, RoomPlan
 
 ROOM_STREAM: Final = "room:"
 
@@ -49,8 +50,63 @@ class RoomsHistoryParams(msgspec.Struct, frozen=True):
     limit: PageSize = 50
 
 
+class RoomsListParams(msgspec.Struct, frozen=True):
+    """``after``: the name of the last room of the page before; ``query``: a part of its name or
+    title; ``archived``: those that are archived instead of those in use.
+    """
+
+    after: Annotated[str, Meta(max_length=200)] = ""
+    limit: PageSize = 50
+    query: Annotated[str, Meta(max_length=200)] = ""
+    archived: bool = False
+
+
 class RoomsList(msgspec.Struct, frozen=True):
+    """By name. ``next``: the ``after`` of the next page; None: there is none."""
+
     rooms: tuple[RoomInfo, ...]
+    next: str | None = None
+
+
+class RoomParams(msgspec.Struct, frozen=True):
+    room: RoomName
+
+
+class RoomsInviteParams(msgspec.Struct, frozen=True):
+    """``expires``: Unix seconds; ``uses``: how often it works. Absent: without end."""
+
+    room: RoomName
+    role: Given = "member"
+    expires: float | None = None
+    uses: Annotated[int, Meta(ge=1)] | None = None
+
+
+class RoomsRevokeParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    invite: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class RoomsJoinParams(msgspec.Struct, frozen=True):
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class RoomsExportParams(msgspec.Struct, frozen=True):
+    """``after``: number of the last message of the part before."""
+
+    room: RoomName
+    after: Annotated[int, Meta(ge=0)] = 0
+    limit: PageSize = 200
+
+
+class RoomInvites(msgspec.Struct, frozen=True):
+    room: str
+    invites: tuple[RoomInvite, ...]
+
+
+class RoomDone(msgspec.Struct, frozen=True):
+    """It was done."""
+
+    room: str
 
 
 class Posted(msgspec.Struct, frozen=True):

@@ -224,8 +224,11 @@ class HostApi(HostRecords, Protocol):
         session: str | None = None,
         status: RunStatus | None = None,
         limit: int = 50,
+        room: str | None = None,
         principal: Principal = LOCAL,
-    ) -> tuple[RunInfo, ...]: ...
+    ) -> tuple[RunInfo, ...]:
+        """Newest first. ``room``: those of a room whose owner the principal is; so below."""
+        ...
 
     async def escalations(
         self,
@@ -274,9 +277,11 @@ class HostApi(HostRecords, Protocol):
         ...
 
     async def grants(
-        self, *, agent: str | None = None, principal: Principal = LOCAL
+        self, *, agent: str | None = None, room: str | None = None, principal: Principal = LOCAL
     ) -> tuple[Grant, ...]:
         """The permissions that ``allow-always`` has left, newest first."""
         ...
 
-    async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None: ...
+    async def revoke(
+        self, grant: str, *, room: str | None = None, principal: Principal = LOCAL
+    ) -> None: ...

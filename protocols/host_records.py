@@ -67,6 +67,10 @@ class HostRecords(Protocol):
         """Delete a session with all that is stored of it; how many rows it had."""
         ...
 
+    async def delete_room(self, room: str, *, principal: Principal = LOCAL) -> None:
+        """Delete a room, the sessions of its members, and all that is stored of them."""
+        ...
+
     async def inject(
         self,
         text: str,
@@ -94,17 +98,23 @@ class HostRecords(Protocol):
         tool: str | None = None,
         since: float | None = None,
         limit: int = 50,
+        room: str | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[StoredError, ...]: ...
 
     async def error_page(
-        self, which: ListErrors, *, cursor: str | None = None, principal: Principal = LOCAL
+        self,
+        which: ListErrors,
+        *,
+        cursor: str | None = None,
+        room: str | None = None,
+        principal: Principal = LOCAL,
     ) -> ErrorPage:
         """A page of the principal's stored errors, newest first."""
         ...
 
     async def error_groups(
-        self, which: GroupErrors, *, principal: Principal = LOCAL
+        self, which: GroupErrors, *, room: str | None = None, principal: Principal = LOCAL
     ) -> GroupPage: ...
 
     async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError: ...
@@ -123,6 +133,7 @@ class HostRecords(Protocol):
         status: RunStatus | None = None,
         since: float | None = None,
         limit: int = 50,
+        room: str | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[TraceInfo, ...]: ...
 

@@ -10,7 +10,16 @@ from typing import Protocol
 
 import msgspec
 
-from motet.protocols.rooms import MemberInfo, RoomChange, RoomMessage, RoomMode, RoomPlan, Said
+from motet.protocols.room_people import TERMS, Given, RoomAct, RoomPerson, RoomRole, RoomTerms
+from motet.protocols.rooms import (
+    MemberInfo,
+    RoomChange,
+    RoomInvite,
+    RoomMessage,
+    RoomMode,
+    RoomPlan,
+    Said,
+)
 from motet.protocols.sessions import LOCAL, Principal
 
 
@@ -27,6 +36,10 @@ class RoomInfo(msgspec.Struct, frozen=True):
         mode: the handling of messages that people send while agents speak.
         plan: its definition from the next round on; None: it is defined by the host's
             configuration or its program.
+        terms: its title, slow mode, and whether it is archived.
+        role: of the principal who asks.
+        details: whether they are shown the arguments and results of tools.
+        gone: members whose agents the host does not have any more; the others go on.
     """
 
     name: str
@@ -40,13 +53,67 @@ class RoomInfo(msgspec.Struct, frozen=True):
     reason: str
     mode: RoomMode = "collect"
     plan: RoomPlan | None = None
+    terms: RoomTerms = TERMS
+    role: RoomRole = "reader"
+    details: bool = False
+    gone: tuple[str, ...] = ()
+
+
+class RoomPage(msgspec.Struct, frozen=True):
+    """A page of rooms, by name. ``next``: the ``after`` of the page behind it; None: the last."""
+
+    rooms: tuple[RoomInfo, ...]
+    next: str | None = None
+
+
+class RoomPeople(msgspec.Struct, frozen=True):
+    """The people of a room, as one of them may know them: bans are for those who may lift them.
+
+    ``role``: of the principal who asks; None: they have left.
+    """
+
+    room: str
+    owner: str
+    people: tuple[RoomPerson, ...]
+    terms: RoomTerms
+    role: RoomRole | None
+
+
+class NewInvite(msgspec.Struct, frozen=True):
+    """An invite with its token, which is shown here and never again."""
+
+    token: str
+    invite: RoomInvite
+
+
+class RoomExport(msgspec.Struct, frozen=True):
+    """A part of a room's export: messages in order. ``next``: the ``after`` of the next part."""
+
+    room: str
+    owner: str
+    terms: RoomTerms
+    people: tuple[RoomPerson, ...]
+    messages: tuple[RoomMessage, ...]
+    next: int | None
 
 
 class HostRooms(Protocol):
     """The rooms of a running host, for a principal."""
 
     async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
-        """The rooms that the principal may see, by name."""
+        """The rooms that the principal may see and that are in use, by name."""
+        ...
+
+    async def page(
+        self,
+        *,
+        after: str = "",
+        limit: int = 50,
+        query: str = "",
+        archived: bool = False,
+        principal: Principal = LOCAL,
+    ) -> RoomPage:
+        """A page of them, or of the archived ones. ``query``: a part of the name or the title."""
         ...
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo: ...
@@ -70,6 +137,42 @@ class HostRooms(Protocol):
         Raises ``ConfigError`` for an impossible change, and for the definition of a room that no
         person has made.
         """
+        ...
+
+    async def manage(self, act: RoomAct, *, principal: Principal = LOCAL) -> RoomPeople:
+        """Carry out an act of administration. Raises as ``decide`` of ``room_people``."""
+        ...
+
+    async def people(self, room: str, *, principal: Principal = LOCAL) -> RoomPeople: ...
+
+    async def invite(
+        self,
+        room: str,
+        role: Given = "member",
+        *,
+        expires: float | None = None,
+        uses: int | None = None,
+        principal: Principal = LOCAL,
+    ) -> NewInvite:
+        """Make a link by which users of the host come in. ``expires``: Unix seconds."""
+        ...
+
+    async def invites(
+        self, room: str, *, principal: Principal = LOCAL
+    ) -> tuple[RoomInvite, ...]: ...
+
+    async def revoke_invite(
+        self, room: str, invite: str, *, principal: Principal = LOCAL
+    ) -> None: ...
+
+    async def join(self, token: str, *, principal: Principal = LOCAL) -> RoomInfo:
+        """Come in by an invite; one who is in the room does not use it up."""
+        ...
+
+    async def export(
+        self, room: str, *, after: int = 0, limit: int = 200, principal: Principal = LOCAL
+    ) -> RoomExport:
+        """The messages behind number ``after``."""
         ...
 
     async def post(

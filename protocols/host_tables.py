@@ -379,3 +379,35 @@ ALTER TABLE approvals ADD COLUMN people TEXT NOT NULL DEFAULT '[]';     -- who a
 RUN_EVENTS = """
 ALTER TABLE runs ADD COLUMN after INTEGER;  -- its session's last event before it; NULL: unknown
 """
+
+ROOM_ROLES = """
+CREATE TABLE room_people (                  -- users of rooms, and patterns of users
+    room TEXT NOT NULL,
+    user TEXT NOT NULL,
+    role TEXT NOT NULL,
+    joined INTEGER NOT NULL,                -- the room's last message when they came
+    since REAL NOT NULL,
+    muted REAL NOT NULL DEFAULT 0,          -- until when they may not speak
+    banned INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (room, user)
+) WITHOUT ROWID;
+CREATE INDEX room_people_user ON room_people (user, room);
+INSERT OR IGNORE INTO room_people (room, user, role, joined, since)
+    SELECT rooms.name, one.value, 'member', 0, rooms.created
+    FROM rooms, json_each(iif(json_valid(rooms.people), rooms.people, '[]')) AS one
+    WHERE one.type = 'text';
+ALTER TABLE rooms DROP COLUMN people;
+ALTER TABLE rooms ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';      -- title, slow mode, ...
+CREATE INDEX rooms_owner ON rooms (owner, name);
+
+CREATE TABLE room_invites (
+    hash TEXT PRIMARY KEY,                  -- of the token in the link
+    room TEXT NOT NULL,
+    role TEXT NOT NULL,
+    by TEXT NOT NULL,
+    created REAL NOT NULL,
+    expires REAL,                           -- NULL: never
+    uses INTEGER                            -- left; NULL: any number
+) WITHOUT ROWID;
+CREATE INDEX room_invites_room ON room_invites (room);
+"""

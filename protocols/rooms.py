@@ -18,6 +18,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
+from motet.protocols.room_people import Given, PeopleChange, RoomPerson, RoomTerms
 from motet.protocols.sessions import Principal
 
 Kind: TypeAlias = Literal["person", "agent"]
@@ -287,9 +288,13 @@ class RoomPlan(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     reactions: bool = False
 
+    def member(self, name: str) -> MemberInfo:
+        """A member as the plan has it."""
+        return MemberInfo(name, speak="mentioned" if name in self.called else "chosen")
+
 
 class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a room; unset fields stay. ``people`` as in :class:`RoomRecord`."""
+    """A change of a room; unset fields stay. ``people``: all who may see it besides its owner."""
 
     people: tuple[str, ...] | UnsetType = UNSET
     members: Members | UnsetType = UNSET
@@ -324,7 +329,7 @@ class RoomRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         owner: empty: the room is the host's.
-        people: users who may see it and speak in it besides its owner.
+        people: its people besides its owner, and those who are banned.
         plan: its definition, if a person has made it.
     """
 
@@ -332,8 +337,14 @@ class RoomRecord(msgspec.Struct, frozen=True):
     owner: str
     state: RoomState = RoomState()
     messages: tuple[RoomMessage, ...] = ()
-    people: tuple[str, ...] = ()
+    people: tuple[RoomPerson, ...] = ()
     plan: RoomPlan | None = None
+    terms: RoomTerms = RoomTerms()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The users who may see it besides its owner."""
+        return tuple(one.user for one in self.people if one.role and not one.banned)
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -368,11 +379,93 @@ class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
 
 
 class SetRoom(Request[None], frozen=True, tag="rooms.set"):
-    """Change the audience and the definition of a room; None: as before."""
+    """Change the audience and the definition of a room; None: as before.
+
+    Of those in ``people``, who are there keep their roles, and the others become members.
+    """
 
     name: str
     people: tuple[str, ...] | None = None
     plan: RoomPlan | None = None
+
+
+class PageRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.page"):
+    """A page of the rooms that a user may see, by name, without messages; None: of all.
+
+    ``after``: the name of the last one of the page before; ``query``: a part of name or title.
+    """
+
+    user: str | None
+    after: str = ""
+    limit: int = 50
+    query: str = ""
+    archived: bool = False
+
+
+class CountRooms(Request[int], frozen=True, tag="rooms.count"):
+    """How many rooms a user owns."""
+
+    owner: str
+
+
+class ChangePeople(Request[None], frozen=True, tag="rooms.people"):
+    """Carry out a decided change of the people of a room, in one transaction."""
+
+    name: str
+    change: PeopleChange
+
+
+class RoomInvite(msgspec.Struct, frozen=True):
+    """A link by which people come in. Its token is stored as a digest only.
+
+    Attributes:
+        expires: Unix seconds; None: never.
+        uses: how often it works still; None: any number of times.
+    """
+
+    id: str
+    room: str
+    role: Given
+    by: str
+    created: float
+    expires: float | None = None
+    uses: int | None = None
+
+
+class AddInvite(Request[None], frozen=True, tag="rooms.invite"):
+    """``digest``: of the token; ``invite.id`` follows from it."""
+
+    digest: str
+    invite: RoomInvite
+
+
+class ListInvites(Request[tuple[RoomInvite, ...]], frozen=True, tag="rooms.invites"):
+    name: str
+
+
+class RevokeInvite(Request[bool], frozen=True, tag="rooms.uninvite"):
+    """End an invite; False: there was none of this id."""
+
+    name: str
+    id: str
+
+
+class FindInvite(Request[RoomInvite | None], frozen=True, tag="rooms.invited"):
+    digest: str
+
+
+class Redeem(Request[bool], frozen=True, tag="rooms.redeem"):
+    """Let a person in by an invite, in one transaction; False: it is spent, over or revoked."""
+
+    digest: str
+    name: str
+    person: RoomPerson
+
+
+class DeleteRoom(Request[None], frozen=True, tag="rooms.delete"):
+    """Delete all rows of a room but those of its members' sessions."""
+
+    name: str
 
 
 class KeepState(Request[None], frozen=True, tag="rooms.keep"):
@@ -433,6 +526,15 @@ RoomStoreMessage: TypeAlias = (
     | ListRooms
     | CreateRoom
     | SetRoom
+    | PageRooms
+    | CountRooms
+    | ChangePeople
+    | AddInvite
+    | ListInvites
+    | RevokeInvite
+    | FindInvite
+    | Redeem
+    | DeleteRoom
     | KeepState
     | Say
     | FindSaid

@@ -18,6 +18,7 @@ import trio
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import encode, event_frame
 from motet.protocols.host import Journal
+from motet.protocols.room_people import without_details
 from motet.protocols.websocket import text_frame
 
 CHUNK: Final = 65_536
@@ -32,11 +33,20 @@ class Published:
     record: EventRecord
     size: int = attrs.field(init=False)
     _text: bytes = attrs.field(init=False)
+    _plain: Published | None = attrs.field(init=False, default=None)
     _frame: bytes = attrs.field(init=False, default=b"")
 
     def __attrs_post_init__(self) -> None:
         self._text = encode(event_frame(self.record)).encode()
         self.size = len(self._text)
+
+    @property
+    def plain(self) -> Published:
+        """The event without arguments and results of tools."""
+        if self._plain is None:
+            record = without_details(self.record)
+            self._plain = self if record is self.record else Published(record)
+        return self._plain
 
     @property
     def frame(self) -> str:
@@ -60,12 +70,21 @@ class Batch:
     start: int | None = None
     end: int | None = None
     size: int = 0
+    _plain: Batch | None = attrs.field(init=False, default=None)
     _bytes: bytes = attrs.field(init=False, default=b"")
 
     @classmethod
     def of(cls, event: Published) -> Batch:
         seq = event.record.seq
         return cls([event], seq, seq, event.size)
+
+    @property
+    def plain(self) -> Batch:
+        """The same events without arguments and results of tools."""
+        if self._plain is None:
+            events = [event.plain for event in self.events]
+            self._plain = Batch(events, self.start, self.end, self.size)
+        return self._plain
 
     @property
     def owner(self) -> str | None:

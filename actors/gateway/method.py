@@ -15,9 +15,18 @@ import msgspec
 from msgspec import UNSET
 
 from motet.protocols.approvals import ApprovalAnswered
-from motet.protocols.errors import ConfigError, InputValidation, MotetError, NotFound, UnknownName
+from motet.protocols.errors import (
+    ConfigError,
+    Forbidden,
+    InputValidation,
+    MotetError,
+    NotFound,
+    TooMany,
+    UnknownName,
+)
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
+from motet.protocols.room_people import SlowDown
 from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
@@ -57,7 +66,9 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (FrameError, "invalid_params"),
     (InputValidation, "invalid_params"),
     (ConfigError, "invalid_params"),
+    (Forbidden, "forbidden"),
     (NotFound, "not_found"),
+    (TooMany, "limit_reached"),
     (KeyConflict, "key_conflict"),
     (QueueFull, "queue_full"),
     (SessionBusy, "session_busy"),
@@ -73,6 +84,8 @@ def error_body(error: Exception) -> ErrorBody:
     """The error object for an exception; unexpected ones are logged with their id."""
     if isinstance(error, Refusal):
         return _body(error.code, str(error), error.retry_after)
+    if isinstance(error, SlowDown):
+        return _body("rate_limited", str(error), error.retry_after)
     if isinstance(error, UnknownName):
         return _body("unknown_agent" if error.kind == "agent" else "not_found", str(error))
     for kind, code in _CODES:

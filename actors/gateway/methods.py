@@ -25,6 +25,7 @@ from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
+from motet.protocols import room_people as people
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
@@ -301,9 +302,7 @@ async def _delete(caller: Caller, params: records.SessionParams) -> Answer:
 
 
 async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
-    runs = await caller.api.runs(
-        session=params.session, status=params.status, limit=params.limit, principal=caller.principal
-    )
+    runs = await caller.api.runs(**asdict(params), principal=caller.principal)
     short = (replace(run, text=run.text[:_PREVIEW]) for run in runs)
     return Answer(wire.RunsList(tuple(short)))
 
@@ -323,13 +322,7 @@ async def _wait(caller: Caller, params: records.RunsWaitParams) -> Answer:
 
 
 async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
-    found = await caller.api.escalations(
-        session=params.session,
-        room=params.room,
-        state=params.state,
-        limit=params.limit,
-        principal=caller.principal,
-    )
+    found = await caller.api.escalations(**asdict(params), principal=caller.principal)
     return Answer(wire.EscalationsList(tuple(first_page(found))))
 
 
@@ -341,13 +334,7 @@ async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Ans
 
 
 async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> Answer:
-    found = await caller.api.approvals(
-        session=params.session,
-        room=params.room,
-        state=params.state,
-        limit=params.limit,
-        principal=caller.principal,
-    )
+    found = await caller.api.approvals(**asdict(params), principal=caller.principal)
     return Answer(approvals.ApprovalsList(tuple(first_page(found))))
 
 
@@ -364,20 +351,22 @@ async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> 
 
 
 async def _grants(caller: Caller, params: approvals.ApprovalsGrantsParams) -> Answer:
-    found = await caller.api.grants(agent=params.agent, principal=caller.principal)
+    who = caller.principal
+    found = await caller.api.grants(agent=params.agent, room=params.room, principal=who)
     return Answer(approvals.GrantsList(found))
 
 
 async def _revoke(caller: Caller, params: approvals.ApprovalsRevokeParams) -> Answer:
-    await caller.api.revoke(params.grant, principal=caller.principal)
+    await caller.api.revoke(params.grant, room=params.room, principal=caller.principal)
     return Answer(approvals.Revoked(params.grant))
 
 
 # -- rooms ----------------------------------------------------------------------------------------
 
 
-async def _rooms(caller: Caller, _params: wire.NoParams) -> Answer:
-    return Answer(rooms.RoomsList(await caller.api.rooms.list(principal=caller.principal)))
+async def _rooms(caller: Caller, params: rooms.RoomsListParams) -> Answer:
+    page = await caller.api.rooms.page(**asdict(params), principal=caller.principal)
+    return Answer(rooms.RoomsList(page.rooms, page.next))
 
 
 async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Answer:
@@ -401,6 +390,48 @@ async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
     return Answer(await caller.api.rooms.change(params.room, params, principal=caller.principal))
 
 
+async def _act(caller: Caller, act: people.RoomAct) -> Answer:
+    caller.spend_message()
+    return Answer(await caller.api.rooms.manage(act, principal=caller.principal))
+
+
+async def _people(caller: Caller, params: rooms.RoomParams) -> Answer:
+    return Answer(await caller.api.rooms.people(params.room, principal=caller.principal))
+
+
+async def _invite(caller: Caller, params: rooms.RoomsInviteParams) -> Answer:
+    caller.spend_message()
+    return Answer(await caller.api.rooms.invite(**asdict(params), principal=caller.principal))
+
+
+async def _invites(caller: Caller, params: rooms.RoomParams) -> Answer:
+    found = await caller.api.rooms.invites(params.room, principal=caller.principal)
+    return Answer(rooms.RoomInvites(params.room, found))
+
+
+async def _end_invite(caller: Caller, params: rooms.RoomsRevokeParams) -> Answer:
+    who = caller.principal
+    await caller.api.rooms.revoke_invite(params.room, params.invite, principal=who)
+    return Answer(rooms.RoomDone(params.room))
+
+
+async def _join(caller: Caller, params: rooms.RoomsJoinParams) -> Answer:
+    caller.spend_message()  # tokens cannot be tried out
+    return Answer(await caller.api.rooms.join(params.token, principal=caller.principal))
+
+
+async def _export(caller: Caller, params: rooms.RoomsExportParams) -> Answer:
+    part = await caller.api.rooms.export(**asdict(params), principal=caller.principal)
+    kept = tuple(first_page(part.messages))
+    more = kept[-1].seq if len(kept) < len(part.messages) else part.next
+    return Answer(replace(part, messages=kept, next=more))
+
+
+async def _delete_room(caller: Caller, params: rooms.RoomParams) -> Answer:
+    await caller.api.delete_room(params.room, principal=caller.principal)
+    return Answer(rooms.RoomDone(params.room))
+
+
 # -- stored records -------------------------------------------------------------------------------
 
 
@@ -411,13 +442,13 @@ async def _errors(caller: Caller, params: records.ErrorsListParams) -> Answer:
             *(params.user, params.agent, params.tool, params.kind, params.resolved, params.since),
             *(params.limit, params.cursor),
         )
-        found = await caller.api.error_groups(groups, principal=who)
+        found = await caller.api.error_groups(groups, room=params.room, principal=who)
         return Answer(records.ErrorsList((), found.cursor, found.groups))
     which = ListErrors(
         *(*of, params.limit, params.kind, params.user, params.agent),
         *(params.run_id, params.fingerprint, params.resolved),
     )
-    page = await caller.api.error_page(which, cursor=params.cursor, principal=who)
+    page = await caller.api.error_page(which, cursor=params.cursor, room=params.room, principal=who)
     return Answer(records.ErrorsList(tuple(map(records.ErrorInfo.of, page.errors)), page.cursor))
 
 
@@ -436,14 +467,7 @@ async def _error(caller: Caller, params: records.ErrorsGetParams) -> Answer:
 
 
 async def _traces(caller: Caller, params: records.TracesListParams) -> Answer:
-    found = await caller.api.traces(
-        session=params.session,
-        agent=params.agent,
-        status=params.status,
-        since=params.since,
-        limit=params.limit,
-        principal=caller.principal,
-    )
+    found = await caller.api.traces(**asdict(params), principal=caller.principal)
     return Answer(records.TracesList(found))
 
 
@@ -480,14 +504,7 @@ async def _tokens(caller: Caller, _params: wire.NoParams) -> Answer:
 
 
 async def _new_token(caller: Caller, params: records.TokensNewParams) -> Answer:
-    made = await caller.api.new_token(
-        params.user,
-        params.role,
-        label=params.label,
-        expires=params.expires,
-        impersonate=params.impersonate,
-    )
-    return Answer(made)
+    return Answer(await caller.api.new_token(**asdict(params)))
 
 
 async def _revoke_token(caller: Caller, params: records.TokensRevokeParams) -> Answer:
@@ -531,11 +548,19 @@ METHODS: Final[dict[str, Method]] = {
         method("tokens.list", "admin", wire.NoParams, _tokens),
         method("tokens.new", "admin", records.TokensNewParams, _new_token),
         method("tokens.revoke", "admin", records.TokensRevokeParams, _revoke_token),
-        method("rooms.list", "viewer", wire.NoParams, _rooms),
+        method("rooms.list", "viewer", rooms.RoomsListParams, _rooms),
         method("rooms.history", "viewer", rooms.RoomsHistoryParams, _room_history),
         method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
         method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),
         method("rooms.post", "operator", rooms.RoomsPostParams, _post),
+        method("rooms.people", "viewer", rooms.RoomParams, _people),
+        *(method(name, "operator", act, _act) for name, act in people.ACTS.items()),
+        method("rooms.invite", "operator", rooms.RoomsInviteParams, _invite),
+        method("rooms.invites", "operator", rooms.RoomParams, _invites),
+        method("rooms.revoke", "operator", rooms.RoomsRevokeParams, _end_invite),
+        method("rooms.join", "operator", rooms.RoomsJoinParams, _join),
+        method("rooms.export", "operator", rooms.RoomsExportParams, _export),
+        method("rooms.delete", "operator", rooms.RoomParams, _delete_room),
         method("config.reload", "admin", records.ConfigReloadParams, _reload),
         method("actors.list", "admin", wire.NoParams, _actors),
     )

@@ -24,6 +24,7 @@ from motet.protocols.events import HOST_STREAM, EventRecord, StreamEnd, StreamEn
 from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState, encode, event_frame
 from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
+from motet.protocols.room_people import without_details
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import wall_time
 
@@ -56,6 +57,7 @@ class Subscription:
         verified: :meth:`verify` was called.
         doubted: whether the stream is still the principal's has to be looked up.
         generation: of the session that was verified.
+        plain: the principal is not shown the arguments and results of tools, in a room.
         ended: why it has ended, if that was before it had begun.
     """
 
@@ -68,6 +70,7 @@ class Subscription:
     verified: bool = False
     doubted: bool = False
     generation: str = ""
+    plain: bool = False
     ended: StreamEnd | None = None
     _buffer: deque[Published] = attrs.field(
         init=False, factory=lambda: deque[Published](maxlen=BUFFERED)
@@ -293,9 +296,10 @@ class Streams:
         if stream.startswith(ROOM_STREAM):
             head = await self._api.events.head(stream)
             try:  # Afterwards: a member who is removed meanwhile is not told of later events.
-                await self._api.rooms.get(_room(stream), principal=subscription.principal)
+                info = await self._api.rooms.get(_room(stream), principal=subscription.principal)
             except NotFound:
                 return None
+            subscription.plain = not info.details
             subscription.verify()
             return head
         head = await self._api.events.head(stream)
@@ -317,7 +321,9 @@ class Streams:
         """The session was deleted, or the audience of the room has changed."""
         if subscription.stream.startswith(ROOM_STREAM):
             name = _room(subscription.stream)
-            if not self._api.rooms.open_to(name, subscription.principal):
+            if generation == "deleted":
+                self._end(subscription, "deleted")
+            elif not self._api.rooms.open_to(name, subscription.principal):
                 self._end(subscription, "removed")
             elif subscription.phase in ("held", "live"):
                 # A room that is not at work has its audience on disk only.
@@ -367,6 +373,7 @@ class Streams:
         # The usual case: a client that keeps up gets the whole batch in one write, and all clients
         # of the stream the same bytes.
         if subscription.take_all(batch.start, batch.end):
+            batch = batch.plain if subscription.plain else batch
             if not self._send_now(batch.bytes()):
                 self._queue(subscription, batch.events)
             return
@@ -387,6 +394,7 @@ class Streams:
         return subscription.sees(owner)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
+        event = event.plain if subscription.plain else event
         if not self._send_now(event.bytes()):
             self._queue(subscription, [event])
 
@@ -460,7 +468,7 @@ class Streams:
         events: list[Published] = []
         size = 0
         for record in records:
-            event = Published(record)
+            event = Published(without_details(record) if subscription.plain else record)
             size += event.size
             if events and size > self._limits.page_bytes:
                 break

@@ -11,7 +11,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.definition import may_change, room_of
+from motet.actors.rooms.definition import acts_as, room_of
 from motet.actors.runs.run import PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunEvents, RunTable
@@ -35,7 +35,7 @@ from motet.protocols.escalations import (
     with_history,
 )
 from motet.protocols.events import EscalationResolved
-from motet.protocols.rooms import FindRoom, RoomStoreMessage
+from motet.protocols.room_people import RoomRight
 from motet.protocols.session_keys import split_key
 from motet.protocols.sessions import (
     FINAL,
@@ -73,7 +73,7 @@ class Access:
 
     _sessions: ActorRef[SessionStoreMessage]
     _approvals: ActorRef[ApprovalProtocol]
-    _rooms: ActorRef[RoomStoreMessage]
+    _rooms: RoomApi
     _table: RunTable
 
     async def find_session(self, session: str, principal: Principal) -> SessionInfo | None:
@@ -94,7 +94,7 @@ class Access:
         if principal.role == "admin":
             return True
         info = await self._sessions.ask(GetSession(session))
-        return info is not None and info.owner == principal.user
+        return info is not None and await self.may(principal, "inspect", info.owner)
 
     async def run(self, run_id: str, principal: Principal) -> RunInfo:
         info = await self._sessions.ask(GetRun(run_id))
@@ -104,27 +104,37 @@ class Access:
 
     async def escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._sessions.ask(GetEscalation(escalation))
-        if info is None or not (
-            sees(principal, info.user) or await self.owns_room_of(info.user, principal)
-        ):
+        if info is None or not await self.may(principal, "answer", info.user):
             raise NotFound(f"no escalation {escalation!r}")
         return info
 
     async def approval(self, approval: str, principal: Principal) -> ApprovalInfo:
         info = await self._approvals.ask(GetApproval(approval))
-        if info is None or not (
-            sees(principal, info.user) or await self.owns_room_of(info.user, principal)
-        ):
+        if info is None or not await self.may(principal, "answer", info.user):
             raise NotFound(f"no approval {approval!r}")
         return info
 
-    async def owns_room_of(self, user: str, principal: Principal) -> bool:
-        """Whether ``user`` stands for a room that the principal may change."""
+    async def may(self, principal: Principal, right: RoomRight, user: str) -> bool:
+        """Whether a record of ``user`` is the principal's: their own, or that of the members of a
+        room in which they have the right.
+        """
         room = room_of(user)
-        if room is None:
+        if room is None or sees(principal, user):
+            return sees(principal, user)
+        try:
+            return (await self._rooms.standing(room))[1].may(principal, right)
+        except NotFound:
             return False
-        record = await self._rooms.ask(FindRoom(room, 0))
-        return may_change(principal, record.owner if record else "")
+
+    async def scope(self, room: str | None, principal: Principal, right: RoomRight) -> str | None:
+        """The user whose records are meant: the principal, or the members of a room in which they
+        have the right; None: all users. Raises ``NotFound`` without it.
+        """
+        if room is None:
+            return scope_of(principal)
+        if not await self.may(principal, right, acts_as(room).user):
+            raise NotFound(f"no room {room!r} of yours")
+        return acts_as(room).user
 
 
 DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
@@ -159,8 +169,8 @@ class Answers:
             return await self._suspended_runs.answer(answer, deps)
         raise AssertionError("nobody cancels this scope")
 
-    async def revoke(self, grant: str, principal: Principal) -> None:
-        request = RevokeGrant(grant, scope_of(principal))
+    async def revoke(self, grant: str, room: str | None, principal: Principal) -> None:
+        request = RevokeGrant(grant, await self._access.scope(room, principal, "answer"))
         if not await self._suspended_runs.approvals.ask(request):
             raise NotFound(f"no grant {grant!r}")
 

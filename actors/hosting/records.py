@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from motet.actors.hosting.answers import scope_of, sees, with_end
 from motet.actors.hosting.tree import Parts
-from motet.actors.rooms.definition import acts_as
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalInfo, ApprovalState, Grant, ListApprovals, ListGrants
 from motet.protocols.config_changes import view_of
@@ -174,10 +173,12 @@ class Records:
         session: str | None = None,
         status: RunStatus | None = None,
         limit: int = 50,
+        room: str | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[RunInfo, ...]:
         """The runs, newest first. ``unsaved``: the end of a run is not on disk yet, and follows."""
-        request = ListRuns(scope_of(principal), session, status, limit)
+        user = await self._access.scope(room, principal, "inspect")
+        request = ListRuns(user, session, status, limit)
         late = self._parts.table.unsaved()
         found = await self._stores.sessions.ask(request)
         return await self._with_late_ends(found, late, request) if late else found
@@ -300,17 +301,8 @@ class Records:
 
         ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
         """
-        user = await self._owner(room, principal)
+        user = await self._access.scope(room, principal, "answer")
         return await self._stores.sessions.ask(ListEscalations(user, session, state, limit))
-
-    async def _owner(self, room: str | None, principal: Principal) -> str | None:
-        """The user of the records that wait for a person, in a room of the principal's or not."""
-        if room is None:
-            return scope_of(principal)
-        user = acts_as(room).user
-        if not await self._access.owns_room_of(user, principal):
-            raise NotFound(f"no room {room!r} of yours")
-        return user
 
     async def approvals(
         self,
@@ -325,15 +317,19 @@ class Records:
 
         ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
         """
-        user = await self._owner(room, principal)
+        user = await self._access.scope(room, principal, "answer")
         found = await self._stores.approvals.ask(ListApprovals(user, session, state, None, limit))
         return tuple(map(self._parts.suspended_runs.with_block, found))
 
     async def grants(
-        self, *, agent: str | None = None, principal: Principal = LOCAL
+        self, *, agent: str | None = None, room: str | None = None, principal: Principal = LOCAL
     ) -> tuple[Grant, ...]:
-        """The permissions that ``allow-always`` has left, newest first."""
-        return await self._stores.approvals.ask(ListGrants(scope_of(principal), agent))
+        """The permissions that ``allow-always`` has left, newest first.
+
+        ``room``: those of a room whose owner the principal is, here and in the lists below.
+        """
+        user = await self._access.scope(room, principal, "inspect")
+        return await self._stores.approvals.ask(ListGrants(user, agent))
 
     # Traces and errors
 
@@ -345,17 +341,18 @@ class Records:
         status: RunStatus | None = None,
         since: float | None = None,
         limit: int = 50,
+        room: str | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[TraceInfo, ...]:
         """Summaries of runs, their steps and costs, newest first. ``since``: Unix seconds."""
-        user = scope_of(principal)
+        user = await self._access.scope(room, principal, "inspect")
         request = ListTraces(user, session, agent, status, since, None, limit)
         return await self._stores.traces.ask(request)
 
     async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace:
         """The spans of one run, also of a live one. Raises ``NotFound`` (also for a foreign)."""
         found = await self._stores.traces.ask(GetTrace(run_id))
-        if found is None or not sees(principal, found.info.user):
+        if found is None or not await self._access.may(principal, "inspect", found.info.user):
             raise NotFound(f"no trace of a run {run_id!r}")
         return found
 
@@ -370,6 +367,7 @@ class Records:
         agent: str | None = None,
         run: str | None = None,
         resolved: bool | None = None,
+        room: str | None = None,
         principal: Principal = LOCAL,
     ) -> tuple[StoredError, ...]:
         """Stored errors of the principal's sessions, newest first. ``since``: Unix seconds.
@@ -379,16 +377,21 @@ class Records:
         which = ListErrors(
             session, tool, since, None, limit, kind, agent=agent, run_id=run, resolved=resolved
         )
-        return (await self.error_page(which, principal=principal)).errors
+        return (await self.error_page(which, room=room, principal=principal)).errors
 
     async def error_page(
-        self, which: ListErrors, *, cursor: str | None = None, principal: Principal = LOCAL
+        self,
+        which: ListErrors,
+        *,
+        cursor: str | None = None,
+        room: str | None = None,
+        principal: Principal = LOCAL,
     ) -> ErrorPage:
         """A page of stored errors, with a cursor for the next one. ``which.limit``: 1,000 at most.
 
         Raises ``InputValidation`` for a cursor that is none.
         """
-        own = scope_of(principal)
+        own = await self._access.scope(room, principal, "inspect")
         if own is not None:
             which = replace(which, owner=own)
         of = which.session_id
@@ -397,9 +400,11 @@ class Records:
         with self._stores.tracer.operation("list", session=of or "", tool=which.tool_name or ""):
             return await self._stores.errors.ask(PageErrors(which, cursor))
 
-    async def error_groups(self, which: GroupErrors, *, principal: Principal = LOCAL) -> GroupPage:
+    async def error_groups(
+        self, which: GroupErrors, *, room: str | None = None, principal: Principal = LOCAL
+    ) -> GroupPage:
         """A page of the groups of equal errors of the principal, the last seen first."""
-        own = scope_of(principal)
+        own = await self._access.scope(room, principal, "inspect")
         which = which if own is None else replace(which, owner=own)
         with self._stores.tracer.operation("list", tool=which.tool_name or ""):
             return await self._stores.errors.ask(which)

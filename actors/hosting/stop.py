@@ -214,6 +214,7 @@ class Stops:
             return [one.stop(why) for one in mine]
         if name not in known or not known[name].settings.open_to(principal):
             raise NotFound(f"no open room {name!r}")
+        known[name].settings.standing.demand(principal, "stop")
         return [known[name].stop(why)]
 
 

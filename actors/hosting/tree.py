@@ -31,7 +31,7 @@ from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import Open, RoomParts, Rooms, RoomTable
+from motet.actors.rooms.opening import Close, Open, RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.queue import SessionSettings
@@ -277,7 +277,8 @@ async def start_actors(
         config=lambda: generations.config,
         add=partial(_add_agent, generations, suspended_runs, recovery),
     )
-    access = Access(stores.sessions, stores.approvals, stores.rooms, table)
+    rooms = RoomApi(room_parts)
+    access = Access(stores.sessions, stores.approvals, rooms, table)
     resumable = location.outlives_host and config.recovery.resume_within > 0
     return Parts(
         system=system,
@@ -295,7 +296,7 @@ async def start_actors(
         journal=workers.journal,
         intake=intake,
         room_table=sessions.room_table,
-        rooms=(rooms := RoomApi(room_parts)),
+        rooms=rooms,
         suspended_runs=suspended_runs,
         recovery=recovery,
         generations=generations,
@@ -409,7 +410,7 @@ class Sessions:
     router: ActorRef[RouterMessage]
     intake: Intake
     room_table: RoomTable
-    rooms: ActorRef[Open]
+    rooms: ActorRef[Open | Close]
 
 
 async def start_sessions(

@@ -14,11 +14,11 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
-from motet.actors.rooms.definition import Room, may_change, may_see
+from motet.actors.rooms.administration import RoomAdministration
+from motet.actors.rooms.definition import Room
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.opening import (
     OpenRoom,
-    RoomParts,
     RoomTable,
     configured_room,
     known_room,
@@ -27,19 +27,21 @@ from motet.actors.rooms.opening import (
     open_room,
     planned_room,
     reopen,
+    standing_of,
 )
-from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
-from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.errors import ConfigError, TooMany, UnknownName
 from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.host_rooms import RoomInfo, RoomPage
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_messages import RoomStoreRequest
+from motet.protocols.room_people import Standing
 from motet.protocols.rooms import (
+    CountRooms,
     CreateRoom,
     FindRoom,
-    ListRooms,
     MemberInfo,
+    PageRooms,
     ReadRoom,
     RoomChange,
     RoomMessage,
@@ -52,12 +54,11 @@ from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime import ActorRef
 from motet.runtime.outside import fresh_hex
 
+_MOST = 200
 
-class RoomApi:
+
+class RoomApi(RoomAdministration):
     """See :class:`motet.protocols.host_rooms.HostRooms`."""
-
-    def __init__(self, parts: RoomParts) -> None:
-        self._parts = parts
 
     def begin(self) -> None:
         """Open the rooms that the last host has left unfinished, from now on."""
@@ -68,20 +69,52 @@ class RoomApi:
         return await open_room(self._parts, room, principal)
 
     async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
-        records = {one.name: one for one in await self._parts.store.ask(ListRooms())}
-        for name in self._parts.config().rooms:
-            records.setdefault(name, RoomRecord(name, ""))
-        infos = [self._info(records[name]) for name in sorted(records)]
-        return tuple(one for one in infos if one and may_see(principal, one.owner, one.people))
+        found: list[RoomInfo] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.page(after=after, limit=_MOST, principal=principal)
+            found += page.rooms
+            after = page.next
+        return tuple(found)
+
+    async def page(
+        self,
+        *,
+        after: str = "",
+        limit: int = 50,
+        query: str = "",
+        archived: bool = False,
+        principal: Principal = LOCAL,
+    ) -> RoomPage:
+        user = None if principal.role == "admin" else principal.user
+        stored = await self._parts.store.ask(PageRooms(user, after, limit, query, archived))
+        records, full = {one.name: one for one in stored}, len(stored) == limit
+        for name in self._named():
+            if name > after and name not in records and not (full and name > stored[-1].name):
+                found = await self._parts.store.ask(FindRoom(name, 0)) or RoomRecord(name, "")
+                if found.terms.fits(name, query, archived=archived):
+                    records[name] = found
+        names = sorted(records)[:limit]
+        infos = (self._info(records[name], principal) for name in names)
+        more = names[-1] if full or len(records) > limit else None
+        return RoomPage(tuple(one for one in infos if one is not None), more)
+
+    def _named(self) -> set[str]:
+        """The rooms whose definitions name people: no index of the store has them."""
+        rooms = (one.settings.room for one in self._parts.table.rooms.values())
+        return {*self._parts.config().rooms, *(room.name for room in rooms if room.people)}
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
         record = await self._parts.store.ask(FindRoom(room, 0))
         if record is None and room in self._parts.config().rooms:
             record = RoomRecord(room, "")
-        info = self._info(record) if record else None
-        if info is None or not may_see(principal, info.owner, info.people):
+        info = self._info(record, principal) if record else None
+        if info is None:
             raise no_room(room)
         return info
+
+    async def join(self, token: str, *, principal: Principal = LOCAL) -> RoomInfo:
+        return await self.get(await self._join(token, principal), principal=principal)
 
     async def create(
         self,
@@ -95,17 +128,25 @@ class RoomApi:
         # A unique suffix: a refusal of a taken name would reveal the rooms of others.
         name = f"{name}-{fresh_hex(4)}"
         await members_of(self._parts, planned_room(name, plan))
-        await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))
+        async with self._parts.table.changing:
+            await self._check_cap(principal)
+            await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))
         return await self.get(name, principal=principal)
+
+    async def _check_cap(self, principal: Principal) -> None:
+        """Raises ``TooMany`` for a user who has all the rooms that they may have."""
+        most = self._parts.config().gateway.rooms_per_user
+        owned = await self._parts.store.ask(CountRooms(principal.user))
+        if principal.role != "admin" and owned >= most:
+            raise TooMany(f"you have {most} rooms, which are the limit: delete one")
 
     async def change(
         self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
-        info = await self.get(room, principal=principal)
-        if not may_change(principal, info.owner):
-            raise NotFound(f"the room {room!r} is not yours: only its owner changes it")
         async with self._parts.table.changing:
-            await self._change(room, info.owner, change)
+            _, standing = await self.standing(room)
+            standing.demand(principal, "set")
+            await self._change(room, standing.owner, change)
         return await self.get(room, principal=principal)
 
     async def _change(self, room: str, owner: str, change: RoomChange) -> None:
@@ -123,13 +164,8 @@ class RoomApi:
         infos = await members_of(self._parts, planned) if planned else ()
         if record is None:
             await store.ask(CreateRoom(room, owner))
-        await store.ask(SetRoom(room, people, changed))
-        live = self._parts.table.rooms.get(room)
-        if live is not None:
-            audience = None if people is None else {*live.settings.latest.people, *people}
-            live.change((planned, infos) if planned is not None else None, audience)
-        elif people is not None:
-            self._parts.journal.access_changed(room_stream(room))
+        definition = (planned, infos) if planned is not None else None
+        await self._apply(room, SetRoom(room, people, changed), definition)
 
     async def post(
         self,
@@ -141,9 +177,8 @@ class RoomApi:
         principal: Principal = LOCAL,
     ) -> Said:
         opened = await self.open(room, principal)
-        return await opened.post(
-            text, user=principal.user, role=principal.role, key=key, answers=answers
-        )
+        user, role = principal.user, principal.role
+        return await opened.post(text, user=user, role=role, key=key, answers=answers, invited=True)
 
     async def history(
         self, room: str, *, before: int | None = None, limit: int = 50, principal: Principal = LOCAL
@@ -157,33 +192,53 @@ class RoomApi:
         live = self._parts.table.rooms.get(room)
         return live is None or live.settings.open_to(principal)
 
-    def _info(self, record: RoomRecord) -> RoomInfo | None:
-        """None: a room of a program that has not opened it yet."""
-        definition = known_room(self._parts, record.name, record)
-        if definition is None:
-            return None
+    def _info(self, record: RoomRecord, who: Principal) -> RoomInfo | None:
+        """None: it is not the principal's, or a program's that has not opened it yet."""
         live = self._parts.table.rooms.get(record.name)
+        room = self._definition(record)
+        if room is None:
+            return None
+        named = room.people if isinstance(room, Room) else ()
+        people = live.settings.standing.configured if live else named
+        standing = standing_of(record.name, record.owner, people, record)
+        role = standing.role(who)
+        if role is None:
+            return None
         floor = live.history.state.floor if live else record.state.floor
-        people = live.settings.people if live else {*definition.people, *record.people}
         return RoomInfo(
             name=record.name,
             owner=record.owner,
-            people=tuple(sorted(people)),
-            members=live.settings.members if live else self._members(definition),
+            people=standing.names,
+            members=live.settings.members if live else self._members(room),
             idle=live.history.waits if live else not floor.going,
             speaking=tuple(turn.name for turn in floor.speaking),
             turns=floor.turns,
-            left=definition.max_turns - floor.turns if floor.going else 0,
+            left=room.max_turns - floor.turns if floor.going else 0,
             reason=floor.reason,
-            mode=definition.mode,
+            mode=room.mode,
             plan=record.plan,
+            terms=record.terms,
+            role=role,
+            details=standing.may(who, "details"),
+            gone=live.settings.gone if live else (),
         )
 
-    def _members(self, room: Room) -> tuple[MemberInfo, ...]:
-        agents = [self._parts.resolver.known(one.name) for one in room.members]
+    def _definition(self, record: RoomRecord) -> Room | RoomPlan | None:
+        """A plan is not made a room for a list, which would take most of its time."""
+        live, config = self._parts.table.rooms.get(record.name), self._parts.config().rooms
+        if live is None and record.name not in config:
+            return record.plan
+        return known_room(self._parts, record.name, record)
+
+    def _members(self, room: Room | RoomPlan) -> tuple[MemberInfo, ...]:
+        if isinstance(room, RoomPlan):
+            infos = list(map(room.member, room.members))
+        else:
+            infos = [one.info for one in room.members]
+        agents = [self._parts.resolver.known(one.name) for one in infos]
         return tuple(
-            replace(one.info, description=agent.description) if agent else one.info
-            for one, agent in zip(room.members, agents, strict=True)
+            replace(info, description=agent.description) if agent else info
+            for info, agent in zip(infos, agents, strict=True)
         )
 
 
@@ -199,14 +254,14 @@ class RoomUpdate:
 
     room: LiveRoom
     definition: Definition | None
-    people: frozenset[str]
+    standing: Standing
 
     def commit(self) -> None:
         """Who may see the room changes at once, its definition from its next round on.
 
         Nothing here can fail or wait.
         """
-        self.room.change(self.definition, self.people)
+        self.room.change(self.definition, self.standing)
 
 
 async def room_updates(
@@ -227,10 +282,12 @@ async def room_updates(
         if name in after:
             room = configured_room(name, after[name])
             record = await store.ask(FindRoom(name, 0))
-            people = frozenset(room.people).union(record.people if record else ())
-            found.append(RoomUpdate(live, (room, await _members(resolver, registry, room)), people))
+            owner = record.owner if record else ""
+            standing = standing_of(name, owner, room.people, record)
+            members = await _members(resolver, registry, room)
+            found.append(RoomUpdate(live, (room, members), standing))
         elif name in before:
-            found.append(RoomUpdate(live, None, frozenset()))
+            found.append(RoomUpdate(live, None, Standing(name)))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
 import attrs
@@ -27,18 +27,6 @@ from motet.protocols.sessions import Principal
 # The audience of a room
 
 CHANNEL = ROOM_CHANNEL
-EVERYBODY = "*"
-"""In a list of people: all users of the host."""
-
-
-def may_see(who: Principal, owner: str, people: Collection[str]) -> bool:
-    """Whether a principal may read a room, follow it, speak in it and stop it."""
-    return may_change(who, owner) or who.user in people or EVERYBODY in people
-
-
-def may_change(who: Principal, owner: str) -> bool:
-    """Whether a principal may change a room and its audience, and answer its members' approvals."""
-    return who.role == "admin" or (bool(owner) and who.user == owner)
 
 
 def acts_as(room: str) -> Principal:

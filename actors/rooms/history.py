@@ -31,6 +31,7 @@ from motet.protocols.room_messages import (
     after_change,
     amended,
 )
+from motet.protocols.room_people import refusal
 from motet.protocols.rooms import (
     LATELY,
     FindRoom,
@@ -54,6 +55,7 @@ Change: TypeAlias = Callable[[RoomState], RoomState]
 ATTEMPT = 5.0
 """Seconds for one attempt to write, also while the host closes."""
 PAUSE, LONGEST_PAUSE = 0.1, 10.0
+_MOST_SPEAKERS = 1_000
 
 _log = logger("motet.rooms")
 
@@ -102,6 +104,7 @@ class RoomHistory:
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last dropped call, and the last change, that were published; negative: unknown.
         self._told, self._shown = -1, -1
+        self._spoke: dict[str, float] = {}  # when people have spoken last, for slow mode
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -111,6 +114,8 @@ class RoomHistory:
         self._told = min(self._told, found.state.drops)  # the others were never stored
         self._shown = min(self._shown, found.state.changes)
         state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
+        for one in waiting:
+            self._note(one)
         self.said = max(self.said, state.heard, *(one.seq for one in waiting))
         waiting = [one for one in waiting if one.seq > state.heard]
         if len(waiting) >= max(LATELY, self._settings.room.history):
@@ -170,19 +175,28 @@ class RoomHistory:
         return await self._store.ask(ReadSince(self._settings.name, after, limit, people=True))
 
     async def post(
-        self, who: Principal, text: str, key: str | None, answers: AnswerEscalation | None = None
+        self,
+        who: Principal,
+        text: str,
+        key: str | None,
+        answers: AnswerEscalation | None = None,
+        invited: bool = False,
     ) -> Said:
         """Store a message of a person, with its calls, and the answer to an escalation that it is.
 
-        Raises ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
+        Raises ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``, and as
+        :func:`refusal` says: it is asked last, so that nobody who was removed still gets in.
         """
         async with self._writing:
-            refusal = self._refusal()
-            if refusal is not None:
+            last, now = self._spoke.get(who.user, 0.0), wall_time()
+            standing = self._settings.standing
+            unwanted = refusal(standing, who, invited=invited, last=last, now=now)
+            refused = unwanted or self._refusal()
+            if refused is not None:
                 find = FindSaid(self._settings.name, who.user, text, key) if key else None
                 said = await self._store.ask(find) if find else None
                 if said is None:
-                    raise refusal
+                    raise refused
                 return said
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
@@ -244,6 +258,12 @@ class RoomHistory:
             more = await self._store.ask(FindMessages(self._settings.name, missing))
             found |= {one.seq: one for one in more}
         return found
+
+    def _note(self, message: RoomMessage) -> None:
+        self._spoke[message.author] = message.at
+        if len(self._spoke) > _MOST_SPEAKERS:
+            since = message.at - max(self._settings.standing.terms.slow, 1.0)
+            self._spoke = {who: at for who, at in self._spoke.items() if at > since}
 
     def _refusal(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
@@ -384,6 +404,7 @@ class RoomHistory:
             self.messages.append(message)
             if draft.kind == "person":
                 self.said = message.seq
+                self._note(message)
             self._set(state)
             self._trim()
         return said

@@ -5,7 +5,7 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -14,6 +14,7 @@ from motet.actors.rooms.member import MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
+from motet.protocols.room_people import Standing
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 
@@ -43,13 +44,13 @@ class LiveRoom:
         waiting = self.control.is_posting or self.history.state.waiting
         return self.control.idle.is_set() and not waiting
 
-    def change(self, definition: Definition | None, people: Collection[str] | None) -> None:
+    def change(self, definition: Definition | None, standing: Standing | None) -> None:
         """Change its definition from the next round on, and its audience at once; None: neither.
 
         Nothing here can fail or wait.
         """
-        if people is not None:
-            self.settings.invite(frozenset(people))
+        if standing is not None:
+            self.settings.admit(standing)
             self.publisher.audience_changed()
         if definition is not None:
             self.settings.plan(definition)

@@ -5,7 +5,7 @@ A room is defined in code, in the host's configuration, or by a person who has m
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Member, Room, TextMention, may_change, may_see
+from motet.actors.rooms.definition import Member, Room, TextMention
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -37,6 +37,7 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.room_messages import Act, Amendment, RoomStoreRequest
+from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -68,11 +69,17 @@ class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
     name: str
 
 
+class Close(Request[None], frozen=True, tag="rooms.close"):
+    """End the actor of a room that is being deleted, and forget the room."""
+
+    name: str
+
+
 class RoomTable:
     """The open rooms of a host by name: plain data, which stays when an actor is restarted.
 
     Attributes:
-        rooms: changed by :func:`open_room` only.
+        rooms: changed by :func:`open_room` and :class:`Close` only.
         changing: held while the stored definition of a room is changed.
     """
 
@@ -94,7 +101,7 @@ class RoomTable:
         await self._reopen()
 
 
-class Rooms(Actor[Open]):
+class Rooms(Actor[Open | Close]):
     """Parent of all room actors. One room's crash never touches another's."""
 
     supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
@@ -112,10 +119,17 @@ class Rooms(Actor[Open]):
         name = actor_name(request.name)
         actor: ActorRef[RoomMessages] | None = self.child(name)
         if actor is None or not actor.is_alive:
-            live = self._table.rooms[request.name]
+            live = self._table.rooms.get(request.name)
+            if live is None:
+                raise no_room(request.name)
             await self.stop_child(name)  # one that is ending has its name until it has ended
             actor = await self.start_child(lambda: RoomActor(live), name=name)
         return actor
+
+    @handles(Close)
+    async def close(self, request: Close) -> None:
+        self._table.rooms.pop(request.name, None)
+        await self.stop_child(actor_name(request.name))
 
     async def _sweep(self) -> None:
         """End the actors of rooms that have been idle for a while: everything is on disk."""
@@ -185,13 +199,16 @@ class OpenRoom:
         role: Role = "operator",
         key: str | None = None,
         answers: AnswerEscalation | None = None,
+        invited: bool = False,
     ) -> Said:
         """Say something as a person; it is on disk when this returns.
 
         ``role``: of the user; agents call no tool for these words that policy denies this user. It
         opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
-        is not said twice; ``answers``: as of ``Say``. Raises ``InputValidation`` for no text,
-        ``KeyConflict``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
+        is not said twice; ``answers``: as of ``Say``; ``invited``: refused unless the user is among
+        the room's people when it is stored. Raises ``InputValidation`` for no text, ``Forbidden``
+        and ``SlowDown`` as the room's terms have it, ``KeyConflict``, ``SessionBusy`` (mode
+        ``reject``), ``ShuttingDown``, ``StorageError``.
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
@@ -199,7 +216,7 @@ class OpenRoom:
         if control.closing.is_set():
             raise ShuttingDown("the host is shutting down: try again when it is back")
         safe = text.encode("utf-8", "replace").decode()
-        post = Post(Principal(user, role), safe, key, control.clears, answers)
+        post = Post(Principal(user, role), safe, key, control.clears, answers, invited)
         with control.posting():
             return await self._ask(post)
 
@@ -218,8 +235,9 @@ class OpenRoom:
         self, number: int, *, user: str, role: Role = "operator", moderates: bool = False
     ) -> RoomMessage:
         """Withdraw a message; as :meth:`edit`, with no text. ``moderates``: also one of others."""
-        who, owner = Principal(user, role), self._live.settings.owner
-        wish = Amendment("delete", number, who, moderates=moderates or may_change(who, owner))
+        who = Principal(user, role)
+        moderates = moderates or self._live.settings.standing.may(who, "moderate")
+        wish = Amendment("delete", number, who, moderates=moderates)
         return await self._amend(wish)
 
     async def react(
@@ -342,7 +360,7 @@ class RoomParts:
     """
 
     table: RoomTable
-    actor: ActorRef[Open]
+    actor: ActorRef[Open | Close]
     store: ActorRef[RoomStoreRequest]
     sessions: ActorRef[SessionStoreMessage]
     journal: EventJournal
@@ -378,10 +396,11 @@ async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Prin
         raise no_room(name)
     of_host = name in parts.config().rooms and isinstance(room, str)
     owner = record.owner if record else "" if of_host else principal.user
-    people = frozenset(found.people).union(record.people if record else ())
-    if not may_see(principal, owner, people):
+    standing = standing_of(name, owner, found.people, record)
+    if standing.role(principal) is None:
         raise no_room(name)
-    settings = RoomSettings(found, await members_of(parts, found), owner, people)
+    infos, gone = await present_members(parts, found)
+    settings = RoomSettings(found, infos, standing, gone)
     if record is None:
         await parts.store.ask(CreateRoom(name, owner))
     return parts.table.rooms.setdefault(name, _live(parts, settings))
@@ -394,6 +413,14 @@ def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room |
     if name in parts.config().rooms:
         return configured_room(name, parts.config().rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None
+
+
+def standing_of(
+    name: str, owner: str, configured: Collection[str], record: RoomRecord | None
+) -> Standing:
+    """Who may do what in a room. ``configured``: the people whom its definition names."""
+    people = audience(configured, record.people if record else ())
+    return Standing(name, owner, people, record.terms if record else TERMS, frozenset(configured))
 
 
 def no_room(name: str) -> NotFound:
@@ -418,15 +445,35 @@ async def reopen(parts: RoomParts) -> None:
 
 async def members_of(parts: RoomParts, room: Room) -> tuple[MemberInfo, ...]:
     """Describe its members, and register those that are given as agents. Raises ``UnknownName``."""
+    return tuple([await _described(parts, member) for member in room.members])
+
+
+async def present_members(
+    parts: RoomParts, room: Room
+) -> tuple[tuple[MemberInfo, ...], tuple[str, ...]]:
+    """The same, and the names of members whose agents the host does not have any more.
+
+    A room goes on with the others. Raises ``UnknownName`` when there are none.
+    """
     infos: list[MemberInfo] = []
+    gone: dict[str, UnknownName] = {}
     for member in room.members:
-        if isinstance(member.agent, str):
-            agent = await parts.resolver.resolve(member.agent)
-        else:
-            agent = member.agent
-            parts.add(agent)
-        infos.append(replace(member.info, description=agent.description))
-    return tuple(infos)
+        try:
+            infos.append(await _described(parts, member))
+        except UnknownName as error:
+            gone[member.name] = error
+    if not infos:
+        raise next(iter(gone.values()))
+    return tuple(infos), tuple(gone)
+
+
+async def _described(parts: RoomParts, member: Member) -> MemberInfo:
+    if isinstance(member.agent, str):
+        agent = await parts.resolver.resolve(member.agent)
+    else:
+        agent = member.agent
+        parts.add(agent)
+    return replace(member.info, description=agent.description)
 
 
 def _live(parts: RoomParts, settings: RoomSettings) -> LiveRoom:

@@ -69,6 +69,7 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     key: str | None = None
     clears: int = 0
     answers: AnswerEscalation | None = None
+    invited: bool = False
 
 
 class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
@@ -160,7 +161,9 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
-        said = await self._history.post(request.author, request.text, request.key, request.answers)
+        said = await self._history.post(
+            *(request.author, request.text, request.key, request.answers, request.invited)
+        )
         if not said.duplicate:
             if request.clears != self._control.clears:
                 self._control.clear(said.seq)

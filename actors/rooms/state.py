@@ -13,8 +13,9 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Room, may_see
+from motet.actors.rooms.definition import Room
 from motet.protocols.room_calls import EVERYBODY, strangers
+from motet.protocols.room_people import Standing
 from motet.protocols.rooms import MemberInfo
 from motet.protocols.sessions import Principal
 from motet.runtime.outside import foreign_code
@@ -29,19 +30,24 @@ class RoomSettings:
     """The definition of a room, its members, and its audience; changed by its methods only.
 
     The audience changes at once; the definition changes between two rounds, so that no round
-    changes its rules on the way. ``owner`` empty: the room is the host's; ``people``: the users who
-    may see it besides its owner.
+    changes its rules on the way. ``standing``: who may do what in it;
+    ``gone``: members whose agents the host does not have any more.
     """
 
     room: Room
     members: tuple[MemberInfo, ...]
-    owner: str
-    people: frozenset[str]
+    standing: Standing
+    gone: tuple[str, ...] = ()
     _planned: Definition | None = attrs.field(default=None, init=False)
 
     @property
     def name(self) -> str:
         return self.room.name
+
+    @property
+    def owner(self) -> str:
+        """Empty: the room is the host's."""
+        return self.standing.owner
 
     @property
     def latest(self) -> Room:
@@ -76,7 +82,7 @@ class RoomSettings:
 
         None where no name is a call. A user of a channel (``irc:bob``) is known as ``bob``, too.
         """
-        people = {self.owner, *self.people, *authors}
+        people = {self.owner, *self.standing.people, *authors}
         known = [one.name for one in self.expected]
         known += [name for one in people for name in (one, one.rpartition(":")[2])]
         found = strangers(text, known)
@@ -84,11 +90,11 @@ class RoomSettings:
 
     def open_to(self, who: Principal) -> bool:
         """Whether the principal may know that there is such a room."""
-        return may_see(who, self.owner, self.people)
+        return self.standing.role(who) is not None
 
-    def invite(self, people: frozenset[str]) -> None:
-        """These users may see it from now on, and no others."""
-        self.people = people
+    def admit(self, standing: Standing) -> None:
+        """These users may do this from now on, and no others."""
+        self.standing = standing
 
     def plan(self, definition: Definition) -> None:
         """Have another definition from the next :meth:`adopt` on."""
@@ -98,7 +104,7 @@ class RoomSettings:
         """Put the planned definition in force."""
         if self._planned is not None:
             self.room, self.members = self._planned
-            self._planned = None
+            self._planned, self.gone = None, ()
 
 
 @attrs.define(eq=False)

@@ -26,16 +26,43 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     Unread,
 )
+from motet.protocols.room_people import RoomPerson, RoomTerms
+from motet.protocols.room_tables import (
+    ADD_INVITE,
+    FIND_INVITE,
+    INVITES,
+    OWNED_COUNT,
+    REVOKE,
+    ROOM,
+    ROOMS,
+    UNFINISHED,
+    change_people,
+    deletion,
+    page_of,
+    put_people,
+    redeem,
+    replace_people,
+)
 from motet.protocols.rooms import (
     LATELY,
+    AddInvite,
+    ChangePeople,
+    CountRooms,
     CreateRoom,
+    DeleteRoom,
+    FindInvite,
     FindRoom,
     FindSaid,
     KeepState,
+    ListInvites,
     ListRooms,
+    PageRooms,
     Reaction,
     ReadRoom,
     ReadSince,
+    Redeem,
+    RevokeInvite,
+    RoomInvite,
     RoomMessage,
     RoomPlan,
     RoomRecord,
@@ -50,29 +77,6 @@ from motet.protocols.sessions import Principal
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
 
-ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
-ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
-# The last event of a room at rest is ``room.idle``, and it comes after all messages.
-UNFINISHED = """
-SELECT name, owner, state, people, plan FROM rooms
-WHERE json_extract(state, '$.floor.going')
-    OR coalesce(json_extract(state, '$.waiting'), '{}') <> '{}'
-    OR coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
-    OR coalesce(json_extract(state, '$.untold'), '[]') <> '[]'
-    OR EXISTS (
-        SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person' AND NOT deleted
-        AND seq > coalesce(json_extract(state, '$.heard'), 0))
-    OR (json_extract(state, '$.floor.round') > 0 AND (
-        'room.idle' <> coalesce((
-            SELECT event FROM events WHERE stream = 'room:' || rooms.name
-            AND (event IN ('room.turn', 'room.idle')
-                 OR (event = 'message' AND json_extract(data, '$.role') = 'user'))
-            ORDER BY seq DESC LIMIT 1), '')
-        OR (SELECT max(seq) FROM room_messages WHERE room = rooms.name) > coalesce((
-            SELECT coalesce(json_extract(data, '$.number'), json_extract(data, '$.i')) FROM events
-            WHERE stream = 'room:' || rooms.name AND event = 'message'
-            ORDER BY seq DESC LIMIT 1), 0)))
-ORDER BY name"""
 _NAMES = RoomMessage.__struct_fields__
 _REPLIES = (
     "(SELECT coalesce(max(seq), 1) - 1 FROM room_messages AS reply"
@@ -108,10 +112,21 @@ _THESE = (
 END = 1 << 62
 
 
+_RECORD = ("name", "owner", "state", "people", "plan", "terms")
+_ENCODED = {
+    "state": RoomState,
+    "people": tuple[RoomPerson, ...],
+    "plan": RoomPlan,
+    "terms": RoomTerms,
+}
+
+
 def room_record(row: Row) -> RoomRecord:
-    columns = ("name", "owner", "state", "people", "plan")
-    encoded = {"state": RoomState, "people": tuple[str, ...], "plan": RoomPlan}
-    return struct(row, RoomRecord, columns, json_columns=encoded)
+    return struct(row, RoomRecord, _RECORD, json_columns=_ENCODED)
+
+
+def _invite(row: Row) -> RoomInvite:
+    return struct(row, RoomInvite)
 
 
 def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
@@ -125,14 +140,11 @@ METHOD = "rooms.post"
 
 _SESSIONS = "SELECT session FROM sessions WHERE owner = ?1"
 _CREATE = (
-    "INSERT INTO rooms (name, owner, state, created, updated, people, plan)"
-    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
+    "INSERT INTO rooms (name, owner, state, created, updated, plan)"
+    " VALUES (?1, ?2, '{}', ?3, ?3, ?4) ON CONFLICT (name) DO NOTHING"
 )
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
-_SET = (
-    "UPDATE rooms SET people = coalesce(?2, people), plan = coalesce(?3, plan), updated = ?4"
-    " WHERE name = ?1 RETURNING 1"
-)
+_SET = "UPDATE rooms SET plan = coalesce(?2, plan), updated = ?3 WHERE name = ?1 RETURNING 1"
 _SAY = (
     "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -215,17 +227,67 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:
-        people, plan = to_json(request.people), to_json(request.plan) if request.plan else None
-        name, owner = storable(request.name), storable(request.owner)
-        params = (name, owner, self._clock(), people, plan)
-        await self._write((Statement(_CREATE, params),))
+        plan = to_json(request.plan) if request.plan else None
+        name, owner, now = storable(request.name), storable(request.owner), self._clock()
+        people = put_people(name, tuple(map(storable, request.people)), now)
+        await self._write((Statement(_CREATE, (name, owner, now, plan)), *people))
 
     @handles(SetRoom, concurrent=4)
     async def set_room(self, request: SetRoom) -> None:
-        people = None if request.people is None else to_json(request.people)
+        name, now = storable(request.name), self._clock()
         plan = None if request.plan is None else to_json(request.plan)
-        params = (storable(request.name), people, plan, self._clock())
-        await self._write((Statement(_SET, params, expect=1),))
+        people = tuple(map(storable, request.people or ()))
+        changed = () if request.people is None else replace_people(name, people, now)
+        await self._write((Statement(_SET, (name, plan, now), expect=1), *changed))
+
+    @handles(PageRooms, concurrent=16)
+    async def page(self, request: PageRooms) -> tuple[RoomRecord, ...]:
+        query, params = page_of(
+            request.user and storable(request.user),
+            storable(request.after),
+            request.limit,
+            archived=request.archived,
+            query=storable(request.query),
+        )
+        return tuple(map(room_record, await self._readers.read(query, params)))
+
+    @handles(CountRooms, concurrent=4)
+    async def count(self, request: CountRooms) -> int:
+        ((count,),) = await self._readers.read(OWNED_COUNT, (storable(request.owner),))
+        return int(count or 0)
+
+    @handles(ChangePeople, concurrent=4)
+    async def change_people(self, request: ChangePeople) -> None:
+        statements = change_people(storable(request.name), request.change, self._clock())
+        await self._write(tuple(statements))
+
+    @handles(AddInvite, concurrent=4)
+    async def add_invite(self, request: AddInvite) -> None:
+        one = request.invite
+        row = (one.room, one.role, one.by, one.created, one.expires, one.uses)
+        await self._write((Statement(ADD_INVITE, (request.digest, *row)),))
+
+    @handles(ListInvites, concurrent=4)
+    async def invites(self, request: ListInvites) -> tuple[RoomInvite, ...]:
+        return await self._read(_invite, INVITES, (storable(request.name),))
+
+    @handles(FindInvite, concurrent=4)
+    async def find_invite(self, request: FindInvite) -> RoomInvite | None:
+        return await self._read_one(_invite, FIND_INVITE, (request.digest,))
+
+    @handles(RevokeInvite, concurrent=4)
+    async def revoke_invite(self, request: RevokeInvite) -> bool:
+        (rows,) = await self._write((Statement(REVOKE, (storable(request.name), request.id)),))
+        return bool(rows)
+
+    @handles(Redeem, concurrent=4)
+    async def redeem(self, request: Redeem) -> bool:
+        now = self._clock()
+        return await self._succeeds(redeem(request.digest, request.name, request.person, now))
+
+    @handles(DeleteRoom, concurrent=4)
+    async def delete(self, request: DeleteRoom) -> None:
+        await self._write(deletion(storable(request.name)))
 
     @handles(KeepState, concurrent=16)
     async def keep(self, request: KeepState) -> None:

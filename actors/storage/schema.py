@@ -44,6 +44,7 @@ MIGRATIONS: tuple[str, ...] = (
     tables.RUN_EVENTS,
     error_tables.INDEXED_LATER,
     room_changes.STEP,
+    tables.ROOM_ROLES,
 )
 VERSION = len(MIGRATIONS)
 

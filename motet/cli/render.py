@@ -25,6 +25,7 @@ from motet.protocols.events import (
     InputDropped,
     InputSteered,
     MessageAdded,
+    RoomChanged,
     RunCancelled,
     RunEscalated,
     RunFailed,
@@ -159,6 +160,8 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("warning", f"[quiet for {quiet}, waits on {waits}; /stop ends it]")
         case SessionReset():
             return Piece("note", "[a new conversation]")
+        case RoomChanged():
+            return Piece("note", f"[{one_line(event.text)}]")
         case Warned():
             return Piece("warning", f"warning: {one_line(event.message)}")
         case StorageChanged():

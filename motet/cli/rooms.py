@@ -26,6 +26,7 @@ from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
 from motet.client import Client, connect
+from motet.protocols import room_tables as sql
 from motet.protocols.errors import ConfigError, MotetError, NotFound
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES, QueueMode
@@ -39,7 +40,8 @@ def list_rooms(setup: Setup, *, json: bool) -> int:
         found |= {one.name: one for one in trio.run(_stored, setup.state)}
     records = [found[name] for name in sorted(found)]
     if json:
-        print(msgspec.json.encode(records).decode())
+        named = [msgspec.to_builtins(one) | {"people": one.names} for one in records]
+        print(msgspec.json.encode(named).decode())
     elif records:
         _print_table(setup, records)
     else:
@@ -65,12 +67,12 @@ def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
 
 async def _stored(state: Path) -> tuple[RoomRecord, ...]:
     async with reading(state) as readers:
-        return tuple(map(rows.room_record, await readers.read(rows.ROOMS)))
+        return tuple(map(rows.room_record, await readers.read(sql.ROOMS)))
 
 
 async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
     async with reading(state) as readers:
-        if not await readers.read(rows.ROOM, (room,)):
+        if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
         return rows.room_messages(await readers.read(rows.LAST_MESSAGES, (room, rows.END, limit)))
 

@@ -17,6 +17,7 @@ from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
+from motet.protocols import room_people as people
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
@@ -173,7 +174,24 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "tokens.list": wire.NoParams,
     "tokens.new": records.TokensNewParams,
     "tokens.revoke": records.TokensRevokeParams,
-    "rooms.list": wire.NoParams,
+    "rooms.list": rooms.RoomsListParams,
+    "rooms.people": rooms.RoomParams,
+    "rooms.add": people.AddPerson,
+    "rooms.remove": people.RemovePerson,
+    "rooms.mute": people.MutePerson,
+    "rooms.ban": people.BanPerson,
+    "rooms.leave": people.LeaveRoom,
+    "rooms.transfer": people.TransferRoom,
+    "rooms.rename": people.RenameRoom,
+    "rooms.slow": people.SlowRoom,
+    "rooms.archive": people.ArchiveRoom,
+    "rooms.terms": people.SetTerms,
+    "rooms.invite": rooms.RoomsInviteParams,
+    "rooms.invites": rooms.RoomParams,
+    "rooms.revoke": rooms.RoomsRevokeParams,
+    "rooms.join": rooms.RoomsJoinParams,
+    "rooms.export": rooms.RoomsExportParams,
+    "rooms.delete": rooms.RoomParams,
     "rooms.history": rooms.RoomsHistoryParams,
     "rooms.create": rooms.RoomsCreateParams,
     "rooms.set": rooms.RoomsSetParams,

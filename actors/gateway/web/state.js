@@ -45,6 +45,8 @@ export function reduce(state, frame) {
       return { ...state, turn: data };
     case "room.idle":
       return note({ ...withdrawn(state), turn: null }, frame, `the round is over: ${data.reason}`);
+    case "room.changed":
+      return note(state, frame, data.text);
     case "call.dropped":
       return note(state, frame, `${data.of} was called by ${data.by.join(", ")}, and will not speak: ${data.reason}`);
     case "child.started":

@@ -54,6 +54,8 @@ class World:
             await host.tokens(),
             await host.rooms.list(principal=ALICE),
             await host.rooms.history(self.known["room"], principal=ALICE),
+            await host.rooms.people(self.known["room"], principal=ALICE),
+            await host.rooms.invites(self.known["room"], principal=ALICE),
         )
         return msgspec.json.encode(records)
 
@@ -102,7 +104,8 @@ async def alices() -> AsyncGenerator[World]:
         await suspended(host, waits.run_id)
         made = await host.new_token("alice", label=SECRET)
         plan = RoomPlan(("helper",), speakers=("mentions",))
-        room = (await host.rooms.create("al", plan, principal=ALICE)).name
+        room = (await host.rooms.create("al", plan, people=("carol",), principal=ALICE)).name
+        invite = (await host.rooms.invite(room, principal=ALICE)).invite
         await host.rooms.post(room, SECRET, principal=ALICE)
         await (await host.open_room(room, principal=ALICE)).wait()
         known = {
@@ -115,6 +118,7 @@ async def alices() -> AsyncGenerator[World]:
             "escalation": (await host.escalations(principal=ALICE))[0].id,
             "token": made.info.id,
             "room": room,
+            "invite": invite.id,
         }
         unknown = {name: value[:-2] + "zz" for name, value in known.items()}
         unknown["error"] = known["error"][:-6] + (

@@ -38,6 +38,7 @@ class Row:
 
 SESSION: JsonObject = {"session": "{session}"}
 KEY = {"key": "k"}
+ROOM: JsonObject = {"room": "{room}"}
 ROWS: dict[str, Row] = {
     "connect": Row("own", ({"resume": {"session:{session}": 0}},), alike=False),
     "ping": Row("own", alike=False),
@@ -85,6 +86,23 @@ ROWS: dict[str, Row] = {
             {"room": "{room}", "text": "/status", **KEY},
         ),
     ),
+    "rooms.people": Row("not_found", (ROOM,)),
+    "rooms.add": Row("not_found", ({**ROOM, "user": "bob"}, {**ROOM, "user": "*"})),
+    "rooms.remove": Row("not_found", ({**ROOM, "user": "carol"},)),
+    "rooms.mute": Row("not_found", ({**ROOM, "user": "carol"},)),
+    "rooms.ban": Row("not_found", ({**ROOM, "user": "carol"},)),
+    "rooms.leave": Row("not_found", (ROOM,)),
+    "rooms.transfer": Row("not_found", ({**ROOM, "user": "bob"},)),
+    "rooms.rename": Row("not_found", ({**ROOM, "title": "mine"},)),
+    "rooms.slow": Row("not_found", ({**ROOM, "seconds": 60},)),
+    "rooms.archive": Row("not_found", (ROOM,)),
+    "rooms.terms": Row("not_found", ({**ROOM, "answers": "member"},)),
+    "rooms.invite": Row("not_found", (ROOM,)),
+    "rooms.invites": Row("not_found", (ROOM,)),
+    "rooms.revoke": Row("not_found", ({**ROOM, "invite": "{invite}"},)),
+    "rooms.join": Row("not_found", ({"token": "{token}"}, {"token": "{invite}"})),
+    "rooms.export": Row("not_found", (ROOM,)),
+    "rooms.delete": Row("not_found", (ROOM,)),
     "escalations.list": Row("nothing", ({}, {"session": "al:bad"})),
     "escalations.resolve": Row(
         "not_found", ({"escalation": "{escalation}", "decision": "give_up", **KEY},)

@@ -7,6 +7,7 @@ import trio.testing
 
 import motet
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.protocols.room_people import Standing, audience
 from motet.protocols.rooms import MemberInfo
 from motet.protocols.sessions import Principal
 
@@ -61,9 +62,9 @@ async def test_a_stop_ends_the_choice_of_a_speaker_and_wakes_those_who_wait_for_
 
 
 async def test_a_definition_changes_between_two_rounds_and_the_audience_at_once() -> None:
-    settings = RoomSettings(room(), (MemberInfo("ann"),), "alice", frozenset())
+    settings = RoomSettings(room(), (MemberInfo("ann"),), Standing("dev", "alice"))
     bob = Principal("bob")
-    settings.invite(frozenset({"bob"}))
+    settings.admit(Standing("dev", "alice", audience(("bob",), ())))
     assert settings.open_to(bob)
     settings.plan((room(max_turns=2), (MemberInfo("ann", "new"),)))
     assert (settings.room.max_turns, settings.latest.max_turns) == (8, 2)

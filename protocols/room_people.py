@@ -1,0 +1,521 @@
+"""The people of a room: their roles, one table of rights, and the rules of administration. Pure.
+
+Invariants: a person has one role in a room; a right belongs to a role and to all roles above it;
+nobody acts on a person of their own role or a higher one, nor gives such a role away; a ban wins
+over every pattern; a host's admin has the rights of an owner in every room. A decision names the
+rows that change and no others, so that two at once lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from motet.protocols.errors import Forbidden, InputValidation, MotetError, NotFound
+from motet.protocols.events import (
+    ApprovalRequested,
+    EventRecord,
+    RoomChanged,
+    ThinkingDelta,
+    ToolCall,
+    ToolProgress,
+    ToolResult,
+)
+from motet.protocols.sessions import Principal
+
+RoomRole: TypeAlias = Literal["reader", "member", "moderator", "owner"]
+ROLES: Final[tuple[RoomRole, ...]] = ("reader", "member", "moderator", "owner")
+"""From the fewest rights to all of them."""
+RoomRight: TypeAlias = Literal[
+    "read", "leave", "post", "stop", "add", "remove", "mute", "ban", "slow", "moderate", "invite",
+    "details", "answer", "inspect", "set", "rename", "archive", "export", "transfer", "delete",
+]  # fmt: skip
+
+LEAST: Final[Mapping[RoomRight, RoomRole]] = {
+    "read": "reader",
+    "leave": "reader",
+    "post": "member",
+    "stop": "member",
+    "add": "moderator",
+    "remove": "moderator",
+    "mute": "moderator",
+    "ban": "moderator",
+    "slow": "moderator",
+    "moderate": "moderator",  # withdraw messages of others
+    "invite": "moderator",
+    "details": "moderator",  # arguments and results of tools; a room's terms may say otherwise
+    "answer": "owner",  # approvals and escalations; a room's terms may say otherwise
+    "inspect": "owner",  # errors, usage, traces and grants of its members
+    "set": "owner",
+    "rename": "owner",
+    "archive": "owner",
+    "export": "owner",
+    "transfer": "owner",
+    "delete": "owner",
+}
+"""The table of rights: for each, the lowest role that has it."""
+
+EVERYBODY: Final = "*"
+"""The pattern of all users of the host."""
+LONGEST_MUTE: Final = 365 * 86_400.0
+SLOWEST: Final = 21_600.0
+
+UserName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100)]
+Given: TypeAlias = Literal["reader", "member", "moderator"]
+
+
+class RoomPerson(msgspec.Struct, frozen=True):
+    """A user of a room besides its owner, or a pattern of users: ``irc:*``, ``*``.
+
+    Attributes:
+        role: empty: they stand in a pattern or a configuration, and have a row for a mute or a ban.
+        joined: number of the room's last message when they came; 0: they were there from the start.
+        since: Unix seconds.
+        muted: Unix seconds until which they may not speak.
+        banned: they may not come back, whatever pattern they match.
+    """
+
+    user: str
+    role: RoomRole | Literal[""] = "member"
+    joined: int = 0
+    since: float = 0.0
+    muted: float = 0.0
+    banned: bool = False
+
+
+class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The terms of a room for its people; they change at once.
+
+    Attributes:
+        title: shown in place of the name. The name stays, as keys, streams and sessions have it.
+        slow: seconds between two messages of one person, moderators excepted.
+        answers: the lowest role that answers approvals and escalations of its members.
+        details: the lowest role that sees the arguments and results of tools.
+        archived: Unix seconds; it takes no messages and is not listed by default. 0: it is in use.
+    """
+
+    title: str = ""
+    slow: float = 0.0
+    answers: RoomRole = "owner"
+    details: RoomRole = "moderator"
+    archived: float = 0.0
+
+    def fits(self, name: str, query: str, *, archived: bool) -> bool:
+        """Whether a room of these terms belongs in a list, as the SQL of lists has it."""
+        found = query.lower() in f"{name} {self.title}".lower()
+        return found and bool(self.archived) == archived
+
+    @property
+    def least(self) -> Mapping[RoomRight, RoomRole]:
+        """The table of rights under these terms."""
+        return {**LEAST, "answer": self.answers, "details": self.details}
+
+
+TERMS: Final = RoomTerms()
+People: TypeAlias = Mapping[str, RoomPerson]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """All that rights in a room follow from.
+
+    Attributes:
+        owner: empty: the room is the host's.
+        people: by user and pattern, those of a configuration included.
+        configured: those whom a configuration or a program names: they cannot be removed here.
+    """
+
+    room: str
+    owner: str = ""
+    people: People = {}
+    terms: RoomTerms = TERMS
+    configured: frozenset[str] = frozenset()
+
+    def role(self, who: Principal) -> RoomRole | None:
+        """The role of a principal; None: the room does not exist for them (G16)."""
+        if who.role == "admin" or (self.owner and who.user == self.owner):
+            return "owner"
+        for one in rows_of(who.user, self.people):
+            if one.banned:
+                return None
+            if one.role:
+                return one.role
+        return None
+
+    def may(self, who: Principal, right: RoomRight) -> bool:
+        role = self.role(who)
+        return role is not None and rank(role) >= rank(self.terms.least[right])
+
+    def demand(self, who: Principal, right: RoomRight) -> RoomRole:
+        """The role of a principal. Raises ``NotFound``, and ``Forbidden`` without the right."""
+        role = self.role(who)
+        if role is None:
+            raise NotFound(f"no room {self.room!r}")
+        if not self.may(who, right):
+            least = self.terms.least[right]
+            only = "owner" if least == "owner" else f"{least}s and those above them"
+            raise Forbidden(f"in the room {self.room!r}, {right!r} is for only its {only}")
+        return role
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those who may see the room besides its owner, by name."""
+        return tuple(
+            sorted(one.user for one in self.people.values() if one.role and not one.banned)
+        )
+
+
+def rank(role: RoomRole) -> int:
+    return ROLES.index(role)
+
+
+def audience(configured: Iterable[str], stored: Iterable[RoomPerson]) -> dict[str, RoomPerson]:
+    """The people of a room; what is stored of a person wins over a configuration."""
+    people = {name: RoomPerson(name) for name in configured}
+    for one in stored:
+        named = not one.role and one.user in people
+        people[one.user] = replace(one, role="member") if named else one
+    return people
+
+
+def is_pattern(user: str) -> bool:
+    return user == EVERYBODY or user.endswith(":*")
+
+
+def candidates(user: str) -> tuple[str, ...]:
+    """The rows that a user can stand in, the most telling first: ``irc:bob``, ``irc:*``, ``*``."""
+    parts = user.split(":")
+    heads = (":".join(parts[:end]) + ":*" for end in range(len(parts) - 1, 0, -1))
+    return (user, *heads, EVERYBODY)
+
+
+def rows_of(user: str, people: People) -> tuple[RoomPerson, ...]:
+    """The rows that a user stands in, their own first, then those of longer patterns."""
+    if is_pattern(user):  # no user is called so, and none may pass as everybody
+        return ()
+    return tuple(people[one] for one in candidates(user) if one in people)
+
+
+def may_see(who: Principal, owner: str, people: People) -> bool:
+    """Whether a principal may read a room and follow it."""
+    return Standing("", owner, people).role(who) is not None
+
+
+# Speaking
+
+
+class SlowDown(MotetError):
+    """The room is in slow mode: ``retry_after`` seconds, then again."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+def refusal(
+    room: Standing, who: Principal, *, invited: bool, last: float, now: float
+) -> MotetError | None:
+    """The reason why a message is not taken; None: it is.
+
+    ``invited``: its author has to be among the people still; else a program vouches for them.
+    ``last``: when they have spoken last, in Unix seconds.
+    """
+    role, rows = room.role(who), rows_of(who.user, room.people)
+    if role is None and (invited or any(one.banned for one in rows)):
+        return NotFound(f"no room {room.room!r}")
+    if room.terms.archived:
+        return Forbidden(f"the room {room.room!r} is archived: its owner can open it again")
+    if role is not None and rank(role) < rank(LEAST["post"]):
+        return Forbidden(f"you are {role} of the room {room.room!r}: you cannot speak in it")
+    if role == "owner":
+        return None
+    muted = max((one.muted for one in rows), default=0.0)
+    if muted > now:
+        return Forbidden(f"you are muted in the room {room.room!r} for {_span(muted - now)}")
+    wait = last + room.terms.slow - now
+    if wait > 0 and (role is None or rank(role) < rank("moderator")):
+        return SlowDown(
+            f"slow mode: one message in {_span(room.terms.slow)}; yours in {_span(wait)}", wait
+        )
+    return None
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
+# Administration
+
+
+class RoomAct(msgspec.Struct, frozen=True, kw_only=True):
+    """One act of administration; its fields are the parameters of its method."""
+
+    room: Name
+
+
+class AddPerson(RoomAct, frozen=True, kw_only=True):
+    """Add a user, or all users of a pattern, or give one who is there another role."""
+
+    user: UserName
+    role: Given = "member"
+
+
+class RemovePerson(RoomAct, frozen=True, kw_only=True):
+    """Take a user, or a pattern, out of the room. They may be added again."""
+
+    user: UserName
+
+
+class MutePerson(RoomAct, frozen=True, kw_only=True):
+    """Let a person read and not speak for so many seconds; 0: they may speak again."""
+
+    user: UserName
+    seconds: Annotated[float, Meta(ge=0, le=LONGEST_MUTE)] = 3_600.0
+
+
+class BanPerson(RoomAct, frozen=True, kw_only=True):
+    """Take a user out, and keep them out whatever pattern they match; False: lift the ban."""
+
+    user: UserName
+    banned: bool = True
+
+
+class LeaveRoom(RoomAct, frozen=True, kw_only=True):
+    """Go, of one's own accord."""
+
+
+class TransferRoom(RoomAct, frozen=True, kw_only=True):
+    """Make a person of the room its owner; the owner so far becomes a moderator."""
+
+    user: UserName
+
+
+class RenameRoom(RoomAct, frozen=True, kw_only=True):
+    """Give the room another title; empty: its name is shown."""
+
+    title: Annotated[str, Meta(max_length=200)]
+
+
+class SlowRoom(RoomAct, frozen=True, kw_only=True):
+    """Set the seconds between two messages of one person; 0: none."""
+
+    seconds: Annotated[float, Meta(ge=0, le=SLOWEST)]
+
+
+class ArchiveRoom(RoomAct, frozen=True, kw_only=True):
+    """Close the room for messages and keep it to be read; False: open it again."""
+
+    archived: bool = True
+
+
+class SetTerms(RoomAct, frozen=True, kw_only=True):
+    """Set who answers approvals, and who sees the arguments and results of tools."""
+
+    answers: RoomRole | UnsetType = UNSET
+    details: RoomRole | UnsetType = UNSET
+
+
+ACTS: Final[Mapping[str, type[RoomAct]]] = {
+    "rooms.add": AddPerson,
+    "rooms.remove": RemovePerson,
+    "rooms.mute": MutePerson,
+    "rooms.ban": BanPerson,
+    "rooms.leave": LeaveRoom,
+    "rooms.transfer": TransferRoom,
+    "rooms.rename": RenameRoom,
+    "rooms.slow": SlowRoom,
+    "rooms.archive": ArchiveRoom,
+    "rooms.terms": SetTerms,
+}
+"""The acts by their methods."""
+
+
+class PeopleChange(msgspec.Struct, frozen=True):
+    """The rows and fields of a room that an act changes.
+
+    Attributes:
+        put: rows to add; of one that is there only role, muted and banned change.
+        gone: rows to remove.
+        revoked: users whose invites end.
+    """
+
+    put: tuple[RoomPerson, ...] = ()
+    gone: tuple[str, ...] = ()
+    owner: str | None = None
+    terms: RoomTerms | None = None
+    revoked: tuple[str, ...] = ()
+
+
+def decide(room: Standing, who: Principal, act: RoomAct, now: float) -> PeopleChange:
+    """The change that an act of a principal makes.
+
+    Raises ``NotFound`` to those for whom there is no such room, ``Forbidden`` without the right,
+    ``InputValidation`` for what cannot be.
+    """
+    match act:
+        case AddPerson(user=user, role=role):
+            return _add(room, who, user, role)
+        case RemovePerson(user=user):
+            return _remove(room, who, user)
+        case MutePerson(user=user, seconds=seconds):
+            person = _below(room, who, user, "mute")
+            return PeopleChange(put=(replace(person, muted=now + seconds if seconds else 0.0),))
+        case BanPerson(user=user, banned=banned):
+            return _ban(room, who, user, banned=banned)
+        case LeaveRoom():
+            return _leave(room, who)
+        case TransferRoom(user=user):
+            return _transfer(room, who, user)
+        case RenameRoom(title=title):
+            room.demand(who, "rename")
+            return PeopleChange(terms=replace(room.terms, title=" ".join(title.split())))
+        case SlowRoom(seconds=seconds):
+            room.demand(who, "slow")
+            return PeopleChange(terms=replace(room.terms, slow=seconds))
+        case ArchiveRoom(archived=archived):
+            room.demand(who, "archive")
+            since = room.terms.archived or now
+            return PeopleChange(terms=replace(room.terms, archived=since if archived else 0.0))
+        case SetTerms():
+            room.demand(who, "set")
+            given = {"answers": act.answers, "details": act.details}
+            kept = {name: value for name, value in given.items() if value is not UNSET}
+            return PeopleChange(terms=replace(room.terms, **kept))
+        case _:
+            raise InputValidation(f"{type(act).__name__} is no act of administration")
+
+
+def _below(room: Standing, who: Principal, user: str, right: RoomRight) -> RoomPerson:
+    """The row of a person of a lower role than the principal's, who has the right.
+
+    One that stands in a pattern, or in none, gets a row of their own.
+    """
+    role = room.demand(who, right)
+    if room.owner and user == room.owner:
+        raise Forbidden(f"{user!r} owns the room {room.room!r}")
+    own = room.people.get(user, RoomPerson(user, ""))
+    theirs = own.role or room.role(Principal(user)) or "reader"
+    if rank(theirs) >= rank(role):
+        raise Forbidden(f"{user!r} is {theirs} of the room {room.room!r}, as you are {role}")
+    if user in room.configured and own.role == "member":
+        return replace(own, role="")  # what a configuration gives, it can take away
+    return own
+
+
+def _add(room: Standing, who: Principal, user: str, role: Given) -> PeopleChange:
+    person = _below(room, who, user, "add")
+    mine = room.demand(who, "add")
+    if person.banned:
+        raise InputValidation(f"{user!r} is banned: lift the ban first")
+    if rank(role) >= rank(mine):
+        raise Forbidden(f"you are {mine} of the room {room.room!r}: only its owner makes {role}s")
+    if is_pattern(user) and role == "moderator":
+        raise InputValidation(f"{user!r} is a pattern: name the moderators one by one")
+    if "*" in user and not is_pattern(user):
+        raise InputValidation(f"{user!r}: a pattern is '*', or ends with ':*', such as 'irc:*'")
+    return PeopleChange(put=(replace(person, role=role),))
+
+
+def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:
+    _below(room, who, user, "remove")
+    if user in room.configured:
+        raise InputValidation(
+            f"{user!r} is named where the room is defined: remove them there, or ban them"
+        )
+    _no_pattern(room, user, "ban them, or remove the pattern")
+    return PeopleChange(gone=(user,), revoked=(user,))
+
+
+def _no_pattern(room: Standing, user: str, advice: str) -> None:
+    """Raises ``InputValidation`` for a user who would be here without a row of their own."""
+    pattern = next((one for one in rows_of(user, room.people) if one.user != user), None)
+    if pattern is not None:
+        raise InputValidation(f"{user!r} is here by {pattern.user!r}: {advice}")
+
+
+def _ban(room: Standing, who: Principal, user: str, *, banned: bool) -> PeopleChange:
+    person = _below(room, who, user, "ban")
+    if banned:
+        return PeopleChange(put=(replace(person, banned=True),), revoked=(user,))
+    # Whoever was banned is not here again: somebody adds them, unless a pattern lets them in.
+    return PeopleChange(gone=(user,) if person.banned else ())
+
+
+def _leave(room: Standing, who: Principal) -> PeopleChange:
+    if room.owner and who.user == room.owner:
+        raise InputValidation(f"you own the room {room.room!r}: transfer it first, or delete it")
+    room.demand(who, "leave")
+    if who.user in room.configured:
+        raise InputValidation("you are named where the room is defined: you cannot leave it here")
+    _no_pattern(room, who.user, "you cannot leave by yourself")
+    return PeopleChange(gone=(who.user,), revoked=(who.user,))
+
+
+def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
+    room.demand(who, "transfer")
+    if not room.owner:
+        raise InputValidation(f"the room {room.room!r} is the host's: its definition says whose")
+    place = room.people.get(user)
+    if place is None or place.banned or not place.role or is_pattern(user):
+        raise InputValidation(f"{user!r} is not in the room {room.room!r}: add them first")
+    before = RoomPerson(room.owner, "moderator")
+    return PeopleChange(put=(before,), gone=(user,), owner=user)
+
+
+def told(act: RoomAct, by: str) -> RoomChanged:
+    """The event that tells the room of an act."""
+    match act:
+        case AddPerson(user=user, role=role):
+            text = f"{by} made {user} a {role} of this room"
+        case RemovePerson(user=user):
+            text = f"{by} removed {user} from this room"
+        case MutePerson(user=user, seconds=seconds):
+            how = f"muted {user} for {_span(seconds)}" if seconds else f"let {user} speak again"
+            text = f"{by} {how}"
+        case BanPerson(user=user, banned=banned):
+            text = f"{by} banned {user}" if banned else f"{by} lifted the ban of {user}"
+        case TransferRoom(user=user):
+            text = f"{by} gave this room to {user}"
+        case RenameRoom(title=title):
+            user, text = "", f"{by} named this room {title!r}" if title else f"{by} took its title"
+        case SlowRoom(seconds=seconds):
+            how = f"one message in {_span(seconds)}" if seconds else "off"
+            user, text = "", f"{by} set slow mode: {how}"
+        case ArchiveRoom(archived=archived):
+            user, text = (
+                "",
+                f"{by} {'archived this room' if archived else 'opened this room again'}",
+            )
+        case LeaveRoom():
+            user, text = by, f"{by} left this room"
+        case _:
+            user, text = "", f"{by} changed who answers and who sees the work of tools"
+    return RoomChanged(text, by, user)
+
+
+def without_details(record: EventRecord) -> EventRecord:
+    """An event as those see it who are not shown the arguments and results of tools."""
+    match record.event:
+        case ToolCall() | ApprovalRequested():
+            return replace(record, event=replace(record.event, args={}))
+        case ToolResult():
+            return replace(record, event=replace(record.event, preview="", result_id=None))
+        case ToolProgress():
+            return replace(record, event=replace(record.event, message=""))
+        case ThinkingDelta():  # it may quote them
+            return replace(record, event=replace(record.event, text=""))
+        case _:
+            return record
+
+
+def invite_digest(token: str) -> str:
+    """The SHA-256 of an invite's token in hex, which is all that is stored of it."""
+    return sha256(token.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,196 @@
+"""The SQL of rooms, and of the lists of those that a user may see. Pure.
+
+Invariants: a page of rooms is read along indexes, and costs the same however many rooms there are;
+a room in which a user is banned is in none of their pages. Rows of people are written one by one,
+so that two changes at once lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from motet.protocols.room_people import PeopleChange, RoomPerson, candidates
+from motet.protocols.storage import Row, SqlValue, Statement
+
+_PEOPLE = (
+    "(SELECT json_group_array(json_object('user', user, 'role', role, 'joined', joined,"
+    " 'since', since, 'muted', muted, 'banned', json(iif(banned, 'true', 'false'))))"
+    " FROM room_people WHERE room = rooms.name)"
+)
+ROOM_COLUMNS: Final = f"name, owner, state, {_PEOPLE} AS people, plan, terms"
+ROOM: Final = f"SELECT {ROOM_COLUMNS} FROM rooms WHERE name = ?"
+ROOMS: Final = f"SELECT {ROOM_COLUMNS} FROM rooms ORDER BY name"
+
+# The last event of a room at rest is ``room.idle``, and it comes after all messages.
+UNFINISHED: Final = f"""
+SELECT {ROOM_COLUMNS} FROM rooms
+WHERE json_extract(state, '$.floor.going')
+    OR coalesce(json_extract(state, '$.waiting'), '{{}}') <> '{{}}'
+    OR coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
+    OR coalesce(json_extract(state, '$.untold'), '[]') <> '[]'
+    OR EXISTS (
+        SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person' AND NOT deleted
+        AND seq > coalesce(json_extract(state, '$.heard'), 0))
+    OR (json_extract(state, '$.floor.round') > 0 AND (
+        'room.idle' <> coalesce((
+            SELECT event FROM events WHERE stream = 'room:' || rooms.name
+            AND (event IN ('room.turn', 'room.idle')
+                 OR (event = 'message' AND json_extract(data, '$.role') = 'user'))
+            ORDER BY seq DESC LIMIT 1), '')
+        OR (SELECT max(seq) FROM room_messages WHERE room = rooms.name) > coalesce((
+            SELECT coalesce(json_extract(data, '$.number'), json_extract(data, '$.i')) FROM events
+            WHERE stream = 'room:' || rooms.name AND event = 'message'
+            ORDER BY seq DESC LIMIT 1), 0)))
+ORDER BY name"""
+
+_WANTED = (
+    " AND (coalesce(json_extract(terms, '$.archived'), 0) > 0) = ?3"
+    " AND (?4 = '' OR"
+    " instr(lower(name || ' ' || coalesce(json_extract(terms, '$.title'), '')), ?4))"
+)
+_BANNED = (
+    " AND NOT EXISTS (SELECT 1 FROM room_people AS b"
+    " WHERE b.room = rooms.name AND b.user = ?5 AND b.banned)"
+)
+_OWNED = "SELECT name FROM rooms WHERE owner = ?5 AND name > ?1{wanted} ORDER BY name LIMIT ?2"
+# CROSS JOIN: the rows of people lead, in the order of their index, and a page ends the walk.
+_SHARED = (
+    "SELECT room AS name FROM room_people AS p CROSS JOIN rooms ON rooms.name = p.room"
+    " WHERE p.user = ?{at} AND NOT p.banned AND p.role <> '' AND p.room > ?1{wanted}{banned}"
+    " ORDER BY p.room LIMIT ?2"
+)
+_ALL = "SELECT name FROM rooms WHERE name > ?1{wanted} ORDER BY name LIMIT ?2"
+
+
+def page_of(
+    user: str | None, after: str, limit: int, *, archived: bool = False, query: str = ""
+) -> tuple[str, tuple[SqlValue, ...]]:
+    """The query for a page of the stored rooms that a user may see, by name; None: of all rooms.
+
+    ``after``: the name of the last room of the page before; ``query``: a part of name or title.
+    """
+    params: tuple[SqlValue, ...] = (after, limit, int(archived), query.lower())
+    if user is None:
+        arms = [_ALL.format(wanted=_WANTED)]
+    else:
+        places = candidates(user)
+        arms = [_OWNED.format(wanted=_WANTED)]
+        arms += [
+            _SHARED.format(at=at, wanted=_WANTED, banned=_BANNED)
+            for at in range(5, 5 + len(places))
+        ]
+        params += places
+    union = " UNION ".join(f"SELECT name FROM ({arm})" for arm in arms)
+    named = f"SELECT name FROM ({union}) ORDER BY name LIMIT ?2"
+    return f"SELECT {ROOM_COLUMNS} FROM rooms WHERE name IN ({named}) ORDER BY name", params
+
+
+OWNED_COUNT: Final = "SELECT count(*) FROM rooms WHERE owner = ?"
+
+_PUT = (
+    "INSERT INTO room_people (room, user, role, joined, since, muted, banned)"
+    " SELECT name, ?2, ?3,"
+    " (SELECT coalesce(max(seq), 0) FROM room_messages WHERE room = ?1), ?4, ?5, ?6"
+    " FROM rooms WHERE name = ?1 ON CONFLICT (room, user) DO UPDATE SET"
+    " role = excluded.role, muted = excluded.muted, banned = excluded.banned"
+)
+_KEEP = _PUT.partition(" ON CONFLICT")[0] + " ON CONFLICT (room, user) DO NOTHING"
+_GONE = "DELETE FROM room_people WHERE room = ? AND user = ?"
+_OTHERS_GONE = (
+    "DELETE FROM room_people WHERE room = ?1 AND NOT banned"
+    " AND user NOT IN (SELECT value FROM json_each(?2))"
+)
+_REVOKE_OF = "DELETE FROM room_invites WHERE room = ? AND by = ?"
+_OWNER = "UPDATE rooms SET owner = ?2, updated = ?3 WHERE name = ?1"
+_TERMS = "UPDATE rooms SET terms = ?2, updated = ?3 WHERE name = ?1"
+
+
+def _row(room: str, one: RoomPerson, now: float) -> tuple[SqlValue, ...]:
+    return (room, one.user, one.role, now, one.muted, int(one.banned))
+
+
+def put_people(room: str, people: tuple[str, ...], now: float) -> Iterator[Statement]:
+    """The statements that make these users members, as far as they have no row."""
+    for user in people:
+        yield Statement(_KEEP, _row(room, RoomPerson(user), now))
+
+
+def replace_people(room: str, people: tuple[str, ...], now: float) -> Iterator[Statement]:
+    """The statements after which these users are in the room, and nobody else; bans stay."""
+    yield Statement(_OTHERS_GONE, (room, msgspec.json.encode(people).decode()))
+    yield from put_people(room, people, now)
+
+
+def change_people(room: str, change: PeopleChange, now: float) -> Iterator[Statement]:
+    """The statements of a decided change."""
+    for user in change.gone:
+        yield Statement(_GONE, (room, user))
+    for one in change.put:
+        yield Statement(_PUT, _row(room, one, now))
+    for user in change.revoked:
+        yield Statement(_REVOKE_OF, (room, user))
+    if change.owner is not None:
+        yield Statement(_OWNER, (room, change.owner, now))
+    if change.terms is not None:
+        yield Statement(_TERMS, (room, msgspec.json.encode(change.terms).decode(), now))
+
+
+# Invites
+
+ADD_INVITE: Final = (
+    "INSERT INTO room_invites (hash, room, role, by, created, expires, uses)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+INVITES: Final = (
+    "SELECT 'inv_' || substr(hash, 1, 12), room, role, by, created, expires, uses"
+    " FROM room_invites WHERE room = ? ORDER BY created, hash"
+)
+REVOKE: Final = (
+    "DELETE FROM room_invites WHERE room = ? AND 'inv_' || substr(hash, 1, 12) = ? RETURNING 1"
+)
+FIND_INVITE: Final = (
+    "SELECT 'inv_' || substr(hash, 1, 12), room, role, by, created, expires, uses"
+    " FROM room_invites WHERE hash = ?"
+)
+_USE = (
+    "UPDATE room_invites SET uses = uses - 1 WHERE hash = ?1 AND room = ?2"
+    " AND (expires IS NULL OR expires > ?3) AND (uses IS NULL OR uses > 0)"
+)
+
+
+def redeem(digest: str, room: str, person: RoomPerson, now: float) -> tuple[Statement, ...]:
+    """The statements by which a person comes in by an invite; none is stored if it is spent."""
+    use = Statement(_USE, (digest, room, now), changes=1)
+    return (use, Statement(_KEEP, _row(room, person, now)))
+
+
+# Deletion
+
+DELETIONS: Final = (
+    "DELETE FROM room_messages WHERE room = ?1",
+    "DELETE FROM room_reads WHERE room = ?1",
+    "DELETE FROM room_people WHERE room = ?1",
+    "DELETE FROM room_invites WHERE room = ?1",
+    "DELETE FROM events WHERE stream = 'room:' || ?1",
+    "DELETE FROM memories WHERE owner = 'room:' || ?1",
+    "DELETE FROM team_task_needs WHERE user = 'room:' || ?1",
+    "DELETE FROM team_tasks WHERE user = 'room:' || ?1",
+    "DELETE FROM approval_grants WHERE user = 'room:' || ?1",
+    "DELETE FROM idempotency WHERE user = 'room:' || ?1",
+    # The answer of a command may quote the room.
+    "DELETE FROM idempotency WHERE answer IS NOT NULL AND method = 'rooms.post'",
+    "DELETE FROM rooms WHERE name = ?1",
+)
+"""All rows of a room but those of its members' sessions. The number of the last event stays in
+``streams``, so that a room of the same name never numbers its events anew."""
+
+
+def deletion(room: str) -> tuple[Statement, ...]:
+    return tuple(Statement(sql, (room,) if "?1" in sql else ()) for sql in DELETIONS)
+
+
+def first_cell(rows: tuple[Row, ...]) -> SqlValue:
+    return rows[0][0] if rows else None
