@@ -317,7 +317,7 @@ class Run:
         next_agent: to which its agent has handed the conversation, from the next request on.
         found: tools of MCP servers that it has looked for and found.
         admission: higher than that of every run admitted before it.
-        reads_anew: changes the rows that its model reads; None: it has not begun.
+        reads_anew: changes the rows that its model reads; None: it has not begun, or is over.
     """
 
     input: Input = attrs.field(repr=False)
@@ -483,6 +483,7 @@ class Run:
         if not is_over(self.state):
             self.move("suspend" if result.status == "waiting" else "end")
             self.result = result
+            self.reads_anew = None  # or its runner and the run would be garbage in a circle
             self.ended.set()
 
     def ends_as(self, status: RunStatus, detail: str) -> RunResult[Any]:
