@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from motet.actors.host import Host, open_host
     from motet.actors.hosting.inputs import RunStream
     from motet.actors.hosting.replay import Replay
-    from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
+    from motet.actors.rooms.definition import Member, Room
     from motet.actors.rooms.opening import OpenRoom
     from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
     from motet.actors.tools.context import Context
@@ -114,7 +114,16 @@ if TYPE_CHECKING:
     from motet.protocols.queueing import QueueConfig, QueueMode
     from motet.protocols.recovery import Quarantined, RecoveryConfig
     from motet.protocols.reload import Reloaded
-    from motet.protocols.rooms import RoomChange, RoomPlan, RoomView
+    from motet.protocols.room_conditions import (
+        Condition,
+        Elapsed,
+        MaxTurns,
+        SpokenBy,
+        TextMention,
+        ToolCalled,
+        When,
+    )
+    from motet.protocols.rooms import RoomChange, RoomPlan, RoomResult, RoomView
     from motet.protocols.run import RunResult
     from motet.protocols.sessions import (
         LOCAL,
@@ -128,6 +137,9 @@ if TYPE_CHECKING:
     )
     from motet.protocols.storage import StateInUse, StorageError
     from motet.protocols.tools import ModelRetry, ToolDenied, ToolFailure, ToolNegative, ToolRetry
+    from motet.teams.graph import Graph
+    from motet.teams.member import room_agent, room_tool
+    from motet.teams.plan import plan_and_progress
 
 
 # The module of each public name.
@@ -137,7 +149,7 @@ _HOMES = {
     "motet.actors.host": "Host open_host",
     "motet.actors.hosting.inputs": "RunStream",
     "motet.actors.hosting.replay": "Replay",
-    "motet.actors.rooms.definition": "Elapsed MaxTurns Member Room TextMention",
+    "motet.actors.rooms.definition": "Member Room",
     "motet.actors.rooms.opening": "OpenRoom",
     "motet.actors.rooms.selection": "handoff mentions round_robin selector",
     "motet.actors.tools.context": "Context",
@@ -175,13 +187,19 @@ _HOMES = {
     "motet.protocols.queueing": "QueueConfig QueueMode",
     "motet.protocols.recovery": "Quarantined RecoveryConfig",
     "motet.protocols.reload": "Reloaded",
-    "motet.protocols.rooms": "RoomChange RoomPlan RoomView",
+    "motet.protocols.room_conditions": (
+        "Condition Elapsed MaxTurns SpokenBy TextMention ToolCalled When"
+    ),
+    "motet.protocols.rooms": "RoomChange RoomPlan RoomResult RoomView",
     "motet.protocols.run": "RunResult",
     "motet.protocols.sessions": (
         "Ack KeyConflict LOCAL Principal QueueFull SessionBusy ShuttingDown StopReport"
     ),
     "motet.protocols.storage": "StateInUse StorageError",
     "motet.protocols.tools": "ModelRetry ToolDenied ToolFailure ToolNegative ToolRetry",
+    "motet.teams.graph": "Graph",
+    "motet.teams.member": "room_agent room_tool",
+    "motet.teams.plan": "plan_and_progress",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -220,6 +238,7 @@ __all__ = [
     "ChildEnded",
     "ChildStarted",
     "Client",
+    "Condition",
     "ConfigError",
     "Context",
     "Continue",
@@ -229,6 +248,7 @@ __all__ = [
     "Escalated",
     "GatewayConfig",
     "Grant",
+    "Graph",
     "Handoff",
     "Host",
     "HostClosed",
@@ -271,6 +291,7 @@ __all__ = [
     "RoomChange",
     "RoomIdle",
     "RoomPlan",
+    "RoomResult",
     "RoomTurn",
     "RoomView",
     "Ruling",
@@ -294,6 +315,7 @@ __all__ = [
     "SessionEnd",
     "SessionStart",
     "ShuttingDown",
+    "SpokenBy",
     "StartedRun",
     "StateInUse",
     "StopReport",
@@ -305,6 +327,7 @@ __all__ = [
     "ThinkingDelta",
     "Tool",
     "ToolCall",
+    "ToolCalled",
     "ToolDenied",
     "ToolFacts",
     "ToolFailure",
@@ -316,12 +339,16 @@ __all__ = [
     "Usage",
     "UsageLimits",
     "Warned",
+    "When",
     "connect",
     "guest",
     "handoff",
     "mentions",
     "open_host",
+    "plan_and_progress",
     "process_tool",
+    "room_agent",
+    "room_tool",
     "round_robin",
     "selector",
     "tool",

@@ -44,11 +44,13 @@ class Budget(msgspec.Struct, eq=False):
         usage: tokens and dollars of this run and those below it.
         usd: the dollars that are known of, also when ``usage.cost`` is not.
         children: those that are alive now.
+        step: by how much deeper than its parent it is; 0 for that of a room, which is no run.
     """
 
     limits: Limits
     parent: Budget | None = None
     started: float = 0.0
+    step: int = 1
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = NOTHING
@@ -205,7 +207,7 @@ class Budget(msgspec.Struct, eq=False):
         """Whether a run so many levels below this one is more than one above it allows."""
         if self.limits.depth < below:
             return True
-        return self.parent is not None and self.parent.too_deep(below + 1)
+        return self.parent is not None and self.parent.too_deep(below + self.step)
 
     def child(self, limits: Limits, started: float = 0.0) -> Budget:
         """The budget of a child, until it is closed. Raises :class:`OverBudget`."""

@@ -33,6 +33,7 @@ from motet.protocols.rooms import (
     Floor,
     RoomMessage,
     RoomState,
+    Used,
     Waiting,
 )
 from motet.protocols.sessions import Principal
@@ -214,11 +215,17 @@ def settle_turn(state: RoomState, name: str, seconds: float) -> RoomState:
 
 
 def end_turn(
-    state: RoomState, name: str, *, silent: bool, called: Iterable[str] = (), number: int = 0
+    state: RoomState,
+    name: str,
+    *,
+    silent: bool,
+    called: Iterable[str] = (),
+    number: int = 0,
+    tools: Iterable[str] = (),
 ) -> RoomState:
     """A turn is over. ``called``: the members that it calls by name; a call of itself is none.
 
-    ``number``: of its message in the room.
+    ``number``: of its message in the room; ``tools``: those that it has called.
     """
     floor = state.floor
     (turn,) = (due for due in floor.speaking if due.name == name)
@@ -229,6 +236,7 @@ def end_turn(
         speaking=tuple(due for due in floor.speaking if due is not turn),
         due=merged(floor.due, calls),
         passes=floor.passes + 1 if silent else 0,
+        used=tuple(dict.fromkeys((*floor.used, *(Used(name, tool) for tool in tools)))),
     )
     return _after("speak", state, replace(state, floor=floor))
 

@@ -7,7 +7,7 @@ specification, section 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -119,6 +119,13 @@ class Due(msgspec.Struct, frozen=True):
         return bool(self.people or self.called_by)
 
 
+class Used(msgspec.Struct, frozen=True):
+    """The member ``by`` has called a tool, and the call was done."""
+
+    by: str
+    tool: str
+
+
 class Floor(msgspec.Struct, frozen=True):
     """The state of a room's round. Stored with every message, so that no restart resets it.
 
@@ -134,6 +141,7 @@ class Floor(msgspec.Struct, frozen=True):
         reason: the reason why the last round ended.
         asked_by: the people whose messages opened it, or entered its turns: an agent has no right
             in it that one of them lacks.
+        used: the tools that members have called in turns that are over, each once.
     """
 
     round: int = 0
@@ -146,6 +154,7 @@ class Floor(msgspec.Struct, frozen=True):
     last: str = ""
     reason: str = ""
     asked_by: tuple[Principal, ...] = ()
+    used: tuple[Used, ...] = ()
 
 
 class RoomView(msgspec.Struct, frozen=True):
@@ -352,6 +361,36 @@ class Said(msgspec.Struct, frozen=True):
 
     seq: int
     duplicate: bool = False
+
+
+class RoomLike(Protocol):
+    """The definition of a room, as tools see it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class RoomResult(msgspec.Struct, frozen=True):
+    """The answers of a room to one text.
+
+    Attributes:
+        messages: of agents since the text, oldest first; also answers to others who spoke then.
+        turns: agents' turns of the last round, silent ones included.
+        reason: the reason why it ended: ``nobody to speak``, ``max_turns``, ``stopped``, a limit,
+            or that of its condition.
+        usage: of the last round.
+    """
+
+    room: str
+    messages: tuple[RoomMessage, ...]
+    turns: int
+    reason: str
+    usage: Usage = Usage()
+
+    @property
+    def text(self) -> str:
+        """The last message; empty if nobody has said anything."""
+        return self.messages[-1].text if self.messages else ""
 
 
 class FindRoom(Request[RoomRecord | None], frozen=True, tag="rooms.find"):

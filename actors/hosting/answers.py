@@ -122,9 +122,14 @@ class Access:
         if room is None or sees(principal, user):
             return sees(principal, user)
         try:
-            return (await self._rooms.standing(room))[1].may(principal, right)
+            standing = (await self._rooms.standing(room))[1]
         except NotFound:
             return False
+        # The room of a call belongs to the user of its run, which may be a room itself.
+        return standing.may(principal, right) or (
+            room_of(standing.owner) is not None
+            and await self.may(principal, right, standing.owner)
+        )
 
     async def scope(self, room: str | None, principal: Principal, right: RoomRight) -> str | None:
         """The user whose records are meant: the principal, or the members of a room in which they

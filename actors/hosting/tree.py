@@ -31,7 +31,7 @@ from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import Close, Open, RoomParts, Rooms, RoomTable
+from motet.actors.rooms.opening import Close, Open, RoomParts, Rooms, RoomTable, run_below
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.queue import SessionSettings
@@ -277,6 +277,7 @@ async def start_actors(
         config=lambda: generations.config,
         add=partial(_add_agent, generations, suspended_runs, recovery),
     )
+    workers.children.connect_rooms(partial(run_below, room_parts))
     rooms = RoomApi(room_parts)
     access = Access(stores.sessions, stores.approvals, rooms, table)
     resumable = location.outlives_host and config.recovery.resume_within > 0
@@ -499,6 +500,7 @@ def _context(
         workspace=run.workspace or workspace,
         subjects=run.subjects,
         delegate=children.run,
+        consult=children.consult,
         hand_over=children.hand_over,
         tell=partial(events.put, run),
     )

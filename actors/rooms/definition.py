@@ -1,15 +1,12 @@
 """The definition of a room: its members, its policy of speakers, its limits and its audience.
 
 A definition runs nothing by itself. Invariants: a room does not exist for users outside its
-audience (G16); the sessions of its members are the room's own from before their first message; a
-condition is a pure function of a :class:`RoomView`, so that a restart in the middle of a round
-changes none of its answers.
+audience (G16); the sessions of its members are the room's own from before their first message.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
@@ -19,6 +16,7 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
+from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
@@ -43,80 +41,6 @@ def room_of(user: str) -> str | None:
 def member_session(room: str, member: str) -> str:
     """The session of a member in a room."""
     return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
-
-
-# Conditions
-
-
-class Condition(ABC):
-    """Ends a round: ``MaxTurns(8) | TextMention("DONE")``. Checked after each turn of agents."""
-
-    @abstractmethod
-    def met(self, view: RoomView) -> str:
-        """The reason why the round is over; empty while it goes on."""
-
-    def __or__(self, other: Condition) -> Condition:
-        return AnyOf((self, other))
-
-    def __and__(self, other: Condition) -> Condition:
-        return AllOf((self, other))
-
-
-@attrs.frozen
-class AnyOf(Condition):
-    """The first condition that is met."""
-
-    conditions: tuple[Condition, ...]
-
-    def met(self, view: RoomView) -> str:
-        return next(filter(None, (each.met(view) for each in self.conditions)), "")
-
-
-@attrs.frozen
-class AllOf(Condition):
-    """All conditions, met at the same moment."""
-
-    conditions: tuple[Condition, ...]
-
-    def met(self, view: RoomView) -> str:
-        reasons = [each.met(view) for each in self.conditions]
-        return " and ".join(reasons) if all(reasons) else ""
-
-
-@attrs.frozen
-class MaxTurns(Condition):
-    """Agents have taken ``turns`` turns for one person's message; silent ones count."""
-
-    turns: int = attrs.field(validator=attrs.validators.ge(1))
-
-    def met(self, view: RoomView) -> str:
-        return f"{self.turns} turns" if view.floor.turns >= self.turns else ""
-
-
-@attrs.frozen
-class TextMention(Condition):
-    """An agent has said ``text``, in the same case; ``author`` None: any agent."""
-
-    text: str = attrs.field(validator=attrs.validators.min_len(1))
-    author: str | None = None
-
-    def met(self, view: RoomView) -> str:
-        said = (
-            message
-            for message in view.round
-            if message.kind == "agent" and self.author in (None, message.author)
-        )
-        return f"{self.text!r} was said" if any(self.text in each.text for each in said) else ""
-
-
-@attrs.frozen
-class Elapsed(Condition):
-    """``seconds`` have passed since the person's message; turns under way are not cut off."""
-
-    seconds: float = attrs.field(validator=attrs.validators.gt(0))
-
-    def met(self, view: RoomView) -> str:
-        return f"{self.seconds:g} s" if view.elapsed >= self.seconds else ""
 
 
 # Definition

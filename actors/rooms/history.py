@@ -181,11 +181,13 @@ class RoomHistory:
         key: str | None,
         answers: AnswerEscalation | None = None,
         invited: bool = False,
+        asked_by: tuple[Principal, ...] = (),
     ) -> Said:
         """Store a message of a person, with its calls, and the answer to an escalation that it is.
 
-        Raises ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``, and as
-        :func:`refusal` says: it is asked last, so that nobody who was removed still gets in.
+        ``asked_by``: the people whose words they are; empty: that person's. Raises ``SessionBusy``
+        (mode ``reject``), ``KeyConflict``, ``StorageError``, and as :func:`refusal` says: it is
+        asked last, so that nobody who was removed still gets in.
         """
         async with self._writing:
             last, now = self._spoke.get(who.user, 0.0), wall_time()
@@ -200,7 +202,7 @@ class RoomHistory:
                 return said
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
-                draft = Draft(who.user, text, "person", asked_by=(who,))
+                draft = Draft(who.user, text, "person", asked_by=asked_by or (who,))
                 said = await self._say(self.state, draft, key, answers)
                 if not said.duplicate:
                     await self._publish(self.messages[-1])

@@ -28,7 +28,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.budget import Budget, OverBudget
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.escalations import ListEscalations, follow_up, with_history
 from motet.protocols.events import EventRecord, Terminal
@@ -83,10 +83,15 @@ def floor_tool() -> Tool:
 
 def floor_given_to(rows: Sequence[ChatMessage]) -> str:
     """The last name that a turn has given the floor to; empty if it has not given it away."""
+    given = [call for call in calls_done(rows) if call.name == GIVE_FLOOR]
+    return _to(given[-1].arguments) if given else ""
+
+
+def calls_done(rows: Sequence[ChatMessage]) -> list[Call]:
+    """The calls of a turn that were done."""
     done = {row.call_id for row in rows if isinstance(row, ToolMessage) and row.outcome == "done"}
     calls = [call for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
-    given = [call for call in calls if call.name == GIVE_FLOOR and call.id in done]
-    return _to(given[-1].arguments) if given else ""
+    return [call for call in calls if call.id in done]
 
 
 def _to(arguments: str) -> str:
@@ -117,6 +122,7 @@ class Turn:
         floor_to: the name that it has given the floor to.
         suspended: there is no result yet: its run waits until a person has decided.
         usage: of its run, so far.
+        tools: the tools that it has called.
     """
 
     run_id: str = ""
@@ -124,18 +130,20 @@ class Turn:
     problem: str = ""
     floor_to: str = ""
     suspended: bool = False
+    tools: tuple[str, ...] = ()
     usage: Usage = attrs.field(factory=Usage)
 
 
 def turn_of(result: RunResult[object]) -> Turn:
+    tools = tuple(call.name for call in calls_done(result.rows))
     if result.status == "completed":
         given = floor_given_to(result.rows)
-        return Turn(result.run_id, result.text, floor_to=given, usage=result.usage)
+        return Turn(result.run_id, result.text, "", given, tools=tools, usage=result.usage)
     if result.status == "waiting":
         return Turn(result.run_id, suspended=True, usage=result.usage)
     why = f"{result.status}, {result.limit}" if result.limit else result.status
     begun = result.run_id if result.status != "dropped" else ""
-    return Turn(begun, problem=why, usage=result.usage)
+    return Turn(begun, problem=why, usage=result.usage, tools=tools)
 
 
 def usage_between(before: Usage, after: Usage) -> Usage:
@@ -223,7 +231,11 @@ CHOOSER = "room.selector"
 
 
 class MemberRunner:
-    """Runs the turns of one room's members, which the round's budget pays for."""
+    """Runs the turns of one room's members, which the round's budget pays for.
+
+    ``above``: the run that the room works for, and its call. The turns are children of that run: a
+    stop of it asks them to end in the same step, and it pays for them.
+    """
 
     def __init__(
         self,
@@ -231,14 +243,16 @@ class MemberRunner:
         intake: Intake,
         sessions: ActorRef[SessionStoreMessage],
         detached: DetachedTurns,
+        above: tuple[Run, str] | None = None,
     ) -> None:
         self.detached = detached
+        self._above = above
         self._settings = settings
         self._runs: set[Run] = set()
         self._fixes: list[Fix] = []
         self._intake = intake
         self._sessions = sessions
-        self._budget = Budget(settings.room.limits)
+        self._budget = Budget(settings.room.limits, self._pays, step=0)
         self._refused = ""
         self._choosers: dict[str, AnyAgent] = {}
 
@@ -246,6 +260,10 @@ class MemberRunner:
     def usage(self) -> Usage:
         """The usage of the round so far."""
         return self._budget.usage
+
+    @property
+    def _pays(self) -> Budget | None:
+        return self._above[0].lineage.budget if self._above else None
 
     def session(self, member: str) -> str:
         return member_session(self._settings.name, member)
@@ -255,7 +273,7 @@ class MemberRunner:
         # The members limit what their own children may do.
         limits = replace(limits, depth=MAX_DEPTH, children=1 << 30)
         elapsed = max(0.0, wall_time() - state.opened) if state.opened else 0.0
-        self._budget = Budget(limits, started=trio.current_time() - elapsed)
+        self._budget = Budget(limits, self._pays, trio.current_time() - elapsed, step=0)
         self._budget.spend(state.usage)
         self._refused = ""
 
@@ -376,7 +394,10 @@ class MemberRunner:
         )
         for one in asked_by:
             run.ask_also(one)
-        if owner := self._settings.owner:
+        if self._above is not None:
+            above, call = self._above
+            run.lineage.caller, run.lineage.ancestors = (above.id, call), above.subjects
+        elif owner := self._settings.owner:
             run.lineage.ancestors = (Subject(run.agent.name, owner, who.role, session),)
         if too_late():  # from here to its place in the run table nothing awaits
             return None

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from typing import Self, TypeVar
 from urllib.parse import quote
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Member, Room, TextMention
+from motet.actors.rooms.definition import Member, Room
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -25,8 +27,9 @@ from motet.actors.rooms.publisher import RoomPublisher, room_stream
 from motet.actors.rooms.room import Amend, Post, RoomActor, RoomMessages
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.sessions.intake import Intake
+from motet.actors.sessions.intake import CALLER_GONE, Intake
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
@@ -35,19 +38,24 @@ from motet.protocols.errors import ConfigError, InputValidation, NotFound, Unkno
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
+from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.room_messages import Act, Amendment, RoomStoreRequest
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.rooms import (
+    INTERRUPTED,
     CreateRoom,
     FindRoom,
     Floor,
     ListRooms,
     MemberInfo,
     ReadRoom,
+    ReadSince,
+    RoomLike,
     RoomMessage,
     RoomPlan,
     RoomRecord,
+    RoomResult,
     Said,
 )
 from motet.protocols.sessions import (
@@ -70,7 +78,7 @@ class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
 
 
 class Close(Request[None], frozen=True, tag="rooms.close"):
-    """End the actor of a room that is being deleted, and forget the room."""
+    """End the actor of a room, and forget it here; what is on disk stays."""
 
     name: str
 
@@ -210,13 +218,24 @@ class OpenRoom:
         and ``SlowDown`` as the room's terms have it, ``KeyConflict``, ``SessionBusy`` (mode
         ``reject``), ``ShuttingDown``, ``StorageError``.
         """
+        return await self._post(Principal(user, role), text, key, answers, invited)
+
+    async def _post(
+        self,
+        who: Principal,
+        text: str,
+        key: str | None,
+        answers: AnswerEscalation | None = None,
+        invited: bool = False,
+        asked_by: tuple[Principal, ...] = (),
+    ) -> Said:
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
         control = self._live.control
-        if control.closing.is_set():
+        if control.ends:
             raise ShuttingDown("the host is shutting down: try again when it is back")
         safe = text.encode("utf-8", "replace").decode()
-        post = Post(Principal(user, role), safe, key, control.clears, answers, invited)
+        post = Post(who, safe, key, control.clears, answers, invited, asked_by)
         with control.posting():
             return await self._ask(post)
 
@@ -261,6 +280,39 @@ class OpenRoom:
             with suppress(ActorDead):  # it ended in between: nothing was done
                 return await actor.ask(request)  # type: ignore[arg-type]
             await trio.lowlevel.checkpoint()
+
+    async def run(
+        self, text: str, *, user: str, role: Role = "operator", key: str | None = None
+    ) -> RoomResult:
+        """Say something as a person, and wait until the room waits for people again.
+
+        Cancelling stops the room and waits for its speakers (G1), also for what others have said.
+        Under a ``key`` that was used before: the answers to the stored message. Raises as
+        :meth:`post`.
+        """
+        return await self.answer(Principal(user, role), text, key)
+
+    async def answer(
+        self, who: Principal, text: str, key: str | None, asked_by: tuple[Principal, ...] = ()
+    ) -> RoomResult:
+        """As :meth:`run`. ``asked_by``: the people whose words it answers; empty: ``who``."""
+        above, found = self._live.control.above, list[RoomMessage]()
+        try:
+            said = await self._post(who, text, key, asked_by=asked_by)
+            floor = await self.wait()
+            last = said.seq
+            while some := await self._parts.store.ask(ReadSince(self.name, last)):
+                found += (one for one in some if one.kind == "agent")
+                last = some[-1].seq
+        except trio.Cancelled:
+            # Waits while being cancelled, without limit. What the next host goes on with is left.
+            if above is None or not above.is_for_next_host:
+                with trio.CancelScope(shield=True):
+                    await self._live.stop(CALLER_GONE).wait()
+            raise
+        reason = INTERRUPTED if floor.going else floor.reason
+        usage = self._live.history.state.usage
+        return RoomResult(self.name, tuple(found), floor.turns, reason, usage)
 
     @asynccontextmanager
     async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:
@@ -373,21 +425,29 @@ class RoomParts:
     add: Callable[[AnyAgent], None]
 
 
-async def open_room(parts: RoomParts, room: Room | str, principal: Principal) -> OpenRoom:
-    """Open a room; one that is open already stays as it is.
+async def open_room(
+    parts: RoomParts, room: Room | str, principal: Principal, above: tuple[Run, str] | None = None
+) -> OpenRoom:
+    """Open a room; one that is open already stays as it is. ``above``: as of ``MemberRunner``.
 
     Raises ``UnknownName`` for an unknown room or member, ``NotFound`` for one that the
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
-    live = parts.table.rooms.get(name) or await _opened(parts, room, name, principal)
+    live = parts.table.rooms.get(name) or await _opened(parts, room, name, principal, above)
     if not live.settings.open_to(principal):
         raise no_room(name)
     await parts.actor.ask(Open(name))
     return OpenRoom(live, parts)
 
 
-async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Principal) -> LiveRoom:
+async def _opened(
+    parts: RoomParts,
+    room: Room | str,
+    name: str,
+    principal: Principal,
+    above: tuple[Run, str] | None,
+) -> LiveRoom:
     record = await parts.store.ask(FindRoom(name, 0))
     found = known_room(parts, name, record) or (room if isinstance(room, Room) else None)
     if found is None:
@@ -403,7 +463,25 @@ async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Prin
     settings = RoomSettings(found, infos, standing, gone)
     if record is None:
         await parts.store.ask(CreateRoom(name, owner))
-    return parts.table.rooms.setdefault(name, _live(parts, settings))
+    return parts.table.rooms.setdefault(name, _live(parts, settings, above))
+
+
+async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text: str) -> RoomResult:
+    """Have a room answer as a part of a run's call; see ``Context.run_room``.
+
+    It is another room for every call and text, so that a call that is repeated after a kill finds
+    the messages that are on disk, and its round goes on.
+    """
+    assert isinstance(room, Room)
+    digest = sha256(msgspec.msgpack.encode((run.id, call, room.name, text))).hexdigest()[:16]
+    own, who = attrs.evolve(room, name=f"{room.name[:47]}.{digest}"), run.input.principal
+    opened = await open_room(parts, own, who, (run, call))
+    try:
+        author = Principal(run.agent.name, who.role)
+        return await opened.answer(author, text, digest, run.input.asked_by or (who,))
+    finally:
+        with trio.CancelScope(shield=True), suppress(ActorDead):
+            await parts.actor.ask(Close(own.name))
 
 
 def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:
@@ -476,11 +554,11 @@ async def _described(parts: RoomParts, member: Member) -> MemberInfo:
     return replace(member.info, description=agent.description)
 
 
-def _live(parts: RoomParts, settings: RoomSettings) -> LiveRoom:
-    control = RoomControl(parts.closing)
+def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | None) -> LiveRoom:
+    control = RoomControl(parts.closing, above[0] if above else None)
     publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
     history = RoomHistory(settings, control, parts.store, publisher)
     detached = DetachedTurns(parts.sessions, parts.services)
-    members = MemberRunner(settings, parts.intake, parts.sessions, detached)
+    members = MemberRunner(settings, parts.intake, parts.sessions, detached, above)
     within = parts.config().recovery.resume_within
     return LiveRoom(settings, control, history, members, publisher, within)

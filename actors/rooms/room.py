@@ -61,7 +61,8 @@ _log = logger("motet.rooms")
 class Post(Request[Said], frozen=True, tag="room.post"):
     """A message of a person. Answered when it is on disk. Raises as ``RoomHistory.post``.
 
-    ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it.
+    ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it;
+    ``asked_by``: the people whose words they are, if a run says them.
     """
 
     author: Principal
@@ -70,6 +71,7 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     clears: int = 0
     answers: AnswerEscalation | None = None
     invited: bool = False
+    asked_by: tuple[Principal, ...] = ()
 
 
 class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
@@ -161,8 +163,9 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
+        one = request
         said = await self._history.post(
-            *(request.author, request.text, request.key, request.answers, request.invited)
+            *(one.author, one.text, one.key, one.answers, one.invited, one.asked_by)
         )
         if not said.duplicate:
             if request.clears != self._control.clears:
@@ -241,7 +244,7 @@ class RoomActor(Actor[RoomMessages]):
                 await self._end(STOPPED, keep=not (control.stopped or history.cleared))
             control.carried_out(mark)
             return True
-        if control.closing.is_set():
+        if control.ends:
             return False
         if (history.unanswered() or is_recalled(self._state)) and not self._must_follow:
             await self._open()
@@ -468,7 +471,7 @@ class RoomActor(Actor[RoomMessages]):
                 await given.before.wait()
             # A turn that was cut off stays on the floor: the end of the round, or the next host,
             # deals with it. One that has answered in spite of that is heard.
-            cut_off = too_late() or self._control.closing.is_set()
+            cut_off = too_late() or self._control.ends
             if turn.suspended:
                 await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
             elif not (cut_off and turn.problem):
@@ -512,8 +515,8 @@ class RoomActor(Actor[RoomMessages]):
             has_floor, number = not late or state.holds(name), self._history.last + 1
             state = note(state)
             if has_floor:
-                end = partial(floor.end_turn, silent=silent, called=called, number=number)
-                state = end(state, name)
+                end = partial(floor.end_turn, silent=silent, called=called, tools=turn.tools)
+                state = end(state, name, number=number)
             else:
                 state = floor.call_late(state, name, called, asked_by, number)
             return replace(state, usage=self._members.usage)

@@ -7,6 +7,7 @@ policy answers, :func:`only_members` returns members only, each once.
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -92,14 +93,15 @@ class Handoff(Speakers):
         return [view.floor.last] if view.floor.last in names else list(view.free[:1])
 
 
-def next_in_turn(view: RoomView) -> Sequence[str]:
-    """The next member in order after the one who had the floor last.
+def next_in_turn(view: RoomView, free: Sequence[str] | None = None) -> Sequence[str]:
+    """The next member in order after the one who had the floor last. ``free``: one of these.
 
     Nobody, if that one has spoken last: the others have passed, so there is nothing to answer.
     """
+    free = view.free if free is None else free
     names = [member.name for member in view.members]
     behind = names.index(view.floor.last) + 1 if view.floor.last in names else 0
-    turn = [name for name in (*names[behind:], *names[:behind]) if name in view.free]
+    turn = [name for name in (*names[behind:], *names[:behind]) if name in free]
     spoke = view.round[-1] if view.round else None
     alone = spoke is not None and spoke.kind == "agent" and turn[:1] == [spoke.author]
     return () if alone else turn[:1]
@@ -131,20 +133,26 @@ def only_members(names: Sequence[str], view: RoomView) -> tuple[str, ...]:
 class Selector(Speakers):
     """A model reads the messages and names one member.
 
-    If it names nobody, or somebody unknown, it is asked once more; then members take turns.
+    If it names nobody, or somebody unknown, it is asked once more; then members take turns. See
+    :func:`selector`.
     """
 
     model: str | Model
+    prompt: str = ""
+    candidates: Chooser | None = None
 
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:
         free = view.free
+        if self.candidates is not None:
+            named_by = only_members(await Function(self.candidates).pick(view, ask), view)
+            free = [name for name in free if name in named_by]
         if len(free) < ATTEMPTS:
             return free
         for attempt in range(ATTEMPTS):
-            answer = await ask(self.model, _TASK, _question(view, again=attempt > 0))
-            if name := named(answer, free):
+            question = _question(view, free, self.prompt, again=attempt > 0)
+            if name := named(await ask(self.model, _TASK, question), free):
                 return [name]
-        return next_in_turn(view)
+        return next_in_turn(view, free)
 
 
 def named(answer: str, names: Sequence[str]) -> str:
@@ -163,15 +171,22 @@ _TASK = (
 )
 
 
-def _question(view: RoomView, *, again: bool) -> str:
+_FIELD = re.compile(r"\{(members|names|chat)\}")
+_PROMPT = "Members:\n{members}\n\nThe chat so far:\n{chat}\n\nWho speaks next?"
+
+
+def _question(view: RoomView, free: Sequence[str], prompt: str, *, again: bool) -> str:
     members = "\n".join(
         f"- {member.name}: {member.description or 'no description'}"
         for member in view.members
-        if member.speak == "chosen"
+        if member.name in free
     )
     said = "\n".join(map(line_of, view.messages))
+    parts = {"members": members, "names": ", ".join(free), "chat": said}
     wrong = "\n\nThat was none of the names. Answer with one of the names only." if again else ""
-    return f"Members:\n{members}\n\nThe chat so far:\n{said}\n\nWho speaks next?{wrong}"
+    # In one pass: what is said in the chat is no template.
+    filled = _FIELD.sub(lambda field: parts[field[1]], prompt or _PROMPT)
+    return filled + wrong
 
 
 def mentions() -> Speakers:
@@ -193,6 +208,15 @@ def handoff() -> Speakers:
     return Handoff()
 
 
-def selector(model: str | Model) -> Speakers:
-    """The member that ``model`` chooses."""
-    return Selector(model)
+def selector(
+    model: str | Model, *, prompt: str = "", candidates: Chooser | None = None
+) -> Speakers:
+    """The member that ``model`` chooses.
+
+    Args:
+        prompt: the question, with ``{members}`` (names and descriptions), ``{names}`` and
+            ``{chat}`` where those belong. The model answers with one name, whatever it says.
+        candidates: a function of the ``RoomView``, sync or async, that names those among whom the
+            model chooses. One alone is not asked about, none ends the round.
+    """
+    return Selector(model, prompt, candidates)

@@ -14,6 +14,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
+from motet.actors.runs.run import Run
 from motet.protocols.room_calls import EVERYBODY, strangers
 from motet.protocols.room_people import Standing
 from motet.protocols.rooms import MemberInfo
@@ -115,14 +116,15 @@ class RoomControl:
     asks :meth:`overtaken` afterwards: the one check for a stop that came in between.
 
     Attributes:
-        closing: set when the host shuts down. From then on no member gets the floor; the rest of
-            the round is for the next host.
+        closing: set when the host shuts down; see :attr:`ends`.
+        above: the run that the room works for, if it does.
         idle: set while no agent speaks and none is to.
         clears: counts the stops after which the messages of people so far need no answer.
         cleared: number of the last message of a person that needs none.
     """
 
     closing: trio.Event
+    above: Run | None = None
     idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     clears: int = attrs.field(default=0, init=False)
     cleared: int = attrs.field(default=0, init=False)
@@ -151,6 +153,14 @@ class RoomControl:
     def clear(self, said: int) -> None:
         """The messages of people up to number ``said`` need no answer."""
         self.cleared = max(self.cleared, said)
+
+    @property
+    def ends(self) -> bool:
+        """Whether no member gets the floor any more; the rest of the round is for the next host.
+
+        A room below a run goes on as long as that does, also while the host drains.
+        """
+        return self.closing.is_set() if self.above is None else bool(self.above.stop_reason)
 
     def mark(self) -> int:
         """The number of stops and interrupts so far."""

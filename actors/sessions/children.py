@@ -8,8 +8,8 @@ specification, section 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import attrs
 import trio
@@ -27,12 +27,15 @@ from motet.protocols.agents import AnyAgentLike, Team
 from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
+from motet.protocols.rooms import RoomLike, RoomResult
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.tools import ToolDenied, ToolRetry
 
 if TYPE_CHECKING:
     from motet.actors.sessions.intake import Intake
     from motet.protocols.run import RunResult
+
+InRoom: TypeAlias = "Callable[[Run, str, RoomLike, str], Awaitable[RoomResult]]"
 
 TASK_PREVIEW = 500
 PUBLISH_BUDGET = 1.0
@@ -44,6 +47,7 @@ class ChildRuns:
 
     def __init__(self, table: RunTable, hooks: HooksClient, events: RunEvents) -> None:
         self._connected: Intake | None = None
+        self._consult: InRoom | None = None
         self._table = table
         self._hooks = hooks
         self._events = events
@@ -51,6 +55,10 @@ class ChildRuns:
     def connect(self, intake: Intake) -> None:
         """Give it the intake, which is made after the tools that start children."""
         self._connected = intake
+
+    def connect_rooms(self, consult: InRoom) -> None:
+        """Give it the function that has a room answer below a run, by the id of its call."""
+        self._consult = consult
 
     @property
     def _intake(self) -> Intake:
@@ -78,6 +86,15 @@ class ChildRuns:
                 await self._publish_end(ctx, parent, run)
         assert run.result is not None
         return run.result
+
+    async def consult(self, ctx: Context[object], room: RoomLike, text: str) -> RoomResult:
+        """Have a room answer as a part of a call. Cancelling stops it and waits (G1).
+
+        Raises ``ToolDenied`` when a gate refuses it, and what opening and asking a room raises.
+        """
+        assert self._consult is not None
+        await self._allowed(ctx, room.name, text)
+        return await self._consult(self._table.runs[ctx.run_id], ctx.call_id, room, text)
 
     async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
         """Start a child run in the background of its caller; its input is on disk then.

@@ -14,6 +14,7 @@ from motet.protocols.agents import AgentLike, AnyAgentLike
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import ToolProgress
 from motet.protocols.policy import Subject
+from motet.protocols.rooms import RoomLike, RoomResult
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal
 from motet.protocols.tools import Effects
@@ -22,6 +23,7 @@ from motet.runtime.programs import CallPrograms, Command, Files, ProgramOptions,
 D = TypeVar("D", covariant=True)
 Out = TypeVar("Out")
 Delegate: TypeAlias = "Callable[[Context[Any], AnyAgentLike, str], Awaitable[RunResult[Any]]]"
+Consult: TypeAlias = "Callable[[Context[Any], RoomLike, str], Awaitable[RoomResult]]"
 HandOver: TypeAlias = "Callable[[Context[Any], AnyAgentLike], str]"
 
 MESSAGE = 500
@@ -47,8 +49,9 @@ class Context(Generic[D]):
             when they said them; ``principal`` is the room's own.
         subjects: those whom the policy must allow a call: the runs above this one, outermost first,
             the people whose words it answers, and itself.
-        delegate, hand_over, tell: the host's work for :meth:`run`, :meth:`hand_over_to` and
-            :meth:`progress`; ``programs``: that for :meth:`run_process` and :meth:`open_process`.
+        delegate, consult, hand_over, tell: the host's work for :meth:`run`, :meth:`run_room`,
+            :meth:`hand_over_to` and :meth:`progress`; ``programs``: that for :meth:`run_process`
+            and :meth:`open_process`.
     """
 
     deps: D
@@ -64,6 +67,7 @@ class Context(Generic[D]):
         default=attrs.Factory(_itself, takes_self=True), repr=False
     )
     delegate: Delegate | None = attrs.field(default=None, repr=False)
+    consult: Consult | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
     tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
     programs: CallPrograms = attrs.field(factory=CallPrograms, repr=False, eq=False)
@@ -85,6 +89,19 @@ class Context(Generic[D]):
         if self.delegate is None:
             raise RuntimeError("only a tool that a host runs can run another agent")
         return await self.delegate(self, agent, text)
+
+    async def run_room(self, room: RoomLike, text: str) -> RoomResult:
+        """Have a room answer, below this run: with its budget, its people and its rights.
+
+        The room is one of its own for this call and text, which its members read as said by this
+        agent. The same call again, after a kill of the host, finds it as it was left: say so with
+        ``idempotent=True`` of the tool. Cancelling stops the room and waits for its end (G1).
+        Raises ``ToolDenied``, ``ToolRetry``, ``UnknownName``, ``StorageError``, and
+        ``RuntimeError`` outside of a host.
+        """
+        if self.consult is None:
+            raise RuntimeError("only a tool that a host runs can open a room")
+        return await self.consult(self, room, text)
 
     def hand_over_to(self, agent: AnyAgentLike) -> str:
         """Continue the run as ``agent`` after this answer's calls; returns a text for the model.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.rooms.definition import Condition
+from motet.protocols.room_conditions import Condition
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.selection import AskModel, Speakers
 from motet.protocols.events import RoomIdle, RoomTurn

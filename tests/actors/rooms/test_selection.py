@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.rooms.definition import Elapsed, MaxTurns, TextMention
+from motet.protocols.room_conditions import Elapsed, MaxTurns, TextMention
 from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.selection import (
     Function,

@@ -1,0 +1,192 @@
+"""Rooms below a run: one budget, one stop, the same people, and nothing doubled by a kill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.protocols.chat import ToolMessage
+from motet.protocols.models import ModelRequest
+from motet.protocols.rooms import ListRooms, ReadRoom
+from tests.actors.rooms.talk import Speaks, agent, model_of
+
+DEEP = motet.Limits(depth=5)
+
+
+def nested(depth: int, leaf: list[motet.Agent[None]], name: str = "team") -> motet.Room:
+    """A room whose only member is a room, and so on; the innermost has the leaves."""
+    members: list[Any] = list(leaf)
+    for level in range(depth - 1):
+        inner = motet.Room(f"{name}{level}", members=members, max_turns=len(members))
+        members = [motet.room_agent(inner)]
+    return motet.Room(name, members=members, max_turns=len(members))
+
+
+def asks(room: motet.Room, **options: Any) -> motet.Agent[None]:
+    """An agent that has the room answer, and says what it has answered."""
+    model = mt.FunctionModel(_lead, name="lead")
+    return motet.Agent("lead", model=model, tools=[motet.room_tool(room, name="ask")], **options)
+
+
+def _lead(request: ModelRequest) -> mt.Step:
+    last = request.messages[-1]
+    return mt.say(last.text) if isinstance(last, ToolMessage) else mt.call("ask", task="go")
+
+
+async def test_a_tool_has_a_room_answer_below_its_run() -> None:
+    room = motet.Room("pair", members=[agent("ann", "one"), agent("ben", "two")], max_turns=2)
+    async with motet.open_host() as host:
+        result = await host.run(asks(room), "hello")
+        assert result.output == "two\n[The group has ended early: max_turns]"
+        runs = await host.runs()
+        below = [run for run in runs if run.agent in ("ann", "ben")]
+        spent = sum(run.usage.total_tokens for run in below)
+        assert (len(below), spent) == (2, 30)
+        assert result.usage.total_tokens >= spent, "the outer run has paid for it"
+        assert host.status().running == 0
+
+
+async def test_the_same_call_of_another_run_has_another_room() -> None:
+    ann = agent("ann", "one")
+    lead = asks(motet.Room("solo", members=[ann], max_turns=1))
+    async with motet.open_host() as host:
+        for _ in range(2):
+            await host.run(lead, "hello", session="s")
+        assert model_of(ann).told == ["[lead] go"] * 2
+        assert await host.rooms.list() == (), "a room of a call that is over is not listed"
+
+
+async def test_the_budget_of_the_run_ends_the_room() -> None:
+    ann, ben = agent("ann", "one"), agent("ben", "two")
+    room = motet.Room("pair", members=[ann, ben], max_turns=500)
+    lead = asks(room, limits=motet.Limits(tokens=2_000))
+    async with motet.open_host() as host:
+        result = await host.run(lead, "hello", check=False)
+        assert (result.status, result.limit) == ("limited", "tokens")
+        turns = len(model_of(ann).requests) + len(model_of(ben).requests)
+        assert 1 <= turns < 140
+        assert result.usage.total_tokens <= 2_000
+
+
+async def test_rooms_below_each_other_are_as_deep_as_the_limit_allows() -> None:
+    """A member of a room below a run is one level below it, however many rooms are in between."""
+    for depth in (1, 2, 3):
+        ann = agent("ann", "found")
+        outer = motet.Room("outer", members=[motet.room_agent(nested(depth, [ann]))], max_turns=1)
+        async with motet.open_host() as host:
+            opened = await host.open_room(outer)
+            result = await opened.run("go", user="alice")
+            assert "found" in result.text
+    async with motet.open_host() as host:
+        flat = asks(nested(2, [agent("ann", "found")]), limits=motet.Limits(depth=1))
+        result = await host.run(flat, "go")
+        assert "found" not in result.output
+
+
+async def test_the_people_of_the_run_are_those_of_the_room() -> None:
+    seen: list[tuple[str, ...]] = []
+    doer = motet.Agent("doer", model=mt.ScriptedModel([mt.call("act"), mt.say("done")] * 4))
+
+    @doer.tool(effects="write")
+    async def act(ctx: motet.Context[None]) -> str:
+        seen.append(tuple(who.user for who in ctx.asked_by))
+        return "acted"
+
+    rules = (motet.PolicyRule(tool="act", effect="deny", users=("mallory",)),)
+    for user in ("alice", "mallory"):
+        team = motet.room_agent(motet.Room("team", members=[doer], max_turns=1))
+        async with motet.open_host(agents=[doer], config=motet.HostConfig(policy=rules)) as host:
+            opened = await host.open_room(motet.Room("outer", members=[team], max_turns=1))
+            await opened.run("go", user=user)
+            await host.run(asks(nested(2, [doer]), limits=DEEP), "go", principal=_person(user))
+    assert seen == [("alice",), ("alice",)], "mallory may not, through however many rooms"
+
+
+def _person(name: str) -> motet.Principal:
+    return motet.Principal(name)
+
+
+async def test_an_approval_inside_is_answered_by_the_user_of_the_run() -> None:
+    doer = motet.Agent("doer", model=mt.ScriptedModel([mt.call("act"), mt.say("done")]))
+
+    @doer.tool(effects="write", approval=True)
+    async def act() -> str:
+        return "acted"
+
+    async with motet.open_host() as host, trio.open_nursery() as nursery:
+        lead = asks(nested(2, [doer]), limits=DEEP)
+        nursery.start_soon(partial(host.run, lead, "go", principal=_person("alice")))
+        while not (waiting := await host.approvals(state="pending")):
+            await trio.sleep(0.01)
+        with pytest.raises(motet.NotFound):
+            await host.approve(waiting[0].id, "allow-once", principal=_person("bob"))
+        await host.approve(waiting[0].id, "allow-once", principal=_person("alice"))
+
+
+Ending = st.sampled_from(["run", "session", "everything", "cancel", "limit"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), Ending, st.integers(0, 400))
+def test_a_stop_of_the_run_leaves_nothing(
+    depth: int, leaves: int, ending: str, moment: int
+) -> None:
+    """Law: whatever ends the run, and whenever, nothing below it works or speaks afterwards."""
+    trio.run(_stopped, depth, leaves, ending, moment)
+
+
+async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
+    members = [agent(f"a{number}", "yes") for number in range(leaves)]
+    room = nested(depth, members)
+    lead = asks(room, limits=motet.Limits(depth=5, wall=0.2 if ending == "limit" else None))
+    models = [model_of(one) for one in members]
+    with trio.fail_after(60):
+        async with motet.open_host() as host, trio.open_nursery() as nursery:
+            if ending == "limit":
+                models[-1].gate = trio.Event()
+            scope = trio.CancelScope()
+            nursery.start_soon(_run, host, lead, scope)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            match ending:
+                case "run":
+                    live = [run for run in await host.runs() if run.agent == "lead"]
+                    if live and live[0].status == "running":
+                        with suppress(motet.NotFound):  # it has just ended
+                            await host.stop(run_id=live[0].run_id)
+                case "session":
+                    await host.stop(session="s")
+                case "everything":
+                    await host.stop(everything=True)
+                case "cancel":
+                    scope.cancel()
+                case _:
+                    pass
+            while any(one.agent == "lead" and not _over(one.status) for one in await host.runs()):
+                await trio.sleep(0.01)
+            before = [len(model.requests) for model in models]
+            assert host.status().running == 0
+            for _ in range(60):
+                await trio.lowlevel.checkpoint()
+            assert [len(model.requests) for model in models] == before
+            assert host.status().running == host.status().queued == 0
+            assert not host._parts.room_table.rooms, "no room of the call is open any more"
+
+
+def _over(status: str) -> bool:
+    return status not in ("running", "queued", "waiting")
+
+
+async def _run(host: Host, lead: motet.Agent[None], scope: trio.CancelScope) -> None:
+    with scope:
+        await host.run(lead, "go", session="s", check=False)
