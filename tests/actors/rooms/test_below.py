@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,8 +16,7 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import ToolMessage
 from motet.protocols.models import ModelRequest
-from motet.protocols.rooms import ListRooms, ReadRoom
-from tests.actors.rooms.talk import Speaks, agent, model_of
+from tests.actors.rooms.talk import agent, model_of
 
 DEEP = motet.Limits(depth=5)
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.protocols.room_conditions import Elapsed, MaxTurns, TextMention
 from motet.actors.rooms.opening import OpenRoom
 from motet.actors.rooms.selection import (
     Function,
@@ -24,6 +23,7 @@ from motet.actors.rooms.selection import (
     selector,
 )
 from motet.protocols.models import Model
+from motet.protocols.room_conditions import Elapsed, MaxTurns, TextMention
 from motet.protocols.rooms import Floor, MemberInfo, RoomMessage, RoomView
 
 MEMBERS = (
