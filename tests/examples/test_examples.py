@@ -86,6 +86,43 @@ SAYS = {
     "approvals": r"""
         done: restarted sshd, since it hangs
     """,
+    "teams/writer_critic": r"""
+        \[writer\] The sea is big\.
+        \[critic\] Too plain\.
+        \[writer\] The sea has no other side\.
+        \[critic\] APPROVE
+        4 turns; 'APPROVE' was said
+    """,
+    "teams/triage": r"""
+        \[alice\] I want my money back\.
+        \[triage\] Refunds will help you\.
+        \[refunds\] Which order is it\?
+        \[alice\] Order A-17\.
+        \[refunds\] Order A-17 is refunded\.
+    """,
+    "teams/group_chat": r"""
+        \[planner\] First search, then compute\.
+        \[searcher\] The Heat scored .*
+        \[analyst\] That is 48 % more\.
+        \[planner\] TERMINATE
+        'TERMINATE' was said
+    """,
+    "teams/plan": r"""
+        \[research\.planner\] Facts to look up.*
+        \[surfer\] Nothing found\.
+        .*
+        \[research\.planner\] The search was too narrow.*
+        \[librarian\] School of Notre-Dame.*
+        \[research\.reporter\] Motets were first written in Paris, around 1200\.
+        9 turns; nobody to speak
+    """,
+    "teams/graph": r"""
+        \[writer\] A draft\.
+        \[grammar\] A comma is missing\.
+        \[style\] Shorter, please\.
+        \[editor\] Final: a draft, short\.
+        nobody to speak
+    """,
 }
 DAEMONS = {"asyncio_daemon", "bridge_tcp", "threads_daemon"}
 
@@ -100,8 +137,10 @@ def pattern(text: str) -> str:
 
 
 def test_the_table_and_the_tests_name_every_example() -> None:
-    files = {path.stem for path in EXAMPLES.glob("*.py")}
-    table = re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\)", (EXAMPLES / "README.md").read_text(), re.M)
+    paths = (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("teams/*.py"))
+    files = {path.relative_to(EXAMPLES).with_suffix("").as_posix() for path in paths}
+    text = (EXAMPLES / "README.md").read_text()
+    table = re.findall(r"^\| \[([\w/]+)\.py\]\(\1\.py\)", text, re.M)
     assert files == set(table) == SAYS.keys() | DAEMONS
 
 

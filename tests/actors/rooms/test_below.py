@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import ToolMessage
 from motet.protocols.models import ModelRequest
+from motet.protocols.rooms import ListRooms, ReadRoom
 from tests.actors.rooms.talk import agent, model_of
 
 DEEP = motet.Limits(depth=5)
@@ -87,8 +89,8 @@ async def test_rooms_below_each_other_are_as_deep_as_the_limit_allows() -> None:
             assert "found" in result.text
     async with motet.open_host() as host:
         flat = asks(nested(2, [agent("ann", "found")]), limits=motet.Limits(depth=1))
-        result = await host.run(flat, "go")
-        assert "found" not in result.output
+        refused = await host.run(flat, "go")
+        assert "found" not in refused.output
 
 
 async def test_the_people_of_the_run_are_those_of_the_room() -> None:
@@ -178,7 +180,8 @@ async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
                 await trio.lowlevel.checkpoint()
             assert [len(model.requests) for model in models] == before
             assert host.status().running == host.status().queued == 0
-            assert not host._parts.room_table.rooms, "no room of the call is open any more"
+            parts = host._parts  # pyright: ignore[reportPrivateUsage]
+            assert not parts.room_table.rooms, "no room of the call is open any more"
 
 
 def _over(status: str) -> bool:
@@ -188,3 +191,84 @@ def _over(status: str) -> bool:
 async def _run(host: Host, lead: motet.Agent[None], scope: trio.CancelScope) -> None:
     with scope:
         await host.run(lead, "go", session="s", check=False)
+
+
+# Kills
+
+
+def counted(name: str, acts: bool) -> motet.Agent[None]:
+    """A member that says who it is, after an effect on the outside world if it ``acts``."""
+
+    def answer(request: ModelRequest) -> mt.Step:
+        called = isinstance(request.messages[-1], ToolMessage)
+        if acts and not called:
+            return mt.slow(mt.call("act"), seconds=0.2)
+        return mt.slow(mt.say(f"{name} has spoken"), seconds=0.5)
+
+    one = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
+
+    @one.tool(effects="write")
+    async def act() -> str:
+        return "acted"
+
+    return one
+
+
+def lead_of(depth: int, acts: bool) -> motet.Agent[None]:
+    leaves = [counted("ann", acts), counted("ben", acts=False)]
+    return asks(nested(depth, leaves), limits=DEEP)
+
+
+def delegate(depth: int, acts: bool, host: mt.SimulatedHost) -> None:
+    host.start(lead_of(depth, acts), "go", session="s", key="k")
+    host.advance(6)
+
+
+async def rooms_of(host: Host) -> dict[str, list[tuple[str, str]]]:
+    """What was said in the rooms that are on disk."""
+    store = host._parts.stores.rooms  # pyright: ignore[reportPrivateUsage]
+    names = [one.name for one in await store.ask(ListRooms())]
+    found = {name: await store.ask(ReadRoom(name)) for name in names}
+    return {name: [(one.author, one.text) for one in said] for name, said in found.items()}
+
+
+def once(depth: int, acts: bool, host: mt.SimulatedHost) -> None:
+    """After a kill the run ends, in the rooms that it has opened, and nobody has spoken twice."""
+    lead = lead_of(depth, acts)
+    host.start(lead, "go", session="s", key="k")  # again, if it was not acknowledged
+    host.advance(20)
+    host.settle()
+    rooms = host.call(rooms_of)
+    assert len(rooms) <= depth, f"a room was opened twice: {rooms}"
+    for name, said in rooms.items():
+        twice = {one: times for one, times in Counter(said).items() if times > 1}
+        assert not twice, f"{name}: said twice: {twice}"
+    runs = host.call(lambda one: one.runs(session="s"))
+    assert [run.status for run in runs if run.status not in ("steered", "duplicate")] == [
+        "completed"
+    ], runs
+
+
+def kill(fault: mt.HostFault, depth: int, acts: bool, every: int) -> mt.SweepReport:
+    check = partial(once, depth, acts)
+    return mt.sweep(partial(delegate, depth, acts), fault, every=every, check=check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "depth", "acts", "every"),
+    [("power", 1, True, 17), ("crash", 2, False, 97), ("power", 2, True, 37)],
+)
+def test_a_kill_at_some_moment_doubles_nothing(
+    fault: mt.HostFault, depth: int, acts: bool, every: int
+) -> None:
+    """Law: the run ends once, in the same rooms, and no message is said twice in them."""
+    kill(fault, depth, acts, every).check()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.parametrize("fault", ["crash", "power"])
+def test_a_kill_at_any_moment_doubles_nothing(fault: mt.HostFault, acts: bool, depth: int) -> None:
+    kill(fault, depth, acts, 1).check()

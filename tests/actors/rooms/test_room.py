@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import motet
+from motet import testing as mt
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.events import RoomIdle, RoomTurn, Warned
@@ -264,3 +266,49 @@ async def test_a_configured_room_opens_by_its_name(tmp_path: Path) -> None:
         await opened.post("@ben hello", user="alice")
         await opened.wait()
         assert [one.author for one in await opened.history()] == ["alice", "ben"]
+
+
+async def test_a_room_is_run_as_an_agent_is() -> None:
+    ann, ben = agent("ann", "one"), agent("ben", "two")
+    room = motet.Room("r", members=[ann, ben], until=motet.SpokenBy("ben"))
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        result = await opened.run("go", user="alice", key="k")
+        assert [one.text for one in result.messages] == ["one", "two"]
+        assert (result.text, result.turns, result.reason) == ("two", 2, "ben has spoken")
+        assert result.usage.total_tokens == 30
+        await opened.post("@ann again", user="bob")
+        await opened.wait()
+        again = await opened.run("go", user="alice", key="k")
+        assert again.messages[: len(result.messages)] == result.messages
+        assert len(model_of(ann).requests) == 2, "a message under a known key opens no round"
+
+
+async def test_cancelling_the_run_of_a_room_stops_it() -> None:
+    ann = agent("ann", "one")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("r", members=[ann]))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(opened.run, "go", user="alice"))
+            while not model_of(ann).requests:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert host.status().running == 0
+        assert (await opened.wait()).reason == "stopped"
+
+
+async def test_a_round_ends_when_a_tool_is_called() -> None:
+    ann = motet.Agent("ann", model=mt.ScriptedModel([mt.call("approve"), mt.say("approved")]))
+    ben = agent("ben", "yes")
+
+    @ann.tool
+    def approve() -> str:
+        return "done"
+
+    room = motet.Room("r", members=[ben, ann], until=motet.ToolCalled("approve", by="ann"))
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        result = await opened.run("go", user="alice")
+        assert (result.turns, result.reason) == (2, "ann has called approve")
+        assert result.text == "approved"

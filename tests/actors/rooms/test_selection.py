@@ -135,3 +135,28 @@ def test_round_robin_ends_when_the_others_have_nothing_to_say(
         host.post(room.name, "and?", user="ann")
         host.steps(500)
         assert ("ada", "second") in host.call(_said, room), "a person's word may be answered"
+
+
+async def test_a_selector_asks_the_programs_question_about_its_candidates() -> None:
+    view = replace(VIEW, messages=said(("alice", "who is {names}?"), ("planner", "I planned")))
+    ask = Answers("coder")
+    policy = selector("m", prompt="Of {names}:\n{members}\n---\n{chat}\n{else}")
+    assert await policy.pick(view, ask) == ["coder"]
+    assert ask.asked == [
+        "Of planner, coder:\n- planner: plans the work\n- coder: writes code\n---\n"
+        "[alice] who is {names}?\n[planner] I planned\n{else}"
+    ]
+
+
+async def test_only_candidates_are_chosen_and_one_alone_is_not_asked_about() -> None:
+    async def other(view: RoomView) -> list[str]:
+        return [one for one in view.free if not view.messages or one != view.messages[-1].author]
+
+    for policy in (selector("m", candidates=other), selector("m", candidates=lambda _: "coder")):
+        view = replace(VIEW, messages=said(("planner", "done")))
+        assert await policy.pick(view, Answers()) == ["coder"]
+    assert await selector("m", candidates=lambda _: None).pick(VIEW, Answers()) == []
+    both = selector("m", candidates=lambda view: view.free)
+    assert await both.pick(VIEW, Answers("nobody", "nothing")) == ["planner"]
+    with pytest.raises(NoSuchMember):
+        await selector("m", candidates=lambda _: "somebody").pick(VIEW, Answers())
