@@ -1,4 +1,4 @@
-"""Triage with hand-offs: the desk gives the floor to a specialist, who keeps it for what follows."""
+"""Triage with hand-offs: the desk gives the floor to a specialist, who keeps it."""
 
 import trio
 
