@@ -13,7 +13,7 @@ teach its users to drop the limit. Tokens are counted everywhere. Source: api.md
 from __future__ import annotations
 
 from math import inf
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -44,13 +44,14 @@ class Budget(msgspec.Struct, eq=False):
         usage: tokens and dollars of this run and those below it.
         usd: the dollars that are known of, also when ``usage.cost`` is not.
         children: those that are alive now.
-        step: by how much deeper than its parent it is; 0 for that of a room, which is no run.
     """
+
+    step: ClassVar[int] = 1
+    """By how much deeper than its parent it is."""
 
     limits: Limits
     parent: Budget | None = None
     started: float = 0.0
-    step: int = 1
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = NOTHING
@@ -238,6 +239,12 @@ class Budget(msgspec.Struct, eq=False):
             if self.usd >= usd or due_usd > usd:
                 return "usd"
         return None
+
+
+class RoomBudget(Budget, eq=False):
+    """The budget of a round. A room is no run: its members are one level below its parent."""
+
+    step: ClassVar[int] = 0
 
 
 def starting_budget(limits: Limits, resumption: Resumption | None, now: float) -> Budget:

@@ -27,7 +27,7 @@ from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
-from motet.protocols.budget import Budget, OverBudget
+from motet.protocols.budget import Budget, OverBudget, RoomBudget
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.escalations import ListEscalations, follow_up, with_history
@@ -252,7 +252,7 @@ class MemberRunner:
         self._fixes: list[Fix] = []
         self._intake = intake
         self._sessions = sessions
-        self._budget = Budget(settings.room.limits, self._pays, step=0)
+        self._budget = RoomBudget(settings.room.limits, self._pays)
         self._refused = ""
         self._choosers: dict[str, AnyAgent] = {}
 
@@ -273,7 +273,7 @@ class MemberRunner:
         # The members limit what their own children may do.
         limits = replace(limits, depth=MAX_DEPTH, children=1 << 30)
         elapsed = max(0.0, wall_time() - state.opened) if state.opened else 0.0
-        self._budget = Budget(limits, self._pays, trio.current_time() - elapsed, step=0)
+        self._budget = RoomBudget(limits, self._pays, trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
 

@@ -475,8 +475,8 @@ async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text:
     assert isinstance(room, Room)
     digest = sha256(msgspec.msgpack.encode((run.id, call, room.name, text))).hexdigest()[:16]
     own, who = attrs.evolve(room, name=f"{room.name[:47]}.{digest}"), run.input.principal
-    opened = await open_room(parts, own, who, (run, call))
     try:
+        opened = await open_room(parts, own, who, (run, call))
         author = Principal(run.agent.name, who.role)
         return await opened.answer(author, text, digest, run.input.asked_by or (who,))
     finally:

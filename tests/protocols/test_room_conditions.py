@@ -32,7 +32,7 @@ plain: st.SearchStrategy[Condition] = (
     st.builds(MaxTurns, st.integers(1, 5))
     | st.builds(SpokenBy, st.sampled_from(NAMES) | st.sets(st.sampled_from(NAMES), min_size=1))
     | st.builds(ToolCalled, st.sampled_from(("save", "send")), st.none() | st.sampled_from(NAMES))
-    | st.builds(When, st.sampled_from((lambda _: True, lambda _: False)))
+    | st.sampled_from((When(bool), When(lambda room: not room)))
     | st.builds(TextMention, st.sampled_from(NAMES))
 )
 
