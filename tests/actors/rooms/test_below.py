@@ -272,3 +272,17 @@ def test_a_kill_at_some_moment_doubles_nothing(
 @pytest.mark.parametrize("fault", ["crash", "power"])
 def test_a_kill_at_any_moment_doubles_nothing(fault: mt.HostFault, acts: bool, depth: int) -> None:
     kill(fault, depth, acts, 1).check()
+
+
+async def test_a_stop_reaches_all_levels_in_one_step() -> None:
+    ann = agent("ann", "yes")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host() as host, trio.open_nursery() as nursery:
+        lead = asks(nested(3, [ann]), limits=DEEP)
+        nursery.start_soon(_run, host, lead, trio.CancelScope())
+        while not model_of(ann).requests:
+            await trio.lowlevel.checkpoint()
+        runs = host._parts.table.runs  # pyright: ignore[reportPrivateUsage]
+        assert len(runs) == 4
+        next(run for run in runs.values() if run.agent is lead).cancel("enough", by_user=True)
+        assert all(run.stop_reason for run in runs.values())
