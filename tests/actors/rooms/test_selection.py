@@ -144,7 +144,7 @@ async def test_a_selector_asks_the_programs_question_about_its_candidates() -> N
     assert await policy.pick(view, ask) == ["coder"]
     assert ask.asked == [
         "Of planner, coder:\n- planner: plans the work\n- coder: writes code\n---\n"
-        "[alice] who is {names}?\n[planner] I planned\n{else}"
+        "[#1 person alice] who is {names}?\n[#2 agent planner] I planned\n{else}"
     ]
 
 
