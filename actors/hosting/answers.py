@@ -127,8 +127,7 @@ class Access:
             return False
         # The room of a call belongs to the user of its run, which may be a room itself.
         return standing.may(principal, right) or (
-            room_of(standing.owner) is not None
-            and await self.may(principal, right, standing.owner)
+            room_of(standing.owner) is not None and await self.may(principal, right, standing.owner)
         )
 
     async def scope(self, room: str | None, principal: Principal, right: RoomRight) -> str | None:
