@@ -75,7 +75,7 @@ async def test_the_budget_of_the_run_ends_the_room() -> None:
         assert result.limit == "tokens" or "ended early: tokens" in result.text
         turns = len(model_of(ann).requests) + len(model_of(ben).requests)
         assert 1 <= turns < 140
-        assert result.usage.total_tokens <= 2_000
+        assert result.usage.total_tokens < 2_100, "at most a request over what was expected"
 
 
 async def test_rooms_below_each_other_are_as_deep_as_the_limit_allows() -> None:
