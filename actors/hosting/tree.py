@@ -278,8 +278,7 @@ async def start_actors(
         add=partial(_add_agent, generations, suspended_runs, recovery),
     )
     workers.children.connect_rooms(partial(run_below, room_parts))
-    rooms = RoomApi(room_parts)
-    access = Access(stores.sessions, stores.approvals, rooms, table)
+    access = Access(stores.sessions, stores.approvals, rooms := RoomApi(room_parts), table)
     resumable = location.outlives_host and config.recovery.resume_within > 0
     return Parts(
         system=system,
