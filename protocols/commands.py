@@ -43,6 +43,10 @@ COMMANDS: Final[dict[str, str]] = {
     "usage": "show the usage of the last runs here",
     "agents": "list the agents of this host",
     "who": "show your user name and role",
+    "edit": "give a message of yours in this room another text: /edit NUMBER|last TEXT",
+    "delete": "withdraw a message of this room: /delete NUMBER|last",
+    "react": "react to a message of this room: /react NUMBER|last SIGN [off]",
+    "here": "show who has this room open",
 }
 _STOPS: Final = frozenset({"stop", "stopall"})
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})

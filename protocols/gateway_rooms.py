@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.room_messages import MOST_REACTION
 from motet.protocols.room_people import Given
 from motet.protocols.rooms import RoomChange, RoomInvite, RoomMessage, RoomPlan
 
@@ -42,6 +43,54 @@ class RoomsPostParams(msgspec.Struct, frozen=True):
     room: RoomName
     text: Annotated[str, Meta(min_length=1)]
     key: IdempotencyKey
+
+
+Number: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class MessagesEditParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    number: Number
+    text: Annotated[str, Meta(min_length=1)]
+
+
+class MessagesDeleteParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    number: Number
+
+
+class MessagesReactParams(msgspec.Struct, frozen=True):
+    """``on`` false: the user reacts so no more."""
+
+    room: RoomName
+    number: Number
+    reaction: Annotated[str, Meta(min_length=1, max_length=MOST_REACTION)]
+    on: bool = True
+
+
+class RoomsReadParams(msgspec.Struct, frozen=True):
+    """The user has read the room up to message ``number``."""
+
+    room: RoomName
+    number: Number
+
+
+class RoomsTypingParams(msgspec.Struct, frozen=True):
+    """``on`` false: the user writes no more."""
+
+    room: RoomName
+    on: bool = True
+
+
+class RoomsPresentParams(msgspec.Struct, frozen=True):
+    room: RoomName
+
+
+class RoomsPresent(msgspec.Struct, frozen=True):
+    """The users who have the room open, by name."""
+
+    room: str
+    users: tuple[str, ...]
 
 
 class RoomsHistoryParams(msgspec.Struct, frozen=True):

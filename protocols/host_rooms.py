@@ -6,6 +6,7 @@ Invariant: a room does not exist for a principal who may not see it (G16): all c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -34,6 +35,8 @@ class RoomInfo(msgspec.Struct, frozen=True):
         turns: agents' turns that the round has used; ``left``: those that it has left.
         reason: the reason why the last round ended.
         mode: the handling of messages that people send while agents speak.
+        unread: messages of others that the user has not read, at most 100; in lists only.
+        read: number of the last one that they have; in lists only.
         plan: its definition from the next round on; None: it is defined by the host's
             configuration or its program.
         terms: its title, slow mode, and whether it is archived.
@@ -57,6 +60,8 @@ class RoomInfo(msgspec.Struct, frozen=True):
     role: RoomRole = "reader"
     details: bool = False
     gone: tuple[str, ...] = ()
+    unread: int = 0
+    read: int = 0
 
 
 class RoomPage(msgspec.Struct, frozen=True):
@@ -190,6 +195,46 @@ class HostRooms(Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
         """Messages before number ``before``, oldest first."""
+        ...
+
+    async def edit_message(
+        self, room: str, number: int, text: str, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        """Give a message of the principal's another text. Raises as ``OpenRoom.edit``."""
+        ...
+
+    async def delete_message(
+        self, room: str, number: int, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        """Withdraw a message: one's own, or any of a room that one moderates."""
+        ...
+
+    async def react(
+        self,
+        room: str,
+        number: int,
+        reaction: str,
+        *,
+        on: bool = True,
+        principal: Principal = LOCAL,
+    ) -> RoomMessage:
+        """React to a message with a word or a sign, or (``on`` false) no more."""
+        ...
+
+    async def mark_read(self, room: str, number: int, *, principal: Principal = LOCAL) -> None:
+        """The principal has read the room up to a message."""
+        ...
+
+    async def typing(self, room: str, *, on: bool = True, principal: Principal = LOCAL) -> None:
+        """The principal writes a message, or no more. Told at most every two seconds."""
+        ...
+
+    async def present(self, room: str, *, principal: Principal = LOCAL) -> tuple[str, ...]:
+        """The users who have the room open now, by name."""
+        ...
+
+    def enter(self, room: str, principal: Principal) -> Callable[[], None]:
+        """The principal, who may see it, has it open until the returned function is called."""
         ...
 
     def open_to(self, room: str, principal: Principal) -> bool:

@@ -111,7 +111,8 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
 
 
 READ: Final = (
-    "INSERT INTO room_reads (room, user, seq) VALUES (?1, ?2, ?3)"
+    "INSERT INTO room_reads (room, user, seq)"
+    " SELECT ?1, ?2, min(?3, coalesce(max(seq), 0)) FROM room_messages WHERE room = ?1"
     " ON CONFLICT (user, room) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq"
 )
 UNREAD: Final = """

@@ -23,6 +23,7 @@ from motet.protocols.events import MessageDeleted, MessageEdited, MessageReactio
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import drop, merged
+from motet.protocols.room_presence import CountUnread, MarkRead
 from motet.protocols.rooms import (
     Due,
     News,
@@ -452,30 +453,6 @@ class FindMessages(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.mes
     name: str
     numbers: tuple[int, ...]
 
-
-class MarkRead(Request[None], frozen=True, tag="rooms.read_mark"):
-    """A user has read a room up to this number; never less than before."""
-
-    name: str
-    user: str
-    number: int
-
-
-class Unread(msgspec.Struct, frozen=True):
-    """A user's read mark in a room, and the messages of others behind it, at most 100."""
-
-    read: int = 0
-    unread: int = 0
-
-
-class CountUnread(Request[dict[str, Unread]], frozen=True, tag="rooms.unread"):
-    """What a user has not read, for each of these rooms."""
-
-    user: str
-    names: tuple[str, ...]
-
-
-MOST_UNREAD: Final = 100
 
 RoomStoreRequest: TypeAlias = (
     RoomStoreMessage | ChangeMessage | FindMessages | MarkRead | CountUnread

@@ -14,6 +14,7 @@ import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
+from motet.actors.gateway.talk import ROOM_COMMANDS
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.command_texts import (
     agents_text,
@@ -104,6 +105,8 @@ async def answer_command(
     problem = problem_with(command)
     if problem is None and room and command.name in _SESSIONS_ONLY:
         problem = f"Nothing was done: /{command.name} is about a session, and this is a room."
+    if problem is None and not room and command.name in ROOM_COMMANDS:
+        problem = f"Nothing was done: /{command.name} is about a room, and this is a session."
     if problem is not None:
         return _answer(command, problem)
     sender = sender if is_group(session) else ""
@@ -122,6 +125,9 @@ async def answer_command(
 
 async def _reply(call: Invocation, command: Command) -> Reply:
     try:
+        if command.name in ROOM_COMMANDS:
+            act = ROOM_COMMANDS[command.name]
+            return await act(call.api.rooms, call.principal, call.room, call.argument)
         return await _HANDLERS[command.name](call)
     except NotFound:
         if command.name in _ACTS:
@@ -331,5 +337,5 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
 }
 # A stop has a bound of its own, and a summary takes the time of a model.
 _UNBOUNDED: Final = frozenset({"stop", "stopall", "compact"})
-_ACTS: Final = frozenset({"new", "compact", "approve", "resolve"})
+_ACTS: Final = frozenset({"new", "compact", "approve", "resolve", *ROOM_COMMANDS})
 _SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import attrs
 from msgspec.structs import asdict, replace
 
+from motet.actors.gateway import talk
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.commands import answer_command
 from motet.actors.gateway.context import Context
@@ -30,6 +31,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, User
 from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
+from motet.protocols.host_rooms import HostRooms
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import FINAL, Ack, Principal, Role
 
@@ -432,6 +434,19 @@ async def _delete_room(caller: Caller, params: rooms.RoomParams) -> Answer:
     return Answer(rooms.RoomDone(params.room))
 
 
+def _talk(
+    handler: Callable[[HostRooms, Principal, P], Awaitable[object]], *, counts: bool = False
+) -> Callable[[Caller, P], Awaitable[Answer]]:
+    """``counts``: it spends a message of the user."""
+
+    async def answer(caller: Caller, params: P) -> Answer:
+        if counts:
+            caller.spend_message()
+        return Answer(await handler(caller.api.rooms, caller.principal, params))
+
+    return answer
+
+
 # -- stored records -------------------------------------------------------------------------------
 
 
@@ -561,6 +576,16 @@ METHODS: Final[dict[str, Method]] = {
         method("rooms.join", "operator", rooms.RoomsJoinParams, _join),
         method("rooms.export", "operator", rooms.RoomsExportParams, _export),
         method("rooms.delete", "operator", rooms.RoomParams, _delete_room),
+        method("rooms.read", "viewer", rooms.RoomsReadParams, _talk(talk.read)),
+        method("rooms.typing", "operator", rooms.RoomsTypingParams, _talk(talk.typing)),
+        method("rooms.present", "viewer", rooms.RoomsPresentParams, _talk(talk.present)),
+        method(
+            "messages.edit", "operator", rooms.MessagesEditParams, _talk(talk.edit, counts=True)
+        ),
+        method("messages.delete", "operator", rooms.MessagesDeleteParams, _talk(talk.delete)),
+        method(
+            "messages.react", "operator", rooms.MessagesReactParams, _talk(talk.react, counts=True)
+        ),
         method("config.reload", "admin", records.ConfigReloadParams, _reload),
         method("actors.list", "admin", wire.NoParams, _actors),
     )

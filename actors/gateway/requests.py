@@ -20,6 +20,7 @@ from motet.protocols.gateway import Limits, RequestFrame
 Urgency: TypeAlias = Literal["stop", "command"]
 
 _INPUTS: Final = frozenset({"chat.send", "rooms.post"})
+_ROOM_METHODS: Final = frozenset({"rooms.post", "messages.edit", "messages.delete"})
 _STREAM_METHODS = frozenset({"subscribe", "unsubscribe"})
 
 
@@ -48,7 +49,7 @@ def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
     """Requests of the same lane keep their order; None: the order does not matter."""
     if frame.method == "chat.send":
         return "session", str(frame.params.get("session"))
-    if frame.method == "rooms.post":
+    if frame.method in _ROOM_METHODS:
         return "room", str(frame.params.get("room"))
     if frame.method in _STREAM_METHODS:
         return "stream", str(frame.params.get("stream"))

@@ -59,6 +59,7 @@ class Subscription:
         generation: of the session that was verified.
         plain: the principal is not shown the arguments and results of tools, in a room.
         ended: why it has ended, if that was before it had begun.
+        leave: called at the end of one to a room, which its user has open meanwhile.
     """
 
     stream: str
@@ -72,6 +73,7 @@ class Subscription:
     generation: str = ""
     plain: bool = False
     ended: StreamEnd | None = None
+    leave: Callable[[], None] = lambda: None
     _buffer: deque[Published] = attrs.field(
         init=False, factory=lambda: deque[Published](maxlen=BUFFERED)
     )
@@ -219,6 +221,9 @@ class Streams:
         except BaseException:
             self._close(subscription)
             raise
+        if stream.startswith(ROOM_STREAM):
+            who = subscription.principal
+            subscription.leave = self._api.rooms.enter(_room(stream), who)
         state = _state(head, after)
         subscription.begin(after if state.resumed and after is not None else head.head, head.head)
         return state, lambda: self._start(subscription)
@@ -283,6 +288,7 @@ class Streams:
 
     def _close(self, subscription: Subscription) -> None:
         subscription.close()
+        subscription.leave()
         unwatch = self._unwatch.pop(subscription, None)
         if unwatch is not None:
             unwatch()

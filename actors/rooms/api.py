@@ -14,7 +14,6 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
-from motet.actors.rooms.administration import RoomAdministration
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.opening import (
@@ -30,6 +29,7 @@ from motet.actors.rooms.opening import (
     standing_of,
 )
 from motet.actors.rooms.state import Definition
+from motet.actors.rooms.talk import RoomTalk
 from motet.protocols.errors import ConfigError, TooMany, UnknownName
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.host_rooms import RoomInfo, RoomPage
@@ -57,7 +57,7 @@ from motet.runtime.outside import fresh_hex
 _MOST = 200
 
 
-class RoomApi(RoomAdministration):
+class RoomApi(RoomTalk):
     """See :class:`motet.protocols.host_rooms.HostRooms`."""
 
     def begin(self) -> None:
@@ -95,9 +95,10 @@ class RoomApi(RoomAdministration):
                 if found.terms.fits(name, query, archived=archived):
                     records[name] = found
         names = sorted(records)[:limit]
-        infos = (self._info(records[name], principal) for name in names)
+        infos = [self._info(records[name], principal) for name in names]
         more = names[-1] if full or len(records) > limit else None
-        return RoomPage(tuple(one for one in infos if one is not None), more)
+        seen = [one for one in infos if one is not None]
+        return RoomPage(await self._with_unread(seen, principal), more)
 
     def _named(self) -> set[str]:
         """The rooms whose definitions name people: no index of the store has them."""

@@ -99,6 +99,10 @@ class RoomPublisher:
         """Publish; waits while the feed is full. Without an event bus it does nothing."""
         await self._publisher.emit(self._stream, event, run_id)
 
+    def works(self, member: str, *, on: bool) -> None:
+        """Tell that a member works on a message, or no more. Not stored."""
+        self._publisher.put(self._stream, events.RoomTyping(member, "assistant", on), None)
+
     def audience_changed(self) -> None:
         """Tell the room's readers that other people may see it now."""
         self._journal.access_changed(self._stream)

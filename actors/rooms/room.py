@@ -462,6 +462,7 @@ class RoomActor(Actor[RoomMessages]):
         too_late = partial(self._control.overtaken, batch.mark)
         end_forwarding = self._publisher.forward(self._members.session(name))
         try:
+            self._publisher.works(name, on=True)
             turn = await self._members.take_turn(
                 name, given.text, batch.sender, given.due.asked_by, too_late
             )
@@ -479,6 +480,7 @@ class RoomActor(Actor[RoomMessages]):
                 await self._end_turn(name, turn, note)
         finally:
             end_forwarding()
+            self._publisher.works(name, on=False)
             given.done.set()
 
     def _shown(self, name: str, batch: _Batch) -> Change:

@@ -17,16 +17,9 @@ from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.room_changes import READ, UNREAD, change, scrub
-from motet.protocols.room_messages import (
-    MOST_UNREAD,
-    ChangeMessage,
-    CountUnread,
-    FindMessages,
-    MarkRead,
-    RoomStoreRequest,
-    Unread,
-)
+from motet.protocols.room_messages import ChangeMessage, FindMessages, RoomStoreRequest
 from motet.protocols.room_people import RoomPerson, RoomTerms
+from motet.protocols.room_presence import MOST_UNREAD, CountUnread, MarkRead, Unread
 from motet.protocols.room_tables import (
     ADD_INVITE,
     FIND_INVITE,
@@ -223,7 +216,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     async def unread(self, request: CountUnread) -> dict[str, Unread]:
         params = (request.user, to_json(request.names), MOST_UNREAD)
         rows = await self._readers.read(UNREAD, params)
-        return {str(name): msgspec.convert((read, left), Unread) for name, read, left in rows}
+        return {str(row[0]): struct(row[1:], Unread) for row in rows}
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:

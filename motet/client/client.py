@@ -31,11 +31,11 @@ from motet.protocols.escalations import EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
 from motet.protocols.gateway_records import ErrorWhole
-from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList
+from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList, RoomsPresent
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import QueueMode
-from motet.protocols.rooms import RoomChange, RoomPlan
+from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
@@ -237,6 +237,32 @@ class Client:
         """Change a room of the user: its people at once, all else from its next round on."""
         changes = {name: value for name, value in asdict(change).items() if value is not UNSET}
         return _of(await self._call("rooms.set", {"room": room, **changes}), RoomInfo)
+
+    async def edit(self, room: str, number: int, text: str) -> RoomMessage:
+        """Give a message of the user another text; no copy of the old one is left at the host."""
+        found = await self.call("messages.edit", room=room, number=number, text=text)
+        return _of(found, RoomMessage)
+
+    async def delete(self, room: str, number: int) -> RoomMessage:
+        """Withdraw a message: one's own, or any in a room that the user moderates."""
+        return _of(await self.call("messages.delete", room=room, number=number), RoomMessage)
+
+    async def react(self, room: str, number: int, reaction: str, *, on: bool = True) -> RoomMessage:
+        """React to a message with a word or a sign, or (``on`` false) no more."""
+        given = {"room": room, "number": number, "reaction": reaction, "on": on}
+        return _of(await self.call("messages.react", **given), RoomMessage)
+
+    async def mark_read(self, room: str, number: int) -> None:
+        """The user has read the room up to a message; ``rooms`` counts what is behind it."""
+        await self.call("rooms.read", room=room, number=number)
+
+    async def typing(self, room: str, *, on: bool = True) -> None:
+        """The user writes a message. Told to others at most every two seconds, and never stored."""
+        await self.call("rooms.typing", room=room, on=on)
+
+    async def present(self, room: str) -> tuple[str, ...]:
+        """The users who have the room open now, by name."""
+        return _of(await self.call("rooms.present", room=room), RoomsPresent).users
 
     async def room_history(
         self, room: str, *, before: int | None = None, limit: int = 50

@@ -139,7 +139,9 @@ class FakeHost:
         no_file = ConfigError("this host has no file")
         self.answers: dict[str, object] = {
             "events": self.events.api,
-            "rooms": fake_of(HostRooms, {"list": (), "open_to": True}, self.calls),
+            "rooms": fake_of(
+                HostRooms, {"list": (), "open_to": True, "enter": lambda: lambda: None}, self.calls
+            ),
             "agents": (AgentInfo("echo", "fake:echo", "says it again", ("clock",)),),
             "closing": self.shuts_down.wait,
             "storage_changed": trio.sleep_forever,

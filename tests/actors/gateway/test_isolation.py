@@ -103,6 +103,12 @@ ROWS: dict[str, Row] = {
     "rooms.join": Row("not_found", ({"token": "{token}"}, {"token": "{invite}"})),
     "rooms.export": Row("not_found", (ROOM,)),
     "rooms.delete": Row("not_found", (ROOM,)),
+    "rooms.read": Row("not_found", ({"room": "{room}", "number": 1},)),
+    "rooms.typing": Row("not_found", ({"room": "{room}"}, {"room": "{room}", "on": False})),
+    "rooms.present": Row("not_found", ({"room": "{room}"},)),
+    "messages.edit": Row("not_found", ({"room": "{room}", "number": 1, "text": "hi"},)),
+    "messages.delete": Row("not_found", ({"room": "{room}", "number": 1},)),
+    "messages.react": Row("not_found", ({"room": "{room}", "number": 1, "reaction": "+1"},)),
     "escalations.list": Row("nothing", ({}, {"session": "al:bad"})),
     "escalations.resolve": Row(
         "not_found", ({"escalation": "{escalation}", "decision": "give_up", **KEY},)
