@@ -31,7 +31,6 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, User
 from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
-from motet.protocols.host_rooms import HostRooms
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import FINAL, Ack, Principal, Role
 
@@ -397,24 +396,9 @@ async def _act(caller: Caller, act: people.RoomAct) -> Answer:
     return Answer(await caller.api.rooms.manage(act, principal=caller.principal))
 
 
-async def _people(caller: Caller, params: rooms.RoomParams) -> Answer:
-    return Answer(await caller.api.rooms.people(params.room, principal=caller.principal))
-
-
 async def _invite(caller: Caller, params: rooms.RoomsInviteParams) -> Answer:
     caller.spend_message()
     return Answer(await caller.api.rooms.invite(**asdict(params), principal=caller.principal))
-
-
-async def _invites(caller: Caller, params: rooms.RoomParams) -> Answer:
-    found = await caller.api.rooms.invites(params.room, principal=caller.principal)
-    return Answer(rooms.RoomInvites(params.room, found))
-
-
-async def _end_invite(caller: Caller, params: rooms.RoomsRevokeParams) -> Answer:
-    who = caller.principal
-    await caller.api.rooms.revoke_invite(params.room, params.invite, principal=who)
-    return Answer(rooms.RoomDone(params.room))
 
 
 async def _join(caller: Caller, params: rooms.RoomsJoinParams) -> Answer:
@@ -434,15 +418,11 @@ async def _delete_room(caller: Caller, params: rooms.RoomParams) -> Answer:
     return Answer(rooms.RoomDone(params.room))
 
 
-def _talk(
-    handler: Callable[[HostRooms, Principal, P], Awaitable[object]], *, counts: bool = False
-) -> Callable[[Caller, P], Awaitable[Answer]]:
-    """``counts``: it spends a message of the user."""
-
+def _talk(act: talk.Act[P]) -> Callable[[Caller, P], Awaitable[Answer]]:
     async def answer(caller: Caller, params: P) -> Answer:
-        if counts:
+        if act in talk.COUNTED:
             caller.spend_message()
-        return Answer(await handler(caller.api.rooms, caller.principal, params))
+        return Answer(await act(caller.api.rooms, caller.principal, params))
 
     return answer
 
@@ -568,24 +548,12 @@ METHODS: Final[dict[str, Method]] = {
         method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
         method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),
         method("rooms.post", "operator", rooms.RoomsPostParams, _post),
-        method("rooms.people", "viewer", rooms.RoomParams, _people),
         *(method(name, "operator", act, _act) for name, act in people.ACTS.items()),
         method("rooms.invite", "operator", rooms.RoomsInviteParams, _invite),
-        method("rooms.invites", "operator", rooms.RoomParams, _invites),
-        method("rooms.revoke", "operator", rooms.RoomsRevokeParams, _end_invite),
         method("rooms.join", "operator", rooms.RoomsJoinParams, _join),
         method("rooms.export", "operator", rooms.RoomsExportParams, _export),
         method("rooms.delete", "operator", rooms.RoomParams, _delete_room),
-        method("rooms.read", "viewer", rooms.RoomsReadParams, _talk(talk.read)),
-        method("rooms.typing", "operator", rooms.RoomsTypingParams, _talk(talk.typing)),
-        method("rooms.present", "viewer", rooms.RoomsPresentParams, _talk(talk.present)),
-        method(
-            "messages.edit", "operator", rooms.MessagesEditParams, _talk(talk.edit, counts=True)
-        ),
-        method("messages.delete", "operator", rooms.MessagesDeleteParams, _talk(talk.delete)),
-        method(
-            "messages.react", "operator", rooms.MessagesReactParams, _talk(talk.react, counts=True)
-        ),
+        *(method(name, role, kind, _talk(act)) for name, (role, kind, act) in talk.TALK.items()),
         method("config.reload", "admin", records.ConfigReloadParams, _reload),
         method("actors.list", "admin", wire.NoParams, _actors),
     )

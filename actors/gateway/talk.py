@@ -7,13 +7,16 @@ not exist (G16).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from motet.protocols import gateway_rooms as wire
 from motet.protocols.errors import InputValidation
-from motet.protocols.host_rooms import HostRooms
+from motet.protocols.host_rooms import HostRooms, RoomPeople
 from motet.protocols.rooms import RoomMessage
-from motet.protocols.sessions import Principal
+from motet.protocols.sessions import Principal, Role
+
+P = TypeVar("P")
+Act: TypeAlias = Callable[[HostRooms, Principal, P], Awaitable[object]]
 
 # Methods
 
@@ -48,6 +51,36 @@ async def present(
 ) -> wire.RoomsPresent:
     return wire.RoomsPresent(params.room, await rooms.present(params.room, principal=who))
 
+
+async def people(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> RoomPeople:
+    return await rooms.people(params.room, principal=who)
+
+
+async def invites(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> wire.RoomInvites:
+    return wire.RoomInvites(params.room, await rooms.invites(params.room, principal=who))
+
+
+async def end_invite(
+    rooms: HostRooms, who: Principal, params: wire.RoomsRevokeParams
+) -> wire.RoomDone:
+    await rooms.revoke_invite(params.room, params.invite, principal=who)
+    return wire.RoomDone(params.room)
+
+
+TALK: Final[dict[str, tuple[Role, type[Any], Act[Any]]]] = {
+    "rooms.read": ("viewer", wire.RoomsReadParams, read),
+    "rooms.typing": ("operator", wire.RoomsTypingParams, typing),
+    "rooms.present": ("viewer", wire.RoomsPresentParams, present),
+    "messages.edit": ("operator", wire.MessagesEditParams, edit),
+    "messages.delete": ("operator", wire.MessagesDeleteParams, delete),
+    "messages.react": ("operator", wire.MessagesReactParams, react),
+    "rooms.people": ("viewer", wire.RoomParams, people),
+    "rooms.invites": ("operator", wire.RoomParams, invites),
+    "rooms.revoke": ("operator", wire.RoomsRevokeParams, end_invite),
+}
+"""The methods by name: the least role, the parameters and what they do."""
+COUNTED: Final[frozenset[Act[Any]]] = frozenset({edit, react})
+"""Those that spend a message of the user."""
 
 # Commands
 

@@ -196,6 +196,12 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "rooms.create": rooms.RoomsCreateParams,
     "rooms.set": rooms.RoomsSetParams,
     "rooms.post": rooms.RoomsPostParams,
+    "rooms.read": rooms.RoomsReadParams,
+    "rooms.typing": rooms.RoomsTypingParams,
+    "rooms.present": rooms.RoomsPresentParams,
+    "messages.edit": rooms.MessagesEditParams,
+    "messages.delete": rooms.MessagesDeleteParams,
+    "messages.react": rooms.MessagesReactParams,
 }
 RESULTS = (
     wire.Connected,
