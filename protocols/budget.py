@@ -104,6 +104,11 @@ class Budget(msgspec.Struct, eq=False):
         if count == 1:
             self.started += now - since
 
+    def elapsed(self, now: float) -> float:
+        """Seconds of its wall time so far; while that stands still, those before it did."""
+        count, since = self._paused
+        return (since if count else now) - self.started
+
     # Model requests
 
     def exhausted(self, now: float | None = None) -> LimitName | None:

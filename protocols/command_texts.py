@@ -68,14 +68,27 @@ def queue_text(mode: QueueMode, waiting: Sequence[RunInfo]) -> str:
     return "\n".join([head, *(lines or ["Nothing waits here."])])
 
 
-def room_text(room: RoomInfo) -> str:
-    """A room and the state of its round."""
+def room_text(room: RoomInfo, now: float) -> str:
+    """A room and the state of its round. ``now``: Unix seconds."""
     members = ", ".join(member.name for member in room.members)
     if room.speaking:
-        goes_on = f"{', '.join(room.speaking)} has the floor; {room.left} turns are left."
+        lines = [
+            f"{one.name} has the floor, for {max(0.0, now - one.since):.0f} s so far: "
+            f"it waits for {_WAITS.get(one.waits_for, f'the {one.waits_for}')}."
+            for one in room.floor
+        ]
+        goes_on = "\n".join([*lines, f"{room.left} turns are left."])
     else:
         goes_on = "It waits for a person." if room.idle else "Somebody is being chosen."
     return f"{room.name}: {members}\n{goes_on}"
+
+
+_WAITS: Final = {
+    "queue": "its place in a queue",
+    "approval": "a person's approval",
+    "sub-agents": "its sub-agents",
+    "summary": "a summary by the model",
+}
 
 
 def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:

@@ -24,6 +24,20 @@ from motet.protocols.rooms import (
 from motet.protocols.sessions import LOCAL, Principal
 
 
+class Speaking(msgspec.Struct, frozen=True):
+    """A member that has the floor.
+
+    Attributes:
+        since: Unix seconds; 0: unknown.
+        waits_for: ``model``, ``queue`` (for a place at the model, or for its run to begin),
+            ``tool NAME``, ``sub-agents``, ``summary`` or ``approval``.
+    """
+
+    name: str
+    since: float
+    waits_for: str
+
+
 class RoomInfo(msgspec.Struct, frozen=True):
     """A room and the state of its round.
 
@@ -43,6 +57,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
         role: of the principal who asks.
         details: whether they are shown the arguments and results of tools.
         gone: members whose agents the host does not have any more; the others go on.
+        floor: for each of ``speaking``, since when it has the floor and what it waits for.
     """
 
     name: str
@@ -62,6 +77,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
     gone: tuple[str, ...] = ()
     unread: int = 0
     read: int = 0
+    floor: tuple[Speaking, ...] = ()
 
 
 class RoomPage(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from motet.protocols.limits import Limits
-from motet.protocols.rooms import RoomMode
+from motet.protocols.rooms import TURN_TIMEOUT, RoomMode
 
 SELECTOR = "selector:"
 _POLICY = re.compile(rf"mentions|round_robin|handoff|{SELECTOR}\S+")
@@ -39,6 +39,11 @@ def _at_least(least: int) -> Callable[[object, attrs.Attribute[int], int], None]
     return check
 
 
+def _is_positive(_: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be above 0, not {value}")
+
+
 def _are_members(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
     if not value:
         raise ValueError(f"{attribute.name} must name at least one agent")
@@ -63,6 +68,7 @@ class RoomConfig:
             round; ``interrupt``, it ends their turns first; ``followup``, it opens one when this is
             over; ``steer``, it enters their turns; ``reject``, it is refused.
         limits: what all turns of one round may spend together.
+        turn_timeout: seconds that one turn may take, or the choice of a speaker.
         reactions: whether agents are told what people react with to messages.
     """
 
@@ -79,4 +85,5 @@ class RoomConfig:
     history: int = attrs.field(default=50, validator=_at_least(1))
     mode: RoomMode = "collect"
     limits: Limits = attrs.field(factory=Limits)
+    turn_timeout: float = attrs.field(default=TURN_TIMEOUT, validator=_is_positive)
     reactions: bool = False

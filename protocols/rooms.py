@@ -269,6 +269,9 @@ Turns: TypeAlias = Annotated[int, Meta(ge=1, le=50)]
 Depth: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
 AtOnce: TypeAlias = Annotated[int, Meta(ge=1, le=20)]
 Shown: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
+TurnTimeout: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
+TURN_TIMEOUT = 600.0
+"""Seconds: enough for several long requests and tools, and an end to a turn that hangs."""
 
 
 class RoomPlan(msgspec.Struct, frozen=True):
@@ -283,6 +286,8 @@ class RoomPlan(msgspec.Struct, frozen=True):
         history: messages that an agent is shown at most.
         limits: for all turns of one round together.
         reactions: whether agents are told what people react with to messages.
+        turn_timeout: seconds that one turn may take, or the choice of a speaker; time in which it
+            waits for a person's approval does not count.
     """
 
     members: Members
@@ -295,6 +300,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
     history: Shown = 50
     mode: RoomMode = "collect"
     limits: Limits = Limits()
+    turn_timeout: TurnTimeout = TURN_TIMEOUT
     reactions: bool = False
 
     def member(self, name: str) -> MemberInfo:
@@ -316,6 +322,7 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
     history: Shown | UnsetType = UNSET
     mode: RoomMode | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
+    turn_timeout: TurnTimeout | UnsetType = UNSET
     reactions: bool | UnsetType = UNSET
 
     def of(self, plan: RoomPlan) -> RoomPlan:

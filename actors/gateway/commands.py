@@ -40,6 +40,7 @@ from motet.protocols.review import question
 from motet.protocols.rooms import RoomChange
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
+from motet.runtime.outside import wall_time
 
 _SHOWN: Final = 10
 _COUNTED: Final = 200
@@ -174,7 +175,7 @@ async def _new(call: Invocation) -> Reply:
 async def _status(call: Invocation) -> Reply:
     api, principal = call.api, call.principal
     if call.room:
-        return room_text(await api.rooms.get(call.room, principal=principal))
+        return room_text(await api.rooms.get(call.room, principal=principal), wall_time())
     info = await api.session(call.session, principal=principal)
     return status_text(info, await _runs(call, *_LIVE))
 

@@ -370,6 +370,10 @@ async def _rooms(caller: Caller, params: rooms.RoomsListParams) -> Answer:
     return Answer(rooms.RoomsList(page.rooms, page.next))
 
 
+async def _room(caller: Caller, params: rooms.RoomParams) -> Answer:
+    return Answer(await caller.api.rooms.get(params.room, principal=caller.principal))
+
+
 async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Answer:
     found = await caller.api.rooms.history(
         params.room, before=params.before, limit=params.limit, principal=caller.principal
@@ -544,6 +548,7 @@ METHODS: Final[dict[str, Method]] = {
         method("tokens.new", "admin", records.TokensNewParams, _new_token),
         method("tokens.revoke", "admin", records.TokensRevokeParams, _revoke_token),
         method("rooms.list", "viewer", rooms.RoomsListParams, _rooms),
+        method("rooms.get", "viewer", rooms.RoomParams, _room),
         method("rooms.history", "viewer", rooms.RoomsHistoryParams, _room_history),
         method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
         method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),

@@ -222,6 +222,7 @@ class RoomApi(RoomTalk):
             role=role,
             details=standing.may(who, "details"),
             gone=live.settings.gone if live else (),
+            floor=live.speaking() if live else (),
         )
 
     def _definition(self, record: RoomRecord) -> Room | RoomPlan | None:

@@ -18,7 +18,7 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
-from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
+from motet.protocols.rooms import ROOM_MODES, TURN_TIMEOUT, MemberInfo, RoomMode, RoomView, Speak
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
 from motet.protocols.sessions import Principal
 
@@ -98,6 +98,8 @@ class Room:
             first; ``followup``: it opens a round of its own when this one is over; ``steer``: it
             enters these turns; ``reject``: it is refused.
         limits: for all turns of one round together.
+        turn_timeout: seconds that one turn may take, or the choice of a speaker. Then it ends, and
+            the round goes on. Time in which it waits for a person's approval does not count.
         people: users of the host who may see it and speak in it besides the one who has opened it
             first; ``*``: all.
         reactions: whether agents are told what people react with to messages.
@@ -117,6 +119,9 @@ class Room:
         default="collect", kw_only=True, validator=attrs.validators.in_(ROOM_MODES)
     )
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
+    turn_timeout: float = attrs.field(
+        default=TURN_TIMEOUT, kw_only=True, validator=attrs.validators.gt(0)
+    )
     people: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...], kw_only=True)
     reactions: bool = attrs.field(default=False, kw_only=True)
 

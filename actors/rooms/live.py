@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import attrs
 
 from motet.actors.rooms.history import RoomHistory
-from motet.actors.rooms.member import MemberRunner
+from motet.actors.rooms.member import MemberRunner, waits_for
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
+from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_people import Standing
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
@@ -43,6 +44,15 @@ class LiveRoom:
         """Whether nothing happens in it, so that its actor may go."""
         waiting = self.control.is_posting or self.history.state.waiting
         return self.control.idle.is_set() and not waiting
+
+    def speaking(self) -> tuple[Speaking, ...]:
+        """The members that have the floor."""
+        state, runs = self.history.state, self.members.running_members()
+        waits = {
+            due.name: "approval" if state.holds(due.name) else waits_for(runs.get(due.name))
+            for due in state.floor.speaking
+        }
+        return tuple(Speaking(name, state.given, what) for name, what in waits.items())
 
     def change(self, definition: Definition | None, standing: Standing | None) -> None:
         """Change its definition from the next round on, and its audience at once; None: neither.

@@ -110,6 +110,7 @@ MOST_ENTERED = 200
 _ENTERED = ("steered", "dropped")  # inputs for a run that was under way already
 WAITS = "it waits for a person's approval"
 DELETED = "its session was deleted"
+TOO_LONG = "its turn took too long"
 
 
 @attrs.frozen
@@ -142,8 +143,24 @@ def turn_of(result: RunResult[object]) -> Turn:
     if result.status == "waiting":
         return Turn(result.run_id, suspended=True, usage=result.usage)
     why = f"{result.status}, {result.limit}" if result.limit else result.status
+    why = TOO_LONG if result.limit == "wall" else why
     begun = result.run_id if result.status != "dropped" else ""
     return Turn(begun, problem=why, usage=result.usage, tools=tools)
+
+
+_WAITS = {"queued": "queue", "waiting_children": "sub-agents", "compacting": "summary"}
+
+
+def waits_for(run: Run | None) -> str:
+    """What a turn waits for, as of ``Speaking``; None: its run has not begun."""
+    if run is None:
+        return "queue"
+    progress = run.progress
+    if progress.approvals:
+        return "approval"
+    if progress.calls:
+        return f"tool {', '.join(dict.fromkeys(progress.calls.values()))}"
+    return _WAITS.get(progress.doing, "model")
 
 
 def usage_between(before: Usage, after: Usage) -> Usage:
@@ -335,7 +352,10 @@ class MemberRunner:
         try:
             if f"@{member} " in text:
                 text = await self._with_history(session, text)
-            result = await self._run(agent, text, session, extra, too_late, sender, asked_by)
+            seconds = room.turn_timeout
+            result = await self._run(
+                agent, text, session, extra, too_late, seconds, sender, asked_by
+            )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
         return Turn(problem=STOPPED) if result is None else turn_of(result)
@@ -357,7 +377,9 @@ class MemberRunner:
             self._choosers[key] = AgentSpec(name, model=model, instructions=system)
         agent = self._choosers[key]
         session = sub_agent_key(agent.name, f"{self._settings.name}-{wall_time():.6f}")
-        result = await self._run(agent, text, session, "", too_late)
+        # A policy may ask twice, and then know what to do without the model.
+        seconds = self._settings.room.turn_timeout / 3
+        result = await self._run(agent, text, session, "", too_late, seconds)
         return result.text if result and result.status == "completed" else ""
 
     async def may_repeat(self, member: str) -> bool:
@@ -384,14 +406,20 @@ class MemberRunner:
         session: str,
         extra: str,
         too_late: Callable[[], bool],
+        seconds: float,
         sender: str = "",
         asked_by: tuple[Principal, ...] = (),
     ) -> RunResult[object] | None:
-        """Cancelling ends the run and waits for it. None: it was too late to begin."""
+        """A run of at most so many seconds; None: it was too late to begin.
+
+        Cancelling ends it and waits for it.
+        """
         who = acts_as(self._settings.name)
         run = await self._intake.new_run(
             agent, text, session, None, None, who, None, extra=extra, sender=sender
         )
+        # In the run's own limits, so that they hold when it is resumed, also by another host.
+        run.limits = replace(run.limits, wall=min(seconds, run.limits.wall or seconds))
         for one in asked_by:
             run.ask_also(one)
         if self._above is not None:

@@ -395,6 +395,7 @@ def _room(
         history=plan.history,
         mode=plan.mode,
         limits=plan.limits,
+        turn_timeout=plan.turn_timeout,
         people=people,
         reactions=plan.reactions,
     )

@@ -396,10 +396,12 @@ class RoomActor(Actor[RoomMessages]):
     async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
         ask = partial(self._members.ask_model, too_late)
         try:
-            with foreign_code:
+            with foreign_code, trio.fail_after(self._room.turn_timeout):
                 return only_members(await self._room.speakers.pick(view, ask), view)
         except NoSuchMember as error:
             await self._history.warn(str(error))
+        except trio.TooSlowError:
+            await self._history.warn(f"nobody was chosen within {self._room.turn_timeout:g} s")
         except Exception as error:
             _log.error("nobody could be chosen", room=self._room.name, exc_info=error)
             await self._history.warn(f"nobody could be chosen: {type(error).__name__}; see the log")

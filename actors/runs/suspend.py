@@ -361,7 +361,7 @@ def suspended_state(
         role=run.input.principal.role,
         limits=run.limits,
         turn=turn.state_of_calls(),
-        elapsed=trio.current_time() - turn.budget.started,
+        elapsed=turn.budget.elapsed(trio.current_time()),
         messages=publisher.messages,
         spans=trace.count,
         started=trace.root.started,

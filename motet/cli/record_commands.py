@@ -240,6 +240,12 @@ def rooms(
     max_turns: Annotated[
         int | None, typer.Option("--max-turns", min=1, help="Turns of agents for one message.")
     ] = None,
+    turn_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--turn-timeout", min=0.001, max=86_400, help="Seconds that one turn may take."
+        ),
+    ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
@@ -260,7 +266,7 @@ def rooms(
         server = act.Server(None, url, read_token(token_file))
     else:
         server = act.Server(load_setup(config, state))
-    wanted = act.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns)
+    wanted = act.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns, turn_timeout)
     setup = server.setup
     if look is RoomLook.CREATE:
         code = act.create_room(server, room, wanted, json=json)

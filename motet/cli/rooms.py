@@ -133,6 +133,7 @@ class Wanted:
     people: tuple[str, ...] = ()
     mode: str | None = None
     max_turns: int | None = None
+    turn_timeout: float | None = None
 
     @property
     def change(self) -> RoomChange:
@@ -142,6 +143,7 @@ class Wanted:
             members=self.members or UNSET,
             mode=_known_mode(self.mode) or UNSET,
             max_turns=self.max_turns or UNSET,
+            turn_timeout=self.turn_timeout or UNSET,
         )
 
 
@@ -180,7 +182,9 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     """Change a room, and print it."""
     change = wanted.change
     if change == RoomChange():
-        raise ConfigError("nothing to change: give --member, --person, --mode or --max-turns")
+        raise ConfigError(
+            "nothing to change: give --member, --person, --mode, --max-turns or --turn-timeout"
+        )
     name = _named(room)
     info = _ask(server, lambda client: client.change_room(name, change))
     if json:

@@ -238,3 +238,16 @@ def test_a_tree_is_never_deeper_or_wider_than_each_of_its_runs_allows(
         assert level.children <= level.limits.children
         for below, above in enumerate(level.lineage):
             assert below <= above.limits.depth
+
+
+def test_time_that_stands_still_is_no_wall_time_also_while_it_does() -> None:
+    """A run is suspended while it waits for a person: what it has used is stored then."""
+    budget = Budget(Limits(wall=30), started=100.0)
+    assert budget.elapsed(105.0) == 5
+    budget.pause(110.0)
+    budget.pause(120.0)
+    assert budget.elapsed(500.0) == 10
+    budget.resume(130.0)
+    assert budget.elapsed(500.0) == 10
+    budget.resume(400.0)
+    assert budget.elapsed(405.0) == 15

@@ -192,6 +192,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "rooms.join": rooms.RoomsJoinParams,
     "rooms.export": rooms.RoomsExportParams,
     "rooms.delete": rooms.RoomParams,
+    "rooms.get": rooms.RoomParams,
     "rooms.history": rooms.RoomsHistoryParams,
     "rooms.create": rooms.RoomsCreateParams,
     "rooms.set": rooms.RoomsSetParams,

@@ -3,11 +3,12 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
-import { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
+import { EMPTY, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
 const LATER = "not connected: sent when the connection is back";
+const FLOOR = new Set(["room.turn", "room.idle", "activity", "tool.call", "tool.result", "approval.requested", "approval.resolved"]);
 const STEERED = "goes into the running turn";
 const DECIDED = { allow: "allowed", deny: "denied", cancelled: "withdrawn" };
 let place = null; // {stream, kind: "session" | "room", name, agent}
@@ -235,6 +236,7 @@ function enter(one) {
   }
   machine.follow(one.stream, 0);
   readWaiting("escalations", withEscalation);
+  if (one.kind === "room") readFloor();
   flush();
   draw();
   $("text").focus();
@@ -272,8 +274,23 @@ function deliver(frame) {
   state = reduce(state, frame);
   if (frame.event === "approval.requested") readWaiting("approvals", withApproval);
   if (frame.event === "run.escalated" || frame.event === "room.idle") readWaiting("escalations", withEscalation);
+  if (place.kind === "room" && FLOOR.has(frame.event)) readFloor();
   if (frame.event === "input.steered" && $("stopped").textContent === STEERED) $("stopped").textContent = "";
   draw();
+}
+
+/** Read who has the floor, since when, and what it waits for: several may have it at once. */
+function readFloor() {
+  if (reading.floor || !may("rooms.get")) return;
+  reading.floor = setTimeout(async () => {
+    reading.floor = null;
+    const here = place;
+    if (here?.kind !== "room") return;
+    const found = await ask("rooms.get", { room: here.name }).catch(() => null);
+    if (place !== here || !found) return;
+    state = { ...state, floor: found.floor ?? [], turn: found.speaking.length ? state.turn ?? { turn: found.turns, left: found.left } : null };
+    draw();
+  }, 200);
 }
 
 /** Read what waits for a person as a whole. Until then, nobody is asked to answer. */
@@ -365,8 +382,7 @@ function draw() {
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
     reconcile(log, state.items);
     if (atEnd) log.scrollTop = log.scrollHeight;
-    const turn = state.turn;
-    $("turn").textContent = turn ? `${turn.speaker} has the floor · turn ${turn.turn}, ${turn.left} left` : state.running.size ? "working…" : "";
+    $("turn").textContent = state.turn ? holding(state.turn, state.floor) : state.running.size ? "working…" : "";
     $("mode").hidden = $("mode-label").hidden = place?.kind !== "session" || !state.running.size;
     waiting = state.items.filter(({ kind, decision }) => (kind === "approval" || kind === "escalation") && !decision).length;
     document.title = waiting ? `(${waiting}⚠) motet` : "motet";

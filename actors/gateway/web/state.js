@@ -42,9 +42,9 @@ export function reduce(state, frame) {
     case "escalation.resolved":
       return withEscalation(state, { id: data.escalation, decision: data.decision, note: data.note, resolved_by: data.by });
     case "room.turn":
-      return { ...state, turn: data };
+      return { ...state, turn: data, floor: null };
     case "room.idle":
-      return note({ ...withdrawn(state), turn: null }, frame, `the round is over: ${data.reason}`);
+      return note({ ...withdrawn(state), turn: null, floor: null }, frame, `the round is over: ${data.reason}`);
     case "room.changed":
       return note(state, frame, data.text);
     case "call.dropped":
@@ -60,6 +60,16 @@ export function reduce(state, frame) {
     default:
       return state;
   }
+}
+
+const WAITS = { queue: "its place in a queue", approval: "a person's approval", "sub-agents": "its sub-agents", summary: "a summary by the model" };
+
+/** Who has the floor, since when, and what it waits for, in one line. */
+export function holding(turn, floor) {
+  const known = floor?.length ? floor : [{ name: turn.speaker ?? "" }];
+  const since = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { timeStyle: "medium" });
+  const who = known.map((one) => `${one.name} has the floor${one.since ? ` since ${since(one.since)}` : ""}${one.waits_for ? `, waits for ${WAITS[one.waits_for] ?? `the ${one.waits_for}`}` : ""}`);
+  return `${who.join(" · ")} · turn ${turn.turn}, ${turn.left} left`;
 }
 
 /** The state with an approval as the host has it: events have long arguments cut. */

@@ -76,6 +76,7 @@ ROWS: dict[str, Row] = {
         ({"session": "{live}", **KEY}, {"run_id": "{run_id}", **KEY}, {"all": True, **KEY}),
     ),
     "rooms.list": Row("nothing"),
+    "rooms.get": Row("not_found", ({"room": "{room}"},)),
     "rooms.history": Row("not_found", ({"room": "{room}"},)),
     "rooms.create": Row("own", ({"name": "{room}", "members": ["helper"]},), alike=False),
     "rooms.set": Row("not_found", ({"room": "{room}", "people": ["bob"]},)),

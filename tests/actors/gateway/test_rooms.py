@@ -204,7 +204,10 @@ async def test_commands_in_a_room_are_about_the_room() -> None:
         assert "Nothing was changed" in str(refused["text"])
         await here.post(here.alice, "@ann look", "k4")
         await here.bob.until("room.turn")
-        assert "ann has the floor; 7 turns" in str(await here.post(here.bob, "/status", "k5"))
+        status = str(await here.post(here.bob, "/status", "k5"))
+        assert "ann has the floor, for" in status
+        assert "it waits for the model" in status
+        assert "7 turns are left" in status
         told = await here.post(here.alice, "/queue collect", "k6")
         assert str(told["text"]).startswith("From the next round on, while agents speak: collect")
         assert "this is a room" in str(await here.post(here.bob, "/new", "k7"))

@@ -10,7 +10,7 @@ const load = async (name) => {
 };
 const { Machine, backoff, exact } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, fromHistory, fromRoom, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
+const { EMPTY, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -206,6 +206,9 @@ test("in a room people's words stay apart, and a run says one thing", () => {
   ].reduce(reduce, EMPTY);
   assert.deepEqual(shown(state), ["one", "two", "three"]);
   assert.equal(state.turn.speaker, "ann");
+  assert.equal(holding(state.turn, state.floor), "ann has the floor · turn 1, 7 left");
+  const floor = [{ name: "ann", since: 0, waits_for: "tool look" }, { name: "ben", since: 0, waits_for: "approval" }];
+  assert.equal(holding(state.turn, floor), "ann has the floor, waits for the tool look · ben has the floor, waits for a person's approval · turn 1, 7 left");
   const cut = reduce(state, inRoom("text.delta", { i: 0, at: 0, text: "I th" }, { seq: undefined, run_id: "run_2" }));
   assert.equal(shown(cut).at(-1), "I th");
   const dropped = inRoom("call.dropped", { of: "ben", by: ["bob", "ann"], reason: "stopped", round: 1, number: 1, first: 1, last: 4 }, { seq: 5 });
