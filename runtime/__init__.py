@@ -29,7 +29,9 @@ from motet.runtime.errors import (
     NotInProtocol,
     RestartLimitExceeded,
     StartFailed,
+    TellCycle,
     TooManyChildren,
+    WaitCycle,
 )
 from motet.runtime.feed import DeadLetter, DeadLetters, Feed
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
@@ -91,10 +93,12 @@ __all__ = [
     "Supervision",
     "System",
     "Telemetry",
+    "TellCycle",
     "Terminated",
     "TooManyChildren",
     "TraceEvent",
     "UnderWay",
+    "WaitCycle",
     "ask_each",
     "current_deadline",
     "current_under_way",

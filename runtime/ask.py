@@ -29,7 +29,7 @@ from motet.runtime.errors import AskTimeout
 from motet.runtime.here import HereAsk, nobody
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
-from motet.runtime.waits import Work, current_work, is_overdue, refuse_cycle
+from motet.runtime.waits import Work, current_work, is_overdue
 
 __all__ = ["ask", "may_ask_again", "observed_ask"]
 
@@ -53,8 +53,6 @@ async def ask(
     mailbox, handler = owner.mailbox, owner.handlers[type(message)]
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
-    if work is not None:
-        refuse_cycle(work, target)
     limit = math.inf if seconds is None else trio.current_time() + seconds
     kind: Callable[..., Ask] = Ask if take is None else partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
@@ -76,12 +74,23 @@ async def ask(
                 mailbox, message, target, current_task(), until, limit, None, context,
                 asker=work, take=nobody if take is None else take,
             )  # fmt: skip
+        # An ask that ends the search at once, as almost all do, is spared the calls of it. A place
+        # or the turn is free, or held by work that waits for nothing; and there is room.
+        if work is not None and aside is None:
+            free = mailbox.places
+            busy = target is work or target.waits or owner.halted
+            if handler.concurrent > 1:
+                busy = free is None or free.busy.get(handler.message_type, 0) >= handler.concurrent
+            if busy or len(mailbox.queue) >= mailbox.limit:
+                owner.refuse_endless(work, handler.message_type)
         envelope = aside or kind(
             mailbox, message, target, current_task(), until, limit, mailbox.queue, context
         )
         timer = None if seconds is None else owner.kernel.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
+        else:
+            envelope.task.custom_sleep_data = envelope  # for dumps: Trio resets it at the wake-up
         try:
             if places is not None and aside is not None:
                 result = await places.answer_here(aside, handler)

@@ -31,7 +31,7 @@ from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.timers import Timer
-from motet.runtime.waits import current_work, refuse_cycle
+from motet.runtime.waits import current_work
 
 __all__ = ["Asks", "ask_each"]
 
@@ -193,7 +193,7 @@ class Asks(Generic[R]):
             message = owner.admit(request)
             mailbox, target = owner.mailbox, owner.work_for(type(message))
             if self._work is not None:
-                refuse_cycle(self._work, target)
+                owner.refuse_endless(self._work, type(message))
             if owner.kernel.observing:
                 span = _Span(owner, message)
             ask = _OneOfMany(

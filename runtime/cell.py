@@ -122,6 +122,7 @@ class Cell(Owner):
         incarnation = self.incarnation
         if incarnation is not None and incarnation.ready and not incarnation.finishing:
             incarnation.resume()
+        self.mailbox.refuse_all_endless()  # while it was suspended, they waited for this call
 
     # ------------------------------------------------------------------ orders of the supervisor
 
@@ -153,8 +154,8 @@ class Cell(Owner):
             return
         # An actor that starts a child in a handler waits like an asker, so the same cycles are
         # possible: a child whose on_start asks its parent (G11).
-        refuse_cycle(work, self.turn)
-        wait = StartWait(self.turn)
+        wait = StartWait(self.turn, self._started)
+        refuse_cycle(work, wait.groups())
         work.waits.append(wait)
         try:
             await self._started.wait()

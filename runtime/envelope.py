@@ -37,7 +37,7 @@ from motet.protocols.messages import Message
 from motet.runtime.errors import ActorDead, unwrapped
 from motet.runtime.foreign import divided, shown
 from motet.runtime.outside import foreign_code, is_cancelled
-from motet.runtime.waits import Work, current_work
+from motet.runtime.waits import Groups, Work, current_work
 
 __all__ = [
     "EXPIRED",
@@ -133,6 +133,7 @@ class AskedMailbox(Protocol):
     path: str
 
     def withdraw(self, ask: Ask) -> None: ...
+    def groups_of(self, ask: Ask) -> Groups: ...
 
 
 class Ask(msgspec.Struct, eq=False):
@@ -207,6 +208,12 @@ class Ask(msgspec.Struct, eq=False):
         # The result is in no local variable: the traceback of a Cancelled holds this frame, so a
         # variable that holds the Cancelled would make a reference cycle for each cancelled ask.
         self._deliver(self._cancelled() if result is None else result)
+
+    def groups(self) -> Groups:
+        """As an edge of the wait-for graph: the handler, or what has to end before it begins."""
+        if self.settled:
+            return ()  # its asker has not taken a step since
+        return ((self.target,),) if self.queue is None else self.mailbox.groups_of(self)
 
     def describe(self, now: float) -> str:
         """The reason why the asker waits, for a dump."""

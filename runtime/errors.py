@@ -18,7 +18,9 @@ __all__ = [
     "NotInProtocol",
     "RestartLimitExceeded",
     "StartFailed",
+    "TellCycle",
     "TooManyChildren",
+    "WaitCycle",
     "only_error",
     "unwrapped",
 ]
@@ -138,15 +140,33 @@ class RestartLimitExceeded(MotetRuntimeError):
         self.child = child
 
 
-class AskCycle(MotetRuntimeError):
-    """The ask would wait for itself through the actors named in ``chain`` (G11)."""
+class WaitCycle(MotetRuntimeError):
+    """The wait would never end: it waits for itself through the actors in ``chain`` (G11).
+
+    Itself for the wait of a handler for the end of an actor that cannot end before this handler.
+    """
+
+    what = "this actor would never end"
+    advice = "use stop_soon or stop_child_soon, or watch the actor"
 
     def __init__(self, chain: Sequence[str]) -> None:
-        super().__init__(
-            f"this ask would never be answered, each waits for the next: {' -> '.join(chain)}; "
-            "use tell, or mark one of the handlers concurrent"
-        )
+        path = " -> ".join(chain)
+        super().__init__(f"{self.what}, each waits for the next: {path}; {self.advice}")
         self.chain = tuple(chain)
+
+
+class AskCycle(WaitCycle):
+    """The ask would wait for itself through the actors named in ``chain`` (G11)."""
+
+    what = "this ask would never be answered"
+    advice = "use tell, or mark one of the handlers concurrent"
+
+
+class TellCycle(WaitCycle):
+    """The mailbox is full, and nothing in ``chain`` can take a message before this tell (G11)."""
+
+    what = "this tell would wait for room for ever"
+    advice = "use a larger mailbox, another overflow policy, or tell_nowait"
 
 
 def only_error(error: BaseException) -> BaseException:

@@ -70,19 +70,23 @@ class Incarnation:
         self._calls = actor.__motet_calls__
         self._bare: Mapping[type, Call] = {}  # the handlers that `_drain` may call directly
         owner.halted = True
+        owner.ending = False
         self.observe_with(observer)
 
     # ------------------------------------------------------------------ orders
 
     def finish(self) -> None:
         """Handle no further message; the running handlers may end."""
-        self.finishing = True
+        self.finishing = self.owner.ending = True
         self.owner.mailbox.places = None
         if self.timers is not None:
             self.timers.close()
         if self.workers is not None:
             self.workers.dismiss_idle()
         self.owner.interrupt()
+        mailbox = self.owner.mailbox
+        if mailbox.queue or mailbox.stashed or mailbox.waiting:
+            mailbox.refuse_all_endless()  # nothing of it is handled before all handlers have ended
 
     @property
     def observed(self) -> bool:
@@ -147,7 +151,7 @@ class Incarnation:
 
     def _with_workers(self) -> Workers:
         if self.workers is None:
-            self.workers = Workers(self)
+            self.workers = self.owner.beside = Workers(self)
         return self.workers
 
     # ------------------------------------------------------------------ the actor's task
@@ -178,7 +182,7 @@ class Incarnation:
                 await self.workers.end()
                 # They refer to this object: without this, each end would leave a reference cycle
                 # to the garbage collector.
-                self.workers = None
+                self.workers = self.owner.beside = None
             self.is_over = True
 
     async def _start(self, became_ready: Callable[[], None]) -> None:

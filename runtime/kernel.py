@@ -9,8 +9,8 @@ the cell or the system, which import all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 import trio
@@ -24,9 +24,9 @@ from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
 from motet.runtime.timers import Timers
-from motet.runtime.waits import Work
+from motet.runtime.waits import Groups, Work, refuse_cycle
 
-__all__ = ["Kernel", "Owner", "round_trip"]
+__all__ = ["Beside", "Kernel", "Owner", "round_trip"]
 
 M = TypeVar("M", bound=Message)
 
@@ -62,6 +62,20 @@ class Kernel:
         return self.meter is not None or path in self.traces
 
 
+class Beside(Protocol):
+    """The tasks of a living incarnation beside its turn, as far as the graph needs them."""
+
+    def holding(self, kind: type[Message], /) -> Sequence[Work] | None:
+        """The handlers that have all places of ``kind``; None: a place is free, or is taken by one
+        that has not begun.
+        """
+        ...
+
+    def handlers_at_work(self) -> Sequence[Work]:
+        """All concurrent handlers that have begun and not ended."""
+        ...
+
+
 class Owner:
     """One actor, as its senders, watchers, timers and its incarnation know it.
 
@@ -70,8 +84,10 @@ class Owner:
     """
 
     __slots__ = (
+        "beside",
         "cancel_at",
         "control",
+        "ending",
         "failed_with",
         "halted",
         "handlers",
@@ -104,12 +120,15 @@ class Owner:
         self.handlers = handlers
         self.mailbox = mailbox
         self.turn = Work(path)
+        mailbox.holder = self
 
         self.state: LifeState = "new"
         self.nursery: trio.Nursery | None = None  # the supervisor's; all tasks of the actor in it
         self.control: list[Message] = []  # handled before all mail (G6)
         self.halted = True  # the turn must read its orders before it takes the next message
         self.paused = False
+        self.ending = False  # the incarnation begins no further handler
+        self.beside: Beside | None = None  # the tasks of the incarnation beside its turn
         self.cancel_at = math.inf  # when the tasks of this incarnation are cancelled
         self.failed_with: Exception | None = None  # the error that ended the last incarnation
         # Keys are the watching actors, or any object of a watcher that is no actor.
@@ -134,6 +153,54 @@ class Owner:
     def work_for(self, kind: type[Message]) -> Work:
         """The work an ask of this kind waits for: the turn, or a concurrent handler of its own."""
         return Work(self.path) if kind in self.mailbox.concurrent else self.turn
+
+    # ------------------------------------------------------------------ the wait-for graph
+
+    def refuse_endless(self, work: Work, kind: type[Message]) -> None:
+        """Raise :class:`AskCycle` if a request of ``kind``, sent by ``work`` now, would never be
+        handled. Of an ask that would raise another error there is nothing to refuse.
+        """
+        box = self.mailbox
+        waits = box.spec.overflow == "wait" and len(box.queue) >= box.limit
+        if not (waits and box.refusing):
+            groups = self.before_begin(kind)
+            refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
+
+    def before_begin(self, kind: type[Message]) -> Groups:
+        """What has to end before a queued message of ``kind`` is handled; see ``waits.py``."""
+        if not self._handles_mail or self.ending:
+            return self._before_next()
+        if kind not in self.mailbox.concurrent or self.mailbox.places is None or not self.beside:
+            return ((self.turn,),)  # of the turn, or `on_start` has not returned
+        holding = self.beside.holding(kind)
+        return () if holding is None else (holding,)
+
+    def before_room(self) -> Groups:
+        """What has to end before the full mailbox has room."""
+        if not self._handles_mail or self.ending:
+            return self._before_next()
+        box = self.mailbox
+        # The turn takes from its queue, and may handle what it has stashed. A concurrent handler
+        # takes from the queue of its type only.
+        group = [self.turn] if box.queue or box.stash or box.reserved else []
+        for kind in [kind for kind, queue in box.concurrent.items() if queue]:
+            (handlers,) = self.before_begin(kind) or ((),)
+            if not handlers:
+                return ()
+            group += handlers
+        return (group,) if group else ()
+
+    @property
+    def _handles_mail(self) -> bool:
+        """Whether nobody outside of the graph has to act before mail is handled."""
+        return not self.paused and self.state in ("starting", "running", "failing")
+
+    def _before_next(self) -> Groups:
+        """What has to end before another incarnation may handle mail."""
+        if not self._handles_mail:
+            return ()
+        beside = () if self.beside is None else self.beside.handlers_at_work()
+        return tuple((work,) for work in (self.turn, *beside))
 
     def post(self, message: Message) -> None:
         """Send a control message: handled before all mail, never waits, takes no room (G6)."""

@@ -19,7 +19,7 @@ and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -29,14 +29,15 @@ from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_ta
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
-from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
+from motet.runtime.errors import ActorDead, ActorPaused, AskCycle, MailboxFull, TellCycle
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk
 from motet.runtime.outside import is_cancelled
+from motet.runtime.waits import Groups, current_work, cycle_of, refuse_cycle
 
-__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
+__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places", "WaitingTell"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
 
@@ -61,7 +62,13 @@ class MailboxSpec(msgspec.Struct, frozen=True):
 
 
 class Places(Protocol):
-    """The concurrent handlers of a living incarnation, as far as senders need them."""
+    """The concurrent handlers of a living incarnation, as far as senders need them.
+
+    ``busy``: how many places of each message type are taken; a type without any may be missing.
+    """
+
+    @property
+    def busy(self) -> Mapping[type[Message], int]: ...
 
     def notify(self, kind: type[Message], /) -> None:
         """A message of ``kind`` waits."""
@@ -77,18 +84,39 @@ class Places(Protocol):
         ...
 
 
-class _WaitingTell:
-    """A sender that waits for room, and its message."""
+class Holder(Protocol):
+    """The actor of a mailbox, as far as those who wait for it need it (G11)."""
 
-    __slots__ = ("message", "task")
+    def before_begin(self, kind: type[Message], /) -> Groups:
+        """What has to end before a queued message of ``kind`` is handled."""
+        ...
 
-    def __init__(self, message: Message | Told, task: trio.lowlevel.Task) -> None:
+    def before_room(self) -> Groups:
+        """What has to end before there is room."""
+        ...
+
+
+class WaitingTell:
+    """A sender that waits for room, and its message. An edge of the wait-for graph."""
+
+    __slots__ = ("holder", "message", "path", "task", "work")
+
+    def __init__(self, message: Message | Told, path: str, holder: Holder | None) -> None:
         self.message = message
-        self.task = task
+        self.path = path
+        self.holder = holder
+        self.task = current_task()
+        self.work = current_work.get()
+
+    def groups(self) -> Groups:
+        return () if self.holder is None else self.holder.before_room()
+
+    def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
+        return f"room in {self.path}"
 
 
 # An empty deque takes 760 bytes: mailboxes that no sender waits for share one.
-_NOBODY: Final = deque[_WaitingTell | Ask](maxlen=0)
+_NOBODY: Final = deque[WaitingTell | Ask](maxlen=0)
 
 
 class Counters:
@@ -129,6 +157,7 @@ class Mailbox(Counters):
         "closed",
         "concurrent",
         "dead_letters",
+        "holder",
         "limit",
         "path",
         "places",
@@ -154,8 +183,9 @@ class Mailbox(Counters):
         self.path = path
         self.spec = spec
         self.dead_letters = dead_letters
+        self.holder: Holder | None = None  # until it is closed, so that no reference cycle is left
         self.queue: deque[Item] = deque()
-        self.waiting: deque[_WaitingTell | Ask] = _NOBODY
+        self.waiting: deque[WaitingTell | Ask] = _NOBODY
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
         self.places: Places | None = None
@@ -209,7 +239,10 @@ class Mailbox(Counters):
         self._drop(message, "dropped: the mailbox was full (drop_newest)")
 
     async def put_when_room(self, message: Message | Told) -> None:
-        """As ``put_or_overflow``, but the policy ``wait`` waits. Cancelled: nothing was sent."""
+        """As ``put_or_overflow``, but the policy ``wait`` waits. Cancelled: nothing was sent.
+
+        Raises TellCycle if there would never be room (G11).
+        """
         if self.spec.overflow != "wait" or self.closed is not None:
             # A mailbox that drops makes no sender wait: nothing else would let other tasks run.
             await trio.lowlevel.checkpoint()
@@ -217,7 +250,12 @@ class Mailbox(Counters):
             return
         if self._put_while_refusing(message):
             return
-        waiting = _WaitingTell(message, current_task())
+        waiting = WaitingTell(message, self.path, self.holder)
+        work = waiting.work
+        waiting.task.custom_sleep_data = waiting  # for dumps: Trio resets it at the wake-up
+        if work is not None:
+            refuse_cycle(work, waiting.groups(), TellCycle)
+            work.waits.append(waiting)
         self._add_waiting(waiting)
 
         def abort(_: RaiseCancelT) -> Abort:
@@ -225,7 +263,11 @@ class Mailbox(Counters):
             self._set_limit()
             return Abort.SUCCEEDED
 
-        await wait_task_rescheduled(abort)
+        try:
+            await wait_task_rescheduled(abort)
+        finally:
+            if work is not None:
+                work.waits.remove(waiting)
 
     def discard(self, message: Message, reason: str) -> None:
         """Accept a message for which there is no place, as a dead letter."""
@@ -286,16 +328,28 @@ class Mailbox(Counters):
 
     def admit(self) -> None:
         """Let waiting senders in, as far as there is room; recompute the limit."""
+        admitted: list[Ask] = []
         while self.waiting and len(self.queue) < self._room():
             sender = self.waiting.popleft()
             self.accepted += 1
             if isinstance(sender, Ask):
                 sender.queue = self.queue
                 self._enqueue(sender)
+                admitted.append(sender)
             else:
                 self._enqueue(sender.message)
+                sender.holder = None  # it waits no more, though it has not taken a step since
                 reschedule(sender.task, WOKEN)
         self._set_limit()
+        # Each waits for its own handler only now, where any one of several might have made room.
+        for ask in admitted:
+            self._refuse_endless(ask)
+        # And those that still wait may have lost one that would have: a handler whose messages have
+        # all left the queue. As long as one of the others waits for nothing, they need no look.
+        if self.waiting and self.concurrent and self.holder is not None:
+            groups = self.holder.before_room()
+            if any(all(work.waits for work in group) for group in groups):
+                self._refuse_each([*self.waiting])
 
     def take(self, kind: type) -> Item | None:
         """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
@@ -386,6 +440,7 @@ class Mailbox(Counters):
         # Closed before anything is settled: an outcome may have effects in this step, and they must
         # not find a mailbox that still accepts.
         self.closed = reason
+        self.holder = None
         waiting, self.waiting = self.waiting, _NOBODY
         self.limit = 0
         for sender in waiting:
@@ -407,6 +462,42 @@ class Mailbox(Counters):
             self.lost += 1
             self._dead(self.retrying, f"it was to be handled again, but {reason}")
             self.retrying = None
+
+    # ------------------------------------------------------------------ the wait-for graph
+
+    def groups_of(self, ask: Ask) -> Groups:
+        """What has to end before an ask in one of the queues is handled."""
+        if self.holder is None:
+            return ()
+        groups = self.holder.before_begin(type(ask.message))
+        return [*groups, *self.holder.before_room()] if ask.queue is self.waiting else groups
+
+    def refuse_all_endless(self) -> None:
+        """Refuse the senders and askers that wait for themselves, since less can end now (G11)."""
+        senders = [*self.waiting]
+        for queue in (self.queue, self.stash, *self.concurrent.values()):
+            senders += [item for item in queue if isinstance(item, Ask)]
+        self._refuse_each(senders)
+
+    def _refuse_each(self, senders: Sequence[WaitingTell | Ask]) -> None:
+        for sender in senders:
+            if isinstance(sender, Ask):
+                self._refuse_endless(sender)
+            elif sender.work is not None and sender in self.waiting:
+                chain = cycle_of(sender.work)
+                if chain is not None:
+                    self.waiting.remove(sender)
+                    self._set_limit()
+                    reschedule(sender.task, outcome.Error(TellCycle(chain)))
+
+    def _refuse_endless(self, ask: Ask) -> None:
+        work = ask.asked_from
+        if work is None or ask.queue is None:  # it was settled by the refusal of another
+            return
+        chain = cycle_of(work)
+        if chain is not None:
+            self.withdraw(ask)
+            ask.settle(outcome.Error(AskCycle(chain)))
 
     # ------------------------------------------------------------------ within
 
@@ -444,9 +535,9 @@ class Mailbox(Counters):
         if self.closed is not None:
             raise ActorDead(self.path, self.closed)
 
-    def _add_waiting(self, sender: _WaitingTell | Ask) -> None:
+    def _add_waiting(self, sender: WaitingTell | Ask) -> None:
         if self.waiting is _NOBODY:
-            self.waiting = deque[_WaitingTell | Ask]()
+            self.waiting = deque[WaitingTell | Ask]()
         self.waiting.append(sender)
         self.limit = 0
 

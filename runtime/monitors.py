@@ -7,7 +7,9 @@ watch; a dead actor is reported at once; a dying actor stops watching. The data 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, Literal
 
 import trio
 
@@ -15,8 +17,9 @@ from motet.runtime.errors import MotetRuntimeError, NotInProtocol
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
 from motet.runtime.lifecycle import Terminated
+from motet.runtime.waits import EndWait, Work, current_work, refuse_own_end
 
-__all__ = ["check_watches", "on_end", "report_end", "unwatch", "wait_terminated", "watch"]
+__all__ = ["check_watches", "ending", "on_end", "report_end", "unwatch", "wait_terminated", "watch"]
 
 
 def check_watches(watcher: Owner) -> None:
@@ -61,16 +64,41 @@ def on_end(target: Owner, key: object, call: Callable[[Terminated], None]) -> No
 
 
 async def wait_terminated(target: Owner) -> Terminated:
-    """Wait for the end of ``target``. Cancelled: the watch is undone."""
+    """Wait for the end of ``target``. Cancelled: the watch is undone.
+
+    Raises WaitCycle in a handler that has to end, or to be cancelled, before ``target`` can.
+    """
+    work = current_work.get()
+    if work is not None and target.state != "dead":
+        refuse_own_end(work, target.path)
     ended = trio.Event()
     key = object()  # unique, since several tasks may wait
     on_end(target, key, lambda _: ended.set())
-    try:
-        await ended.wait()
-    finally:
-        if target.watchers is not None:
-            target.watchers.pop(key, None)
+    with ending(target.path, "end"):
+        try:
+            await ended.wait()
+        finally:
+            if target.watchers is not None:
+                target.watchers.pop(key, None)
     return _report(target)
+
+
+def ending(path: str, what: Literal["stop", "end"]) -> AbstractContextManager[None]:
+    """A block in which a handler waits for the end of the actor at ``path``; shown in dumps."""
+    work = current_work.get()
+    return _NO_HANDLER if work is None else _waiting(work, EndWait(what, path))
+
+
+@contextmanager
+def _waiting(work: Work, wait: EndWait) -> Generator[None]:
+    work.waits.append(wait)
+    try:
+        yield
+    finally:
+        work.waits.remove(wait)
+
+
+_NO_HANDLER: Final = nullcontext()
 
 
 def report_end(dead: Owner) -> None:

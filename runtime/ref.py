@@ -11,7 +11,7 @@ from motet.runtime.ask import ask, observed_ask
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import Told
 from motet.runtime.lifecycle import OVER, Terminated
-from motet.runtime.monitors import wait_terminated
+from motet.runtime.monitors import ending, wait_terminated
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
@@ -40,7 +40,8 @@ class ActorRef(Generic[P_contra]):
         """Send without an answer; waits while the mailbox is full, if it is declared so.
 
         Order per sender is kept. Cancelled while waiting: nothing was sent. A checkpoint only if
-        the mailbox is full, so that telling stays cheap.
+        the mailbox is full, so that telling stays cheap. Raises TellCycle in a handler that has to
+        end before there can be room (G11).
         """
         cell = self._cell
         item: P_contra | Told = message
@@ -118,13 +119,15 @@ class ActorRef(Generic[P_contra]):
         plan = within(grace)
         tasks = sum(1 for _ in cell.tree())
         cell.parent.stop(cell, plan)
-        await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
+        with ending(cell.path, "stop"):
+            await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
         return plan.ledger.report(left for below in cell.tree() for left in leftovers_of(below))
 
     async def wait_terminated(self) -> Terminated:
         """Wait until the actor has ended for ever, and return the reason.
 
-        Cancelled: the actor is not affected.
+        Cancelled: the actor is not affected. Raises WaitCycle in a handler that has to end before
+        the actor can (G11).
         """
         return await wait_terminated(self._cell)
 

@@ -8,7 +8,9 @@ import msgspec
 import trio
 
 from motet.runtime.cell import Cell
+from motet.runtime.envelope import Ask
 from motet.runtime.lifecycle import LifeState
+from motet.runtime.mailbox import WaitingTell
 from motet.runtime.stopping import Leftover, blocking_tasks, stack_of
 
 __all__ = ["ActorInfo", "Statistics", "info_of", "leftovers_of", "statistics_of"]
@@ -42,7 +44,9 @@ class Statistics(msgspec.Struct, frozen=True):
 class ActorInfo(msgspec.Struct, frozen=True):
     """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none.
 
-    ``paused``: suspended by :meth:`ActorRef.suspend`, which is not part of the state.
+    ``waiting_on``: the actors that its turn, its concurrent handlers and its tasks wait for, those
+    beside the turn with their names in front. ``paused``: suspended by :meth:`ActorRef.suspend`,
+    which is not part of the state.
     """
 
     path: str
@@ -56,9 +60,23 @@ class ActorInfo(msgspec.Struct, frozen=True):
 def info_of(cell: Cell, now: float) -> ActorInfo:
     """The line of a dump."""
     age = now - cell.incarnation.began if cell.incarnation is not None else 0.0
-    waiting = "; ".join(wait.describe(now) for wait in cell.turn.waits) or None
+    waiting = "; ".join(_waits(cell, now)) or None
     queued = len(cell.mailbox.queue) + cell.mailbox.stashed
     return ActorInfo(cell.path, cell.state, queued, age, waiting, cell.paused)
+
+
+def _waits(cell: Cell, now: float) -> Iterator[str]:
+    """The waits for actors of every task of this actor."""
+    yield from (wait.describe(now) for wait in cell.turn.waits)
+    workers = None if cell.incarnation is None else cell.incarnation.workers
+    for method, work in () if workers is None else workers.named_work():
+        yield from (f"{method}: {wait.describe(now)}" for wait in work.waits)
+    # A task of `start_soon` is no work of the wait-for graph, since no handler waits for it.
+    for own in () if workers is None else workers.background:
+        for task in blocking_tasks(own):
+            wait = task.custom_sleep_data
+            if isinstance(wait, Ask | WaitingTell):
+                yield f"{task.name.removeprefix(cell.path).strip()}: {wait.describe(now)}"
 
 
 def statistics_of(cell: Cell) -> Statistics:

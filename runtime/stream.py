@@ -22,7 +22,7 @@ from motet.runtime.errors import AskTimeout
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
-from motet.runtime.waits import current_deadline, current_work, refuse_cycle
+from motet.runtime.waits import current_deadline, current_work
 
 __all__ = ["STREAM_BUFFER", "ReplyStream", "StreamAsk", "observed_stream", "open_stream"]
 
@@ -158,7 +158,7 @@ async def open_stream(
     envelope = StreamAsk(mailbox, request, target, current_task(), deadline, queue=mailbox.queue)
     envelope.context = context
     if work is not None:
-        refuse_cycle(work, target)
+        owner.refuse_endless(work, type(request))
         work.waits.append(envelope)
     try:
         if not mailbox.put(envelope):

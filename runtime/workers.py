@@ -15,7 +15,7 @@ would pay for it, also the many that have no such task.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVarTuple
 
@@ -61,7 +61,6 @@ class Workers:
     __slots__ = (
         "_background",
         "_begun",
-        "_busy",
         "_closing",
         "_context",
         "_here",
@@ -70,7 +69,9 @@ class Workers:
         "_incarnation",
         "_none_left",
         "_scopes",
+        "_serving",
         "_until",
+        "busy",
     )
 
     def __init__(self, incarnation: IncarnationApi) -> None:
@@ -81,17 +82,54 @@ class Workers:
         self._none_left: trio.Event | None = None  # while `end` waits
         self._closing = False
         self._background = 0  # tasks of `start_soon`
-        self._busy: dict[type[Message], int] = {}  # workers that are not idle, by message type
+        self.busy: dict[type[Message], int] = {}  # workers that are not idle, by message type
         self._idle: dict[type[Message], list[trio.lowlevel.Task]] = {}
         self._context: Context | None = None  # the context variables of concurrent handlers
         # The handlers that run in the tasks of their askers; None for one without a scope.
         self._here: dict[HereAsk, trio.CancelScope | None] = {}
         self._in_a_row = 0  # of them, since the last that took the mailbox
+        self._serving: dict[trio.lowlevel.Task, type[Message]] = {}  # the tasks of workers
 
     @property
     def at_work(self) -> bool:
         """Whether there is any task that is not an idle worker."""
-        return bool(self._background or self._busy)
+        return bool(self._background or self.busy)
+
+    def holding(self, kind: type[Message]) -> Sequence[Work] | None:
+        """The handlers that have all places of ``kind``; None: a place is free, or is taken by one
+        that has not begun.
+        """
+        places = self._incarnation.owner.handlers[kind].concurrent
+        if self.busy.get(kind, 0) < places:
+            return None
+        works = self._at_work(kind)
+        return works if len(works) >= places else None
+
+    def handlers_at_work(self) -> Sequence[Work]:
+        """All concurrent handlers that have begun and not ended."""
+        return [work for kind in self.busy for work in self._at_work(kind)]
+
+    def _at_work(self, kind: type[Message]) -> list[Work]:
+        # From the tasks, and not from a list of its own: to keep that up would cost every message,
+        # and this is read only where a wait may close a cycle. A worker that is about to take a
+        # message still has the work of its last one, which waits for nothing, or none.
+        idle = self._idle.get(kind, ())
+        found = [ask.target for ask in self._here if type(ask.message) is kind]
+        for task, own in self._serving.items():
+            work = task.context.get(current_work)
+            if own is kind and work is not None and task not in idle:
+                found.append(work)
+        return found
+
+    def named_work(self) -> list[tuple[str, Work]]:
+        """The concurrent handlers at work: the method's name, and the work."""
+        handlers = self._incarnation.owner.handlers
+        return [(handlers[kind].method, work) for kind in self.busy for work in self._at_work(kind)]
+
+    @property
+    def background(self) -> list[trio.lowlevel.Task]:
+        """The tasks of ``start_soon`` that have taken a step and have not ended."""
+        return [task for task in self._scopes if task not in self._serving]
 
     @property
     def tasks(self) -> Collection[trio.lowlevel.Task]:
@@ -132,7 +170,7 @@ class Workers:
     async def end(self) -> None:
         """Let the concurrent handlers finish, cancel the other tasks, and wait for all."""
         self._closing = True
-        if not self._busy:
+        if not self.busy:
             self.cancel_at(-math.inf)
         # A loop: a task that ends may have started another one.
         while self._begun:
@@ -176,6 +214,7 @@ class Workers:
         """
         if self._context is None:
             self._context = copy_context()
+            self._context.run(current_work.set, None)  # until a worker has its first message
         mailbox = self._incarnation.owner.mailbox
         if self._incarnation.finishing or self._incarnation.owner.paused:
             return
@@ -187,11 +226,11 @@ class Workers:
     def notify(self, kind: type[Message]) -> None:
         """A message of ``kind`` waits: let a worker take it, if the limit allows."""
         handler = self._incarnation.owner.handlers[kind]
-        busy = self._busy.get(kind, 0)
+        busy = self.busy.get(kind, 0)
         if busy >= handler.concurrent or self._context is None:
             return
         # Counted now and not in the worker's first step: until then other messages may come.
-        self._busy[kind] = busy + 1
+        self.busy[kind] = busy + 1
         idle = self._idle.get(kind)
         if idle:
             reschedule(idle.pop(), WOKEN)
@@ -204,7 +243,7 @@ class Workers:
         """Let the idle workers end: there will be no message for them."""
         for kind, idle in self._idle.items():
             if idle:
-                self._busy[kind] = self._busy.get(kind, 0) + len(idle)  # until they have ended
+                self.busy[kind] = self.busy.get(kind, 0) + len(idle)  # until they have ended
             for task in idle:
                 reschedule(task, WOKEN)
             idle.clear()
@@ -217,6 +256,7 @@ class Workers:
     async def _serve(self, kind: type[Message]) -> None:
         """A worker: a task that handles messages of ``kind`` one by one, and idles in between."""
         task = current_task()
+        self._serving[task] = kind
         try:
             needed = True
             while needed:
@@ -226,6 +266,7 @@ class Workers:
         except Exception as error:
             self._incarnation.crash(unwrapped(error))
         finally:
+            del self._serving[task]
             self._count_down(kind)
             self._leave(task)
 
@@ -272,7 +313,7 @@ class Workers:
     def take_place(self, handler: Handler) -> bool:
         """Whether the asker may handle its request here, now. Then a place is its own."""
         owner, kind = self._incarnation.owner, handler.message_type
-        busy = self._busy.get(kind, 0)
+        busy = self.busy.get(kind, 0)
         if busy >= handler.concurrent or owner.mailbox.concurrent[kind]:
             return False
         if owner.kernel.observing and self._incarnation.observed:
@@ -283,7 +324,7 @@ class Workers:
         if self._in_a_row > IN_A_ROW:
             self._in_a_row = 0
             return False
-        self._busy[kind] = busy + 1
+        self.busy[kind] = busy + 1
         self._begun += 1
         return True
 
@@ -358,7 +399,7 @@ class Workers:
 
         def abort(_: RaiseCancelT) -> Abort:
             idle.remove(task)
-            self._busy[kind] = self._busy.get(kind, 0) + 1  # until it has ended
+            self.busy[kind] = self.busy.get(kind, 0) + 1  # until it has ended
             return Abort.SUCCEEDED
 
         idle.append(task)
@@ -367,11 +408,11 @@ class Workers:
 
     def _count_down(self, kind: type[Message]) -> None:
         """One worker less is busy."""
-        self._busy[kind] -= 1
-        if not self._busy[kind]:
-            del self._busy[kind]
+        self.busy[kind] -= 1
+        if not self.busy[kind]:
+            del self.busy[kind]
             # The last concurrent handler has finished: now the rest may be cancelled.
-            if self._closing and not self._busy:
+            if self._closing and not self.busy:
                 self.cancel_at(-math.inf)
 
 

@@ -33,6 +33,7 @@ from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
 from tests.guarantees.worlds.supervision import SUPERVISION
 from tests.guarantees.worlds.transcripts import VALID_TRANSCRIPT
 from tests.guarantees.worlds.turns import TURN_ISOLATION
+from tests.guarantees.worlds.waits import EVERY_WAIT
 
 __all__ = ["GUARANTEES", "LAWS", "MUTANTS", "OF_HOSTS", "holds", "is_found", "mutants_of"]
 
@@ -54,6 +55,7 @@ LAWS: dict[str, Law] = {
         SUPERVISION,
         GATES,
         NO_SILENT_DEADLOCK,
+        EVERY_WAIT,
         REPLAY,
         BOUNDED_MEMORY,
         CONTAINMENT,

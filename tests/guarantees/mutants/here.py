@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 
 from motet.protocols.messages import Message
-from motet.runtime import waits as waits_module
 from motet.runtime.envelope import TakingAsk
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk
@@ -16,7 +15,7 @@ from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.scopes import cancel_at
 from motet.runtime.testing.scheduler import Patch
-from motet.runtime.waits import Work
+from motet.runtime.waits import Groups
 from motet.runtime.workers import Workers
 from tests.guarantees.law import ANY, Mutant
 
@@ -38,19 +37,10 @@ def _do_not_count() -> list[Patch]:
 def _have_no_edge() -> list[Patch]:
     """The wait-for graph does not have who asks here."""
 
-    def path_between(start: Work, goal: Work, seen: set[int]) -> list[str] | None:
-        if start is goal:
-            return [start.path]
-        seen.add(id(start))
-        for wait in start.waits:
-            if id(wait.target) in seen or isinstance(wait, HereAsk):
-                continue
-            rest = path_between(wait.target, goal, seen)
-            if rest is not None:
-                return [start.path, *rest]
-        return None
+    def groups(_: HereAsk) -> Groups:
+        return ()
 
-    return [(waits_module, "_path_between", path_between)]
+    return [(HereAsk, "groups", groups)]
 
 
 def _begin_while_it_ends() -> list[Patch]:
@@ -123,7 +113,7 @@ def _keep_the_place() -> list[Patch]:
 
     def leave_if_well(workers: Workers, ask: HereAsk, kind: type[Message]) -> None:
         if ask.result is not None:
-            workers._busy[kind] += 1
+            workers.busy[kind] += 1
         leave(workers, ask, kind)
 
     return [(Workers, "_leave_here", leave_if_well)]
@@ -163,10 +153,10 @@ def _have_no_limit() -> list[Patch]:
 
     def take_any(workers: Workers, handler: Handler) -> bool:
         kind = handler.message_type
-        busy = workers._busy.pop(kind, 0)
+        busy = workers.busy.pop(kind, 0)
         taken = take(workers, handler)
         if busy:
-            workers._busy[kind] = workers._busy.get(kind, 0) + busy
+            workers.busy[kind] = workers.busy.get(kind, 0) + busy
         return taken
 
     return [(Workers, "take_place", take_any)]

@@ -120,10 +120,10 @@ def _run_one_more_aside() -> list[Patch]:
     attend = Workers.notify
 
     def attend_always(workers: Workers, kind: type[Message]) -> None:
-        running = workers._busy.pop(kind, 0)
+        running = workers.busy.pop(kind, 0)
         attend(workers, kind)
         if running:
-            workers._busy[kind] = workers._busy.get(kind, 0) + running
+            workers.busy[kind] = workers.busy.get(kind, 0) + running
 
     return [(Workers, "notify", attend_always)]
 

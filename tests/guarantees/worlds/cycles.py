@@ -7,12 +7,12 @@ would close a circle. Nobody has a deadline: a circle that is not found leaves t
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
 import trio
+from msgspec.structs import replace
 
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, AskCycle, handles, open_system
@@ -27,6 +27,7 @@ class Forward(Request[None], frozen=True, tag="cycles.forward"):
     """Ask these actors, one through the other; a negative number asks two at once."""
 
     route: tuple[int, ...]
+    edge: int = 0  # 0: asked from outside
     node: str = ""  # of the concurrent handler that will handle it
 
 
@@ -39,8 +40,9 @@ class Waiting:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
-        self.edges: Counter[tuple[str, str]] = Counter()
+        self.edges: dict[int, tuple[str, str]] = {}
         self._asides = 0
+        self._asked = 0
 
     def aside(self, path: str) -> str:
         """A node of its own for a concurrent handler."""
@@ -51,32 +53,40 @@ class Waiting:
         """Whether ``target`` waits for ``node``, or is it."""
         reached = {target}
         while True:
-            further = {to for (who, to), n in self.edges.items() if n and who in reached}
+            further = {to for who, to in self.edges.values() if who in reached}
             if further <= reached:
                 return node in reached
             reached |= further
 
     async def ask(self, node: str, ref: ActorRef[Forward | Aside], message: Forward) -> None:
-        """Ask, and compare what comes of it with what had to come."""
+        """Ask, and compare what comes of it with what had to come.
+
+        The asker waits until it is refused or cancelled, or the handler ends: see :meth:`over`.
+        """
         target = message.node or ref.path
         circle = self.closes_a_circle(node, target)
-        self.edges[node, target] += 1
+        self._asked += 1
+        edge = self._asked
+        self.edges[edge] = node, target
         try:
-            await ref.ask(message)
+            await ref.ask(replace(message, edge=edge))
         except AskCycle as refused:
             self._judge(node, circle, refused.chain)
         else:
             if circle:
                 self.sim.violated("G11", node, f"asked {target}, which waits for it")
         finally:
-            self.edges[node, target] -= 1
+            self.over(edge)
+
+    def over(self, edge: int) -> None:
+        """Nobody waits for this any more, also if the asker has not taken a step since."""
+        self.edges.pop(edge, None)
 
     def _judge(self, node: str, circle: bool, chain: Sequence[str]) -> None:
         path = node.partition("#")[0]
         if not circle:
             self.sim.violated("G11", node, f"refused, though there is no circle: {chain}")
-        waiting = [edge for edge, times in self.edges.items() if times]
-        known = {(who.partition("#")[0], to.partition("#")[0]) for who, to in waiting}
+        known = {(who.partition("#")[0], to.partition("#")[0]) for who, to in self.edges.values()}
         if not (chain[0] == chain[-1] == path and known.issuperset(pairwise(chain))):
             self.sim.violated("G11", node, f"{chain} is not a circle from {path} to itself")
 
@@ -87,28 +97,31 @@ class Relay(Actor[Forward | Aside]):
 
     @handles(Forward)
     async def forward(self, request: Forward) -> None:
-        await self._go_on(self.path, request.route)
+        await self._go_on(self.path, request)
 
     # More than there can be at once: a circle through the limit is not of single turns.
     @handles(Aside, concurrent=100, here=True)
     async def aside(self, request: Aside) -> None:
-        await self._go_on(request.node, request.route)
+        await self._go_on(request.node, request)
 
-    async def _go_on(self, node: str, route: tuple[int, ...]) -> None:
-        await trio.sleep(self.waiting.sim.random.choice((0, 0, 1)))
-        if not route:
-            return
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask, node, abs(route[0]), route[1:])
-            if route[0] < 0:
-                nursery.start_soon(self._ask, node, abs(route[0]) + 1, route[1:])
+    async def _go_on(self, node: str, request: Forward) -> None:
+        route = request.route
+        try:
+            await trio.sleep(self.waiting.sim.random.choice((0, 0, 1)))
+            async with trio.open_nursery() as nursery:
+                if route:
+                    nursery.start_soon(self._ask, node, abs(route[0]), route[1:])
+                if route and route[0] < 0:
+                    nursery.start_soon(self._ask, node, abs(route[0]) + 1, route[1:])
+        finally:
+            self.waiting.over(request.edge)
 
     async def _ask(self, node: str, number: int, route: tuple[int, ...]) -> None:
         ref = self.system.find(f"/system/{number % ACTORS}")
         assert ref is not None
         message = Forward(route)
         if self.waiting.sim.random.random() < 0.15:
-            message = Aside(route, self.waiting.aside(ref.path))
+            message = Aside(route, node=self.waiting.aside(ref.path))
         await self.waiting.ask(node, ref, message)
 
 
