@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias, cast
 import attrs
 
 from motet.protocols.chat import JsonObject
+from motet.protocols.tools import unsuccessful
 
 Part: TypeAlias = Literal["head", "tail", "search"]
 
@@ -301,4 +302,4 @@ def _size(value: object) -> int:
 
 
 def _wrong(message: str) -> JsonObject:
-    return {"success": False, "error": {"code": "INVALID_INPUT", "message": message}}
+    return unsuccessful("INVALID_INPUT", message)

@@ -14,6 +14,11 @@ Effects: TypeAlias = Literal["read", "write"]
 """``read`` calls of one batch run in parallel; a ``write`` makes its batch run in call order."""
 
 
+def unsuccessful(code: str, message: str) -> JsonObject:
+    """The answer of a tool that looks up what is stored, where it has found nothing to show."""
+    return {"success": False, "error": {"code": code, "message": message}}
+
+
 class ToolSpec(msgspec.Struct, frozen=True):
     """A tool as a model sees it. ``parameters``: a JSON Schema of type object."""
 

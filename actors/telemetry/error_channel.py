@@ -22,6 +22,7 @@ from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredErr
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.protocols.redaction.redact import redact, redact_text
 from motet.protocols.texts import first_line, shorten
+from motet.protocols.tools import unsuccessful
 from motet.runtime import ActorRef
 from motet.runtime.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.runtime.exceptions import serialize_error, type_name
@@ -142,12 +143,12 @@ async def error_detail(
     """
     if not isinstance(error_id, str):
         given = "null" if error_id is None else type_name(error_id)
-        return _failure(INVALID_INPUT, f"error_id must be a string, not {given}")
+        return unsuccessful(INVALID_INPUT, f"error_id must be a string, not {given}")
     if not (shown := shorten(first_line(error_id), _SHOWN)):
-        return _failure(INVALID_INPUT, "error_id must be a string that is not blank")
+        return unsuccessful(INVALID_INPUT, "error_id must be a string that is not blank")
     found = find_id(error_id)
     if found is None and not error_id.lstrip(" \"'`").startswith("err_"):
-        return _failure(INVALID_INPUT, f"{shown} is no error id: those are like {EXAMPLE_ID}")
+        return unsuccessful(INVALID_INPUT, f"{shown} is no error id: those are like {EXAMPLE_ID}")
     try:
         stored = await store.ask(GetError(found, session)) if found else None
         if stored is None and found and is_related is not None:
@@ -156,9 +157,9 @@ async def error_detail(
     except Exception as error:
         if span is not None:
             span.failed(DATABASE_ERROR)
-        return _failure(DATABASE_ERROR, f"the error store cannot be read: {summarize(error)}")
+        return unsuccessful(DATABASE_ERROR, f"the error store cannot be read: {summarize(error)}")
     if stored is None:
-        return _failure(ERROR_NOT_FOUND, f"no error {found or shown} in this session")
+        return unsuccessful(ERROR_NOT_FOUND, f"no error {found or shown} in this session")
     if span is not None:
         span.error_id, span.tool = stored.id, stored.tool_name
     return {"success": True, "data": detail_data(stored)}
@@ -179,7 +180,3 @@ def rfc3339(seconds: float) -> str:
     """Unix seconds as ``2024-11-21T23:03:34.123456Z``."""
     when = datetime.fromtimestamp(seconds, UTC)
     return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-
-
-def _failure(code: str, message: str) -> JsonObject:
-    return {"success": False, "error": {"code": code, "message": message}}

@@ -4,10 +4,6 @@ Laws: the text for the model has at most :data:`INLINE_LIMIT` bytes, no NUL and 
 text within the limit is unchanged; an id is shown only after its content is on disk; a store that
 fails costs the rest of the result, never the run.
 
-A stored text is read in pages of units: lines, or the items of an array. The units joined are the
-text; each has at most :data:`UNIT_LIMIT` bytes, so that every byte is on some page; pages read one
-after the other give every unit once.
-
 Binary is bytes, a ``data:`` URI, a typed block of base64 as MCP and model providers send it, or a
 run of base64 that is too long and too mixed to be text. A note replaces it; other text is
 unchanged; the time is linear in the text.
@@ -20,7 +16,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias, cast
 from urllib.parse import unquote
@@ -35,22 +31,24 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.redaction.redact import redact_text
-from motet.protocols.results import (
-    Kind,
-    ReadResult,
-    ResultProtocol,
-    StoredResult,
-    StoreResult,
-    checksum,
+from motet.protocols.result_pages import (
+    PAGE_LIMIT,
+    find_result_id,
+    is_array,
+    page,
+    page_of,
+    page_text,
+    units,
 )
+from motet.protocols.results import Kind, ReadResult, ResultProtocol, StoreResult, checksum
 from motet.protocols.texts import first_line, shorten, well_formed
-from motet.protocols.tools import ToolRetry
+from motet.protocols.tools import ToolRetry, unsuccessful
 from motet.runtime import ActorRef
 from motet.runtime.describe import error_text, summarize
 from motet.runtime.exceptions import type_name
 from motet.runtime.outside import foreign_code
 
-INLINE_LIMIT = 16_384
+INLINE_LIMIT = PAGE_LIMIT
 """Bytes of UTF-8."""
 HEAD_LIMIT = 4_096
 STORE_DEADLINE = 5.0
@@ -58,10 +56,6 @@ STORE_DEADLINE = 5.0
 BINARIES_STORED = 16
 """Binary parts of one result that are stored; further ones are noted without an id."""
 _NOTE_ROOM = 512
-UNIT_LIMIT = 4_096
-"""Bytes; a longer line or item is split into several units."""
-DEFAULT_LIMIT = 100
-_LINES: re.Pattern[str] = re.compile("[^\n]*\n|[^\n]+")
 
 Note: TypeAlias = Callable[[bytes], str]
 """Makes the text that replaces these bytes."""
@@ -251,93 +245,6 @@ def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
     return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"
 
 
-# Units and pages
-
-
-class InvalidOffset(ValueError):
-    """The page would begin before the first unit or after the end."""
-
-
-class InvalidLimit(ValueError):
-    """A page has at least one unit."""
-
-
-class Page(msgspec.Struct, frozen=True):
-    """``returned`` units from ``offset`` on, of ``total``."""
-
-    text: str
-    offset: int
-    returned: int
-    total: int
-
-    @property
-    def next_offset(self) -> int:
-        return self.offset + self.returned
-
-    @property
-    def has_more(self) -> bool:
-        return self.next_offset < self.total
-
-
-def is_array(text: str) -> bool:
-    """Whether the text is a JSON array."""
-    if text.lstrip()[:1] != "[":
-        return False
-    try:
-        msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return False
-    return True
-
-
-def units(text: str, kind: Kind) -> list[str]:
-    """The units of a text: of an array, one line of JSON per item."""
-    lines = _items(text) if kind == "json" else _LINES.findall(text)
-    return [piece for line in lines for piece in _pieces(line)]
-
-
-def page(
-    units: Sequence[str], offset: int = 0, limit: int | None = None, room: int = UNIT_LIMIT
-) -> Page:
-    """At most ``limit`` units (None: 100) and ``room`` bytes.
-
-    With room for any unit, at least :data:`UNIT_LIMIT`, only the page at the end, which is an
-    offset too, is empty. Raises ``InvalidOffset``, ``InvalidLimit``.
-    """
-    total, limit = len(units), DEFAULT_LIMIT if limit is None else limit
-    if not 0 <= offset <= total:
-        raise InvalidOffset(f"offset must be from 0 to {total}, not {offset}")
-    if limit < 1:
-        raise InvalidLimit(f"limit must be at least 1, not {limit}")
-    end = offset
-    while end < min(offset + limit, total):
-        room -= len(units[end].encode())
-        if room < 0:
-            break
-        end += 1
-    return Page("".join(units[offset:end]), offset, end - offset, total)
-
-
-def _items(text: str) -> Iterator[str]:
-    for item in msgspec.json.decode(text, type=list[msgspec.Raw]):
-        yield f"{msgspec.json.format(bytes(item), indent=-1).decode()}\n"
-
-
-def _pieces(line: str) -> Iterator[str]:
-    """The line in pieces of at most :data:`UNIT_LIMIT` bytes, cut between characters."""
-    data = line.encode()
-    if len(data) <= UNIT_LIMIT:
-        yield line
-        return
-    start = 0
-    while start < len(data):
-        end = min(start + UNIT_LIMIT, len(data))
-        while end < len(data) and data[end] & 0xC0 == 0x80:  # inside a character
-            end -= 1
-        yield data[start:end].decode()
-        start = end
-
-
 # Binary
 
 
@@ -425,20 +332,14 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-# ``get_tool_result``, the tool that reads a stored result page by page. A page as the model reads
-# it has at most PAGE_LIMIT bytes; another session's result is "not found" (G16).
+# ``get_tool_result``, the tool that reads a stored result page by page. Another session's result is
+# "not found" (G16).
 
 INVALID_INPUT = "INVALID_INPUT"
-INVALID_OFFSET = "INVALID_OFFSET"
-INVALID_LIMIT = "INVALID_LIMIT"
 RESULT_NOT_FOUND = "RESULT_NOT_FOUND"
-NOT_TEXT = "NOT_TEXT"
 DATABASE_ERROR = "DATABASE_ERROR"
 
-PAGE_LIMIT = INLINE_LIMIT
-HEADER_ROOM = 384
 _SHOWN_ID = 100
-_RESULT_ID = re.compile(r"(?<![0-9A-Za-z_])res_[0-9a-f]{16}(?![0-9A-Za-z_])")
 
 Pages: TypeAlias = Callable[[str, object, object, object], Awaitable[JsonObject]]
 """``pages(session, result_id, offset, limit)``: ``success`` with ``data``, or with ``error``."""
@@ -483,7 +384,7 @@ async def result_page(
     """
     wrong = _wrong_type(result_id, offset, limit)
     if wrong or not isinstance(result_id, str) or not isinstance(offset, int):
-        return failure(INVALID_INPUT, wrong)
+        return unsuccessful(INVALID_INPUT, wrong)
     found = find_result_id(result_id)
     try:
         stored = await store.ask(ReadResult(found, session)) if found else None
@@ -491,65 +392,13 @@ async def result_page(
             other = await store.ask(ReadResult(found, None))
             stored = other if other and await is_related(other.info.session) else None
     except Exception as error:
-        return failure(DATABASE_ERROR, f"the result cannot be read: {summarize(error)}")
+        return unsuccessful(DATABASE_ERROR, f"the result cannot be read: {summarize(error)}")
     if stored is None:
         shown = found or shorten(first_line(result_id), _SHOWN_ID)
-        return failure(RESULT_NOT_FOUND, f"no result {shown} in this session: run its call again")
+        return unsuccessful(
+            RESULT_NOT_FOUND, f"no result {shown} in this session: run its call again"
+        )
     return page_of(stored, offset, limit if isinstance(limit, int) else None)
-
-
-def find_result_id(text: str) -> str | None:
-    """The first id in a text: models copy it with its label, quotes or Markdown escapes."""
-    found = _RESULT_ID.search(text.replace("\\_", "_"))
-    return found.group() if found else None
-
-
-def page_of(stored: StoredResult, offset: int, limit: int | None) -> JsonObject:
-    """One page of a result: items of an array, one a line, or lines of a text."""
-    info = stored.info
-    if info.kind == "binary":
-        about = f"{info.id} is binary: {info.size} bytes, sha256 {info.sha256}"
-        return failure(NOT_TEXT, f"{about}; it cannot be shown as text")
-    try:
-        pieces = units(stored.content.decode(), info.kind)
-        found = page(pieces, offset, limit, PAGE_LIMIT - HEADER_ROOM)
-    except InvalidOffset as error:
-        return failure(INVALID_OFFSET, str(error))
-    except InvalidLimit as error:
-        return failure(INVALID_LIMIT, str(error))
-    data: JsonObject = {
-        "result_id": info.id,
-        "unit": "items" if info.kind == "json" else "lines",
-        "size_bytes": info.size,
-        "offset": found.offset,
-        "returned_count": found.returned,
-        "total_count": found.total,
-        "has_more": found.has_more,
-        "text": found.text,
-    }
-    return {"success": True, "data": data}
-
-
-def page_text(data: JsonObject) -> str:
-    """A page as the model reads it: its place, a note on how to read on, and the text."""
-    offset, count = _number(data, "offset"), _number(data, "returned_count")
-    end = offset + count
-    where = f"{data['unit']} {offset} to {end - 1}" if count else f"no {data['unit']} from {offset}"
-    more = f'; go on with get_tool_result("{data["result_id"]}", offset={end})'
-    return (
-        f"[Result {data['result_id']}: {where} of {data['total_count']}"
-        f"{more if data['has_more'] else ''}]\n{data['text']}"
-    )
-
-
-def failure(code: str, message: str) -> JsonObject:
-    return {"success": False, "error": {"code": code, "message": message}}
-
-
-def _number(data: JsonObject, key: str) -> int:
-    value = data[key]
-    assert isinstance(value, int)
-    return value
 
 
 def _wrong_type(result_id: object, offset: object, limit: object) -> str:

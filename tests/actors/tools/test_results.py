@@ -18,26 +18,28 @@ from motet.actors.storage.location import Location
 from motet.actors.tools.context import Context
 from motet.actors.tools.results import (
     INLINE_LIMIT,
-    PAGE_LIMIT,
-    UNIT_LIMIT,
     Inlined,
-    InvalidLimit,
-    InvalidOffset,
-    find_result_id,
     inline,
-    is_array,
     omitted,
-    page,
-    page_text,
     readable,
     result_page,
     storable,
     text_without_binary,
     tool_result_tools,
-    units,
     without_binary,
 )
 from motet.protocols.chat import JsonObject
+from motet.protocols.result_pages import (
+    PAGE_LIMIT,
+    UNIT_LIMIT,
+    InvalidLimit,
+    InvalidOffset,
+    find_result_id,
+    is_array,
+    page,
+    page_text,
+    units,
+)
 from motet.protocols.results import ReadResult
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import ToolRetry
