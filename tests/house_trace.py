@@ -29,8 +29,8 @@ STORIES = ("submit", "text turn", "tool turn", "stop")
 MOST = {"submit": 24, "text turn": 55, "tool turn": 70, "stop": 45}
 """The bounds on files."""
 TURNS, STOPS = 3, 4
-"""Times that the turn with a tool, and the stop, are told: spans are written a second after they
-come, as may happen in one of them."""
+"""Times that the turns, and the stop, are told: spans are written a second after they come, as may
+happen in one of them."""
 
 
 class Tracer:
@@ -73,8 +73,9 @@ class Tracer:
 
 
 def helper(entered: trio.Semaphore) -> motet.Agent:
-    hello, order_it = [say("hello")] * 2, [call("order", item="pear"), say("done")]
-    script = [*hello, *order_it * TURNS, *hello, *[call("slow")] * STOPS]
+    hello, order_it = say("hello"), [call("order", item="pear"), say("done")]
+    told = [hello] * (1 + TURNS)
+    script = [*told, *order_it * TURNS, hello, hello, *[call("slow")] * STOPS]
     agent = motet.Agent("helper", model=ScriptedModel(script))
 
     @agent.tool
@@ -103,9 +104,10 @@ async def tell(tracer: Tracer, state: str) -> None:
     async with motet.open_host(state, agents=[agent]) as host:
         await host.run(agent, "warm up", session="user:ann")
         await quiet()
-        with tracer.story("text turn"):
-            await host.run(agent, "again", session="user:ann")
-        await quiet()
+        for _ in range(TURNS):
+            with tracer.story("text turn"):
+                await host.run(agent, "again", session="user:ann")
+            await quiet()
         for _ in range(TURNS):
             with tracer.story("tool turn"):
                 await host.run(agent, "use a tool", session="user:ann")
