@@ -52,11 +52,6 @@ class PointRule:
     def is_gate(self) -> bool:
         return bool(self.decides)
 
-    @property
-    def is_silent_allow(self) -> bool:
-        """Whether a hook that returns None lets things go on."""
-        return self.on_error == "continue"
-
 
 POINTS: Mapping[Point, PointRule] = MappingProxyType(
     {
@@ -101,17 +96,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def restriction(event: AnyHookEvent, value: object) -> Abort | Deny | Ask | None:
     """The decision, if it restricts and the point allows it."""
-    if not isinstance(value, POINTS[point_of(event)].decides):
-        return None
-    match value:
-        case Abort(reason=reason):
-            return Abort(_text(reason))
-        case Deny(reason=reason):
-            return Deny(_text(reason))
-        case Ask(reason=reason):
-            return Ask(_text(reason))
-        case _:
-            return None
+    if isinstance(value, POINTS[point_of(event)].decides):
+        for kind in (Abort, Deny, Ask):
+            if isinstance(value, kind):
+                return kind(_text(value.reason))
+    return None
 
 
 def allowance(event: AnyHookEvent, value: object) -> AnyDecision:
@@ -121,7 +110,7 @@ def allowance(event: AnyHookEvent, value: object) -> AnyDecision:
     """
     point = point_of(event)
     rule = POINTS[point]
-    if value is None and rule.is_silent_allow:
+    if value is None and rule.on_error == "continue":  # as after a failure, things go on
         return Allow()
     if not isinstance(value, rule.decides):
         allowed = ", ".join(kind.__name__ for kind in rule.decides) or "nothing"

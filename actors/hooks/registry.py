@@ -30,9 +30,6 @@ from motet.protocols.hooks import (
     point_of,
 )
 
-GateFn: TypeAlias = Callable[[hooks.BeforeTool], Awaitable[Decision]]
-"""A gate of tools."""
-
 # Each point has an event of its own, which one type cannot express; `On` has the exact types.
 HookFn: TypeAlias = Callable[[Any], Awaitable[object]]
 

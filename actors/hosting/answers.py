@@ -6,6 +6,8 @@ the others are told who gave it; the run that an answer starts is started once.
 
 from __future__ import annotations
 
+from typing import get_args
+
 import attrs
 import trio
 from msgspec.structs import replace
@@ -141,9 +143,6 @@ class Access:
         return acts_as(room).user
 
 
-DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
-
-
 @attrs.frozen(eq=False)
 class Answers:
     """See the methods of these names of :class:`motet.Host`."""
@@ -164,8 +163,8 @@ class Answers:
         deps: object,
         principal: Principal,
     ) -> ApprovalInfo:
-        if decision not in DECISIONS:
-            raise InputValidation(f"{decision!r} is not a decision: {', '.join(DECISIONS)}")
+        if decision not in (decisions := get_args(ApprovalDecision)):
+            raise InputValidation(f"{decision!r} is not a decision: {', '.join(decisions)}")
         known = await self._access.approval(approval, principal)
         answer = AnswerApproval(known.id, decision, by or principal.user, note)
         # Shielded: an answer that is on disk has to reach the call that waits for it.

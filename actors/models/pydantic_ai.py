@@ -134,7 +134,6 @@ class Part(msgspec.Struct):
 class Delta(msgspec.Struct):
     part_delta_kind: str = ""
     content_delta: str | None = None
-    tool_name_delta: str | None = None
     args_delta: object = None
     tool_call_id: str | None = None
 

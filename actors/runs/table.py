@@ -83,7 +83,6 @@ class Stop:
 
 
 QUEUE = QueueConfig()
-QUEUE_CAPACITY = QUEUE.capacity
 
 
 class RunTable:

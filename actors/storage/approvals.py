@@ -15,7 +15,7 @@ from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import RunJournal
-from motet.actors.storage.tables import TableStore
+from motet.actors.storage.tables import AT_ONCE, TableStore
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,
@@ -49,9 +49,6 @@ from motet.protocols.storage import (
 )
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
-
-AT_ONCE = 256
-"""Requests of one kind that may wait for commits together."""
 
 log = logger(__name__)
 

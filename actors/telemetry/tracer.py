@@ -388,10 +388,6 @@ def _of_store(operation: str) -> str:
     return f"error_store.{operation}"
 
 
-def _nobody() -> None:
-    """The default of :meth:`Tracer.on_news`."""
-
-
 @attrs.define(eq=False)
 class Tracer:
     """The traces of one host's live runs, and ended ones that wait for the store.
@@ -409,7 +405,7 @@ class Tracer:
     wall: Callable[[], float] = wall_time
     overhear: Callable[[RunTrace, ModelRequest], None] | None = None
     lost: int = attrs.field(default=0, init=False)
-    _notify: Callable[[], None] = attrs.field(default=_nobody, init=False)
+    _notify: Callable[[], None] = attrs.field(default=lambda: None, init=False)
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
     _changed: dict[RunTrace, None] = attrs.field(factory=dict["RunTrace", None], init=False)
     _ended: int = attrs.field(default=0, init=False)

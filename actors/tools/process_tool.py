@@ -29,7 +29,7 @@ from motet.actors.errors.classify import classify, failure_class
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.schema import Function, describe
-from motet.actors.tools.tool import Tool, fitting_result, has_place, tool
+from motet.actors.tools.tool import Tool, fitting_result, has_place, limiter_of, tool
 from motet.protocols.chat import FailureClass, JsonObject
 from motet.protocols.texts import last_line, well_formed
 from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
@@ -125,7 +125,7 @@ async def _run(module: str, name: str, args: JsonObject) -> object:
     request = {"path": sys.path, "module": module, "name": name, "args": args}
     output = HeadTail(MAX_OUTPUT)
     async with (
-        has_place(current_under_way(), "a process", _limit()),
+        has_place(current_under_way(), "a process", limiter_of(_places, AT_ONCE)),
         open_child([sys.executable, "-P", MAIN]) as child,
     ):
         question = json.dumps(request).encode()
@@ -175,14 +175,6 @@ def _died(code: int, output: HeadTail) -> NoReturn:
 
 def _printed(output: HeadTail) -> JsonObject:
     return {"output": output.text()} if output.total else {}
-
-
-def _limit() -> trio.CapacityLimiter:
-    try:
-        return _places.get()
-    except LookupError:
-        _places.set(trio.CapacityLimiter(AT_ONCE))
-        return _places.get()
 
 
 # In the process of the call

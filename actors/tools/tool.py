@@ -286,7 +286,7 @@ async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
         finally:
             call.worked = monotonic() - began
 
-    async with has_place(call, "a thread", _threads()):
+    async with has_place(call, "a thread", limiter_of(_limiter, THREADS)):
         value = await trio.to_thread.run_sync(called, abandon_on_cancel=False, limiter=_UNLIMITED)
     call.thread = 0
     return value
@@ -323,9 +323,10 @@ class _Unlimited:
 _UNLIMITED = cast("trio.CapacityLimiter", _Unlimited())
 
 
-def _threads() -> trio.CapacityLimiter:
+def limiter_of(places: RunVar[trio.CapacityLimiter], most: int) -> trio.CapacityLimiter:
+    """The limiter of this run of Trio, made when it is first asked for."""
     try:
-        return _limiter.get()
+        return places.get()
     except LookupError:
-        _limiter.set(trio.CapacityLimiter(THREADS))
-        return _limiter.get()
+        places.set(trio.CapacityLimiter(most))
+        return places.get()

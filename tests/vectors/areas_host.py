@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,6 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.hooks.registry import GateFn
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.tools.tool import Tool, tool
@@ -27,6 +26,7 @@ from tests.vectors.cases import Facts, Given, NotUnderstood
 from tests.vectors.compare import AnyOf
 from tests.vectors.logs import kept_logs
 
+GateFn = Callable[[BeforeTool], Awaitable[Decision]]
 _GOES_ON = AnyOf(("Ok", "continues"))
 _SEED_EVENTS = {"run.failed": "turn failed", "run.completed": "turn completed"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.host import Host, open_host
 from motet.actors.runs.run import Input, Run
-from motet.actors.runs.table import QUEUE_CAPACITY, RunTable
+from motet.actors.runs.table import QUEUE, RunTable
 from motet.actors.sessions.session import Session
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
@@ -88,7 +88,7 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
 
 async def test_inputs_on_their_way_count_against_the_queue() -> None:
     table = RunTable()
-    for number in range(QUEUE_CAPACITY):
+    for number in range(QUEUE.capacity):
         table.admit(run(number))
     with pytest.raises(QueueFull):
         table.admit(run(99))
