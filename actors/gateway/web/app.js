@@ -3,7 +3,7 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
-import { EMPTY, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
+import { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const TOKEN = "motet-token";
@@ -18,6 +18,11 @@ let failures = 0;
 let socket = null;
 let drawing = false;
 const reading = {}; // reads of what waits for a person, by their method
+const REACTIONS = ["👍", "❤️", "🎉", "👀"];
+const TYPING_MS = 2500;
+let editing = null; // the number of the message whose new text is being written
+let signed = 0; // when the person was last said to write
+let read = 0; // up to which message the host was told that the person has read the room
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
@@ -137,7 +142,7 @@ const may = (method) => machine.server?.methods.includes(method);
 async function refresh() {
   const lists = [
     ["sessions.list", "sessions", (one) => ({ stream: `session:${one.session}`, kind: "session", name: one.session, label: `${one.needs_review ? "⚠ " : ""}${one.session} · ${one.agent}` })],
-    ["rooms.list", "rooms", (one) => ({ stream: `room:${one.name}`, kind: "room", name: one.name, label: `#${one.name} · ${one.members.map((member) => member.name).join(", ")}` })],
+    ["rooms.list", "rooms", (one) => ({ stream: `room:${one.name}`, kind: "room", name: one.name, role: one.role, label: `#${one.name} · ${one.members.map((member) => member.name).join(", ")}${one.unread ? ` (${one.unread < 100 ? one.unread : "99+"})` : ""}` })],
   ];
   for (const [method, id, of] of lists) {
     if (!may(method)) continue;
@@ -228,6 +233,9 @@ function enter(one) {
   if (place) machine.unfollow(place.stream);
   place = one;
   state = EMPTY;
+  read = 0;
+  stopEditing();
+  readPresent();
   $("title").textContent = one.kind === "room" ? `#${one.name}` : one.name;
   $("stopped").textContent = $("problem").textContent = "";
   $("text").disabled = $("send").disabled = $("stop").disabled = machine.server?.principal.role === "viewer";
@@ -267,6 +275,25 @@ function ended(stream, reason) {
   $("problem").textContent = reason === "deleted" ? `${name} was deleted` : `the ${kind} ${name} is not open to you any more`;
   draw();
   refresh();
+}
+
+/** Who has the room open already; later changes come as events. */
+async function readPresent() {
+  const here = place;
+  if (here?.kind !== "room" || !may("rooms.present")) return;
+  const { users } = await ask("rooms.present", { room: here.name }).catch(() => ({ users: [] }));
+  if (place !== here) return;
+  state = { ...state, here: [...new Set([...state.here, ...users])].sort() };
+  draw();
+}
+
+/** The person has seen all messages: tell the host once they are on the screen. */
+function markRead() {
+  if (place?.kind !== "room" || document.hidden || state.last <= read || !may("rooms.read")) return;
+  read = state.last;
+  ask("rooms.read", { room: place.name, number: read }).catch(() => {});
+  const label = document.querySelector("nav li button[aria-current=true]");
+  if (label) label.textContent = label.textContent.replace(/ \(\d+\+?\)$/, ""); // nothing is unread
 }
 
 function deliver(frame) {
@@ -317,6 +344,14 @@ async function post(event) {
   $("text").value = $("problem").textContent = "";
   $("stopped").textContent = machine.server ? "" : LATER;
   try {
+    if (editing !== null) {
+      const number = editing;
+      stopEditing();
+      await ask("messages.edit", { room: place.name, number, text });
+      $("stopped").textContent = "";
+      return;
+    }
+    signed = 0;
     const params = place.kind === "room" ? { room: place.name, text, key: freshKey() } : { session: place.name, text, key: freshKey(), ...chosen() };
     const answer = await ask(place.kind === "room" ? "rooms.post" : "chat.send", params);
     $("stopped").textContent = "";
@@ -326,6 +361,36 @@ async function post(event) {
     if (place.agent) refresh();
   } catch (error) {
     $("text").value ||= text;
+    problem(error);
+  }
+}
+
+/** Tell the room that the person writes, now and then. */
+function typing() {
+  if (place?.kind !== "room" || !$("text").value || editing !== null || Date.now() - signed < TYPING_MS || !may("rooms.typing")) return;
+  signed = Date.now();
+  ask("rooms.typing", { room: place.name }).catch(() => {});
+}
+
+function edit(item) {
+  editing = item.number;
+  $("text").value = item.text;
+  $("send").textContent = "Save";
+  $("stopped").textContent = "editing a message; Escape leaves it as it is";
+  $("text").focus();
+}
+
+function stopEditing() {
+  if (editing === null) return;
+  editing = null;
+  $("text").value = $("stopped").textContent = "";
+  $("send").textContent = "Send";
+}
+
+async function change(method, item, more = {}) {
+  try {
+    await ask(method, { room: place.name, number: item.number, ...more });
+  } catch (error) {
     problem(error);
   }
 }
@@ -382,11 +447,18 @@ function draw() {
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
     reconcile(log, state.items);
     if (atEnd) log.scrollTop = log.scrollHeight;
+    if (atEnd) markRead();
+    $("here").textContent = place?.kind === "room" && state.here.length ? `here: ${state.here.join(", ")}` : "";
+    drawBusy();
     $("turn").textContent = state.turn ? holding(state.turn, state.floor) : state.running.size ? "working…" : "";
     $("mode").hidden = $("mode-label").hidden = place?.kind !== "session" || !state.running.size;
     waiting = state.items.filter(({ kind, decision }) => (kind === "approval" || kind === "escalation") && !decision).length;
     document.title = waiting ? `(${waiting}⚠) motet` : "motet";
   });
+}
+
+function drawBusy() {
+  $("busy").textContent = place?.kind === "room" ? busyText(state, machine.server?.principal.user, Date.now() / 1000) : "";
 }
 
 /** Elements of unchanged items stay, with their folding and focus. */
@@ -415,7 +487,7 @@ function itemElement(item, before) {
 function parts(item, before) {
   switch (item.kind) {
     case "said":
-      return [element("span", { className: "author" }, item.author), textElement(item)];
+      return [element("span", { className: "author" }, item.author), ...saidParts(item)];
     case "call":
       return [callElement(item, before)];
     case "approval":
@@ -425,6 +497,32 @@ function parts(item, before) {
     default:
       return [item.text];
   }
+}
+
+/** A message with its mark, its reactions, and what the person may do with it in a room. */
+function saidParts(item) {
+  if (item.deleted) return [element("span", { className: "mark" }, "withdrawn")];
+  if (!item.number || place?.kind !== "room") return [textElement(item)];
+  const me = machine.server?.principal;
+  const own = item.role === "user" && item.author === me?.user;
+  const moderates = me?.role === "admin" || ["moderator", "owner"].includes(place.role);
+  const mark = element("span", { className: "mark" }, item.edited ? " (edited)" : "");
+  const reactions = (item.reactions ?? []).map(({ text, users }) => {
+    const mine = users.includes(me?.user);
+    const button = element("button", { type: "button", title: users.join(", "), ariaPressed: String(mine) }, `${text} ${users.length}`);
+    button.onclick = () => change("messages.react", item, { reaction: text, on: !mine });
+    return button;
+  });
+  const acts = [
+    ...(may("messages.react") ? REACTIONS.map((sign) => [sign, `React with ${sign}`, () => change("messages.react", item, { reaction: sign })]) : []),
+    ...(own && may("messages.edit") ? [["Edit", "Edit the message", () => edit(item)]] : []),
+    ...((own || moderates) && may("messages.delete") ? [["Delete", "Withdraw the message", () => change("messages.delete", item)]] : []),
+  ].map(([label, name, act]) => {
+    const button = element("button", { type: "button", ariaLabel: name }, label);
+    button.onclick = act;
+    return button;
+  });
+  return [textElement(item), mark, element("span", { className: "acts" }, ...acts), ...(reactions.length ? [element("span", { className: "reactions" }, ...reactions)] : [])];
 }
 
 function textElement({ role, text }) {
@@ -492,7 +590,11 @@ function element(name, properties, ...children) {
 $("composer").onsubmit = post;
 $("text").onkeydown = (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) post(event);
+  if (event.key === "Escape") stopEditing();
 };
+$("text").oninput = typing;
+document.onvisibilitychange = draw;
+setInterval(drawBusy, 2000);
 $("stop").onclick = () => place && stop(place.kind === "room" ? { room: place.name } : { session: place.name });
 $("stop-all").onclick = () => stop({ all: true });
 $("login").onsubmit = (event) => {

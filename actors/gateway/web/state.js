@@ -1,7 +1,7 @@
 // The state of one session or room on the page: a pure function of its events.
 // An item is {id, kind, ...}; kinds: said, call, approval, escalation, note.
 
-export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0 };
+export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0, here: [], typing: {}, last: 0 };
 
 const ENDS = {
   "run.completed": null,
@@ -41,6 +41,18 @@ export function reduce(state, frame) {
       return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, decision: data.decision, by: data.by });
     case "escalation.resolved":
       return withEscalation(state, { id: data.escalation, decision: data.decision, note: data.note, resolved_by: data.by });
+    case "message.edited":
+      return changed(state, data.number, () => ({ text: data.text, edited: true }));
+    case "message.deleted":
+      return changed(state, data.number, () => ({ text: "", edited: false, deleted: true, reactions: [] }));
+    case "message.reaction":
+      return changed(state, data.number, (item) => ({ reactions: reacted(item.reactions ?? [], data) }));
+    case "room.typing": {
+      const { [data.name]: _, ...others } = state.typing;
+      return { ...state, typing: data.on ? { ...others, [data.name]: { role: data.role, at: frame.ts } } : others };
+    }
+    case "room.presence":
+      return { ...state, here: [...state.here.filter((user) => user !== data.user), ...(data.here ? [data.user] : [])].sort() };
     case "room.turn":
       return { ...state, turn: data, floor: null };
     case "room.idle":
@@ -167,7 +179,11 @@ export function fromHistory(rows) {
 
 /** The same for the messages of a room. */
 export function fromRoom(messages) {
-  return messages.reduce((state, one) => put(state, { id: `post ${one.seq}`, kind: "said", author: one.author, role: one.kind === "person" ? "user" : "assistant", text: one.text }), EMPTY);
+  return messages.reduce((state, one) => {
+    const { seq: number, author, text, deleted, reactions } = one;
+    const role = one.kind === "person" ? "user" : "assistant";
+    return put({ ...state, last: Math.max(state.last, number) }, { id: `post ${number}`, kind: "said", author, role, text, number, edited: one.edited > 0 && !deleted, deleted, reactions });
+  }, EMPTY);
 }
 
 /** Drop parts of messages that will not be finished. */
@@ -191,8 +207,30 @@ const STOPPED = /\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?|I
 function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;
   const text = data.text.replace(STOPPED, "");
-  if (!text) return without(state, id);
-  return put(state, { id, kind: "said", author: data.author, role: data.role, text, partial: false });
+  const number = data.number ?? 0; // in a room; a message without a text was withdrawn there
+  if (!text && !number) return without(state, id);
+  const { [data.author]: _, ...typing } = state.typing;
+  const next = { ...state, typing, last: Math.max(state.last, number) };
+  return put(next, { id, kind: "said", author: data.author, role: data.role, text, partial: false, number, deleted: !text });
+}
+
+/** The state with a change of the message of this number. */
+function changed(state, number, change) {
+  const item = state.items.find((one) => one.number === number && one.kind === "said");
+  return item ? put(state, { id: item.id, ...change(item) }) : state;
+}
+
+function reacted(reactions, { reaction: text, by, on }) {
+  const users = (reactions.find((one) => one.text === text)?.users ?? []).filter((user) => user !== by);
+  const now = { text, users: on ? [...users, by] : users };
+  const others = reactions.filter((one) => one.text !== text);
+  return now.users.length ? [...others, now] : others;
+}
+
+/** Who writes or works at a moment, in words; ``me`` is left out. Signs of people fade after 6 s. */
+export function busyText(state, me, now) {
+  const busy = Object.entries(state.typing).filter(([name, { role, at }]) => role === "assistant" || (name !== me && now - at < 6));
+  return busy.map(([name, { role }]) => `${name} ${role === "assistant" ? "is working" : "is typing"}…`).join(" ");
 }
 
 function delta(state, run, data) {

@@ -16,6 +16,7 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.gateway_rooms import RoomsList
 from motet.protocols.rooms import RoomPlan
+from motet.protocols.sessions import Principal
 from tests.actors.gateway.fakes import Client, connected
 from tests.scripted import Scripted, call, say
 
@@ -229,3 +230,91 @@ async def test_the_owner_answers_the_approvals_of_members() -> None:
         assert told["text"] == "pay: allowed"
         events = await here.alice.until("room.idle")
         assert "it is paid" in str(events)
+
+
+async def test_people_see_changes_of_messages_and_who_is_here_and_others_nothing() -> None:
+    """G16: whoever is not of the room sees no indicator, presence, read mark or change."""
+    async with people(Scripted(say("hello"))) as here, connected(here.context, EVE) as eve:
+        await here.post(here.alice, "@ann a secret", "k1")
+        await here.bob.until("room.idle")
+        room = here.room
+        assert (await here.alice.result("rooms.present", room=room))["users"] == ["alice", "bob"]
+        edited = await here.alice.result("messages.edit", room=room, number=1, text="@ann hi")
+        assert edited["text"] == "@ann hi"
+        await here.bob.result("messages.react", room=room, number=2, reaction="+1")
+        for _ in range(3):
+            await here.bob.result("rooms.typing", room=room)
+        await here.bob.result("rooms.read", room=room, number=2)
+        await here.alice.result("messages.delete", room=room, number=2)
+        events = await here.alice.until("message.deleted")
+        told = [
+            (one.event, one.data) for one in events if one.event.startswith(("message.", "room."))
+        ]
+        assert told[-5:] == [
+            ("message.edited", {"number": 1, "text": "@ann hi", "by": "alice", "change": 1}),
+            (
+                "message.reaction",
+                {"number": 2, "reaction": "+1", "by": "bob", "on": True, "change": 2},
+            ),
+            ("room.typing", {"name": "bob", "role": "user", "on": True}),
+            ("room.read", {"user": "bob", "number": 2}),
+            ("message.deleted", {"number": 2, "by": "alice", "change": 3}),
+        ]
+        for method, more in (
+            ("messages.edit", {"number": 1, "text": "mine"}),
+            ("messages.delete", {"number": 1}),
+            ("messages.react", {"number": 1, "reaction": "+1"}),
+            ("rooms.typing", {}),
+            ("rooms.read", {"number": 1}),
+            ("rooms.present", {}),
+        ):
+            assert (await eve.error(method, room=room, **more)).code == "not_found"
+        await here.bob.result("unsubscribe", stream=here.stream)
+        gone = (await here.alice.until("room.presence"))[-1].data
+        assert gone == {"user": "bob", "here": False}
+        assert not eve.events
+
+
+async def test_a_list_counts_what_the_user_has_not_read() -> None:
+    async with people(Scripted(say("one"))) as here:
+
+        async def unread(who: Client) -> tuple[int, int]:
+            (info,) = msgspec.convert(await who.result("rooms.list"), RoomsList).rooms
+            return info.read, info.unread
+
+        await here.post(here.alice, "@ann one", "k1")
+        await here.bob.until("room.idle")
+        for number in range(120):
+            await here.host.rooms.post(
+                here.room, f"{number}", principal=Principal("alice", "operator")
+            )
+        assert await unread(here.bob) == (0, 100), "more are not counted"
+        assert await unread(here.alice) == (0, 1), "one's own are read"
+        await here.bob.result("rooms.read", room=here.room, number=120)
+        assert await unread(here.bob) == (120, 2)
+        await here.bob.result("rooms.read", room=here.room, number=5)
+        assert await unread(here.bob) == (120, 2), "a mark never goes back"
+        await here.alice.result("messages.delete", room=here.room, number=122)
+        assert await unread(here.bob) == (120, 1)
+        await here.bob.result("rooms.read", room=here.room, number=9999)
+        await here.post(here.alice, "later", "k2")
+        assert await unread(here.bob) == (122, 1), "nor does it pass what is there"
+
+
+async def test_commands_in_a_room_change_messages() -> None:
+    async with people(Scripted(say("hello"))) as here:
+        await here.post(here.alice, "@ann a secret", "k1")
+        await here.bob.until("room.idle")
+        texts = {
+            "/edit last @ann hi": "Message 1 has another text.",
+            "/react 2 +1": "You react to message 2 with +1.",
+            "/react 2 +1 off": "You react to message 2 with +1 no more.",
+            "/here": "Here now: alice, bob.",
+            "/delete 1": "Message 1 is withdrawn.",
+        }
+        for at, (text, answer) in enumerate(texts.items()):
+            assert (await here.post(here.alice, text, f"c{at}"))["text"] == answer
+        error = await here.alice.error("rooms.post", room=here.room, text="/edit x", key="c9")
+        assert (error.code, "which message" in error.message) == ("invalid_params", True)
+        said = await here.alice.result("sessions.list")
+        assert said["sessions"] == []

@@ -17,6 +17,8 @@ import motet
 from motet.actors.gateway.http import web_page
 from motet.actors.storage.tokens import new_token
 from motet.protocols.config import GatewayConfig, TokenConfig
+from motet.protocols.rooms import RoomPlan
+from motet.protocols.sessions import Principal
 from motet.testing import ScriptedModel, call, say
 from tests.browser import browser, tab
 from tests.motet.command import UNSAFE_SHELL, started
@@ -321,6 +323,57 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         helped = str(await page.evaluate("document.querySelector('#stopped').innerText"))
         assert len(helped.splitlines()) > 10, "one line for each command"
         await page.screenshot(shots / "phone.png")
+    assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: Path) -> None:
+    shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
+    ann = motet.Agent("ann", model=ScriptedModel([say("fine, thanks")], name="ann"))
+    entry = TokenConfig(token=(token := new_token()), user="alice", role="operator")
+    alice, bob = Principal("alice"), Principal("bob")
+    assert PROGRAM is not None
+    async with motet.open_host(agents=[ann]) as host, tab(PROGRAM) as page:
+        plan = RoomPlan(("ann",), speakers=("mentions",))
+        name = (await host.rooms.create("dev", plan, people=("bob",), principal=alice)).name
+        await host.rooms.post(name, "hello", principal=bob)
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0", tokens=(entry,)))
+        await page.call("Page.navigate", url=f"{url}/#token={token}")
+        await page.until("document.querySelector('#rooms button')?.checkVisibility()")
+        await page.shows(f"#{name} · ann (1)")
+        await page.click(f"#{name} · ann (1)")
+        leave = host.rooms.enter(name, bob)
+        await page.shows("here: alice, bob")
+        await page.type("#text", "@ann how are yuo?")
+        await page.shows("fine, thanks")
+        await host.rooms.typing(name, principal=bob)
+        await page.shows("bob is typing…")
+
+        await page.evaluate("document.querySelector('[aria-label=\"Edit the message\"]').click()")
+        await page.shows("Save")
+        await page.screenshot(shots / "editing.png")
+        await page.evaluate("document.querySelector('#text').value = ''")
+        await page.type("#text", "@ann how are you?")
+        await page.shows("(edited)")
+        await page.shows("Send")
+        await host.rooms.react(name, 3, "👍", principal=bob)
+        await page.shows("👍 1")
+        await page.evaluate("document.querySelector('.reactions button').click()")
+        await page.shows("👍 2")
+        pressed = "document.querySelector('.reactions button').ariaPressed"
+        await page.until(f"{pressed} === 'true'")
+        await host.rooms.delete_message(name, 1, principal=bob)
+        await page.shows("withdrawn")
+        said = await page.evaluate("[...document.querySelectorAll('.said .text')].length")
+        assert said == 2
+        assert "hello" not in str(await page.evaluate("document.body.innerText"))
+        await page.screenshot(shots / "changed.png")
+        (info,) = await host.rooms.list(principal=alice)
+        assert (info.read, info.unread) == (3, 0), "what is on the screen is read"
+        await page.until(f"document.querySelector('#rooms').innerText === '#{name} · ann'")
+        leave()
+        await page.until("document.querySelector('#here').textContent === 'here: alice'")
     assert page.problems == []
 
 

@@ -10,7 +10,7 @@ const load = async (name) => {
 };
 const { Machine, backoff, exact } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
+const { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -271,6 +271,45 @@ test("histories are shown, and what a stop left", () => {
   const report = { stopped: ["a"], already_stopping: [], dropped_inputs: ["b"], still_running: [], held_by: [] };
   assert.equal(stopText(report), "stopped 1, 1 never began");
   assert.equal(stopText({ ...report, still_running: ["a"], held_by: ["shell (pid 4)"] }), "stopping… 1 left (shell (pid 4))");
+});
+
+test("messages of a room are changed by their numbers", () => {
+  const start = [
+    frame("message", { role: "user", author: "ann", text: "one", i: 0, number: 1 }, { run_id: undefined, seq: 1 }),
+    frame("message", { role: "assistant", author: "ben", text: "two", i: 0, number: 2 }, { run_id: "r", seq: 2 }),
+  ].reduce(reduce, EMPTY);
+  assert.equal(start.last, 2);
+  const after = [
+    frame("message.edited", { number: 1, text: "uno", by: "ann", change: 1 }),
+    frame("message.reaction", { number: 1, reaction: "+1", by: "bob", on: true, change: 2 }),
+    frame("message.reaction", { number: 1, reaction: "+1", by: "cid", on: true, change: 3 }),
+    frame("message.reaction", { number: 1, reaction: "+1", by: "bob", on: false, change: 4 }),
+    frame("message.deleted", { number: 2, by: "eve", change: 5 }),
+    frame("message.edited", { number: 9, text: "nothing", by: "ann", change: 6 }),
+  ].reduce(reduce, start);
+  assert.deepEqual(shown(after), ["uno", ""]);
+  assert.deepEqual([after.items[0].edited, after.items[0].reactions], [true, [{ text: "+1", users: ["cid"] }]]);
+  assert.equal(after.items[1].deleted, true);
+  const replayed = reduce(EMPTY, frame("message", { role: "user", author: "ann", text: "", i: 0, number: 1 }, { run_id: undefined, seq: 1 }));
+  assert.equal(replayed.items[0].deleted, true);
+  const read = fromRoom([{ seq: 4, author: "ann", kind: "person", text: "", edited: 5, deleted: true, reactions: [] }]);
+  assert.deepEqual([read.last, read.items[0].deleted, read.items[0].edited], [4, true, false]);
+});
+
+test("who writes and who is here is told, and fades", () => {
+  const state = [
+    frame("room.typing", { name: "bob", role: "user", on: true }, { ts: 100 }),
+    frame("room.typing", { name: "me", role: "user", on: true }, { ts: 100 }),
+    frame("room.typing", { name: "ann", role: "assistant", on: true }, { ts: 100 }),
+    frame("room.presence", { user: "cid", here: true }),
+    frame("room.presence", { user: "bob", here: true }),
+    frame("room.presence", { user: "cid", here: false }),
+  ].reduce(reduce, EMPTY);
+  assert.equal(busyText(state, "me", 101), "bob is typing… ann is working…");
+  assert.equal(busyText(state, "me", 107), "ann is working…");
+  const spoke = reduce(state, frame("message", { role: "user", author: "bob", text: "hi", i: 0, number: 1 }, { run_id: undefined, seq: 1 }));
+  assert.equal(busyText(reduce(spoke, frame("room.typing", { name: "ann", role: "assistant", on: false })), "me", 101), "");
+  assert.deepEqual(state.here, ["bob"]);
 });
 
 test("every digit of a number is shown as it was sent", () => {
