@@ -171,6 +171,16 @@ async def _idle(host: Host) -> bool:
     return all(one.idle for one in await host.rooms.list(principal=OWNER))
 
 
+def kind_of(event: MessageEdited | MessageDeleted | MessageReaction) -> str:
+    match event:
+        case MessageEdited():
+            return "edit"
+        case MessageDeleted():
+            return "delete"
+        case MessageReaction():
+            return "react"
+
+
 async def broken(host: Host, world: World) -> list[str]:
     """How the law is broken."""
     room = await name_of(host)
@@ -202,8 +212,7 @@ async def broken(host: Host, world: World) -> list[str]:
     while page := await host.events.read(f"room:{room}", after, 200):
         for event in (one.event for one in page):
             if isinstance(event, MessageEdited | MessageDeleted | MessageReaction):
-                kinds = {MessageEdited: "edit", MessageDeleted: "delete"}
-                told.append((event.number, kinds.get(type(event), "react")))
+                told.append((event.number, kind_of(event)))
                 numbers.append(event.change)
         after = page[-1].seq or 0
     if numbers != [*range(1, len(numbers) + 1)]:

@@ -19,10 +19,9 @@ let socket = null;
 let drawing = false;
 const reading = {}; // reads of what waits for a person, by their method
 const REACTIONS = ["👍", "❤️", "🎉", "👀"];
-const TYPING_MS = 2500;
-let editing = null; // the number of the message whose new text is being written
+let editing = null; // the number of the message that gets a new text
 let signed = 0; // when the person was last said to write
-let read = 0; // up to which message the host was told that the person has read the room
+let read = 0; // the last message that the host knows to be read
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
@@ -277,19 +276,17 @@ function ended(stream, reason) {
   refresh();
 }
 
-/** Who has the room open already; later changes come as events. */
 async function readPresent() {
   const here = place;
-  if (here?.kind !== "room" || !may("rooms.present")) return;
+  if (here.kind !== "room") return;
   const { users } = await ask("rooms.present", { room: here.name }).catch(() => ({ users: [] }));
   if (place !== here) return;
   state = { ...state, here: [...new Set([...state.here, ...users])].sort() };
   draw();
 }
 
-/** The person has seen all messages: tell the host once they are on the screen. */
 function markRead() {
-  if (place?.kind !== "room" || document.hidden || state.last <= read || !may("rooms.read")) return;
+  if (place?.kind !== "room" || document.hidden || state.last <= read) return;
   read = state.last;
   ask("rooms.read", { room: place.name, number: read }).catch(() => {});
   const label = document.querySelector("nav li button[aria-current=true]");
@@ -365,9 +362,8 @@ async function post(event) {
   }
 }
 
-/** Tell the room that the person writes, now and then. */
 function typing() {
-  if (place?.kind !== "room" || !$("text").value || editing !== null || Date.now() - signed < TYPING_MS || !may("rooms.typing")) return;
+  if (place?.kind !== "room" || !$("text").value || editing !== null || Date.now() - signed < 2500 || !may("rooms.typing")) return;
   signed = Date.now();
   ask("rooms.typing", { room: place.name }).catch(() => {});
 }
@@ -376,7 +372,7 @@ function edit(item) {
   editing = item.number;
   $("text").value = item.text;
   $("send").textContent = "Save";
-  $("stopped").textContent = "editing a message; Escape leaves it as it is";
+  $("stopped").textContent = "editing; Escape leaves it as it is";
   $("text").focus();
 }
 
@@ -387,12 +383,8 @@ function stopEditing() {
   $("send").textContent = "Send";
 }
 
-async function change(method, item, more = {}) {
-  try {
-    await ask(method, { room: place.name, number: item.number, ...more });
-  } catch (error) {
-    problem(error);
-  }
+function change(method, item, more = {}) {
+  ask(method, { room: place.name, number: item.number, ...more }).catch(problem);
 }
 
 /** The parameters of a message to a session, beside its text. */
@@ -499,14 +491,12 @@ function parts(item, before) {
   }
 }
 
-/** A message with its mark, its reactions, and what the person may do with it in a room. */
 function saidParts(item) {
   if (item.deleted) return [element("span", { className: "mark" }, "withdrawn")];
   if (!item.number || place?.kind !== "room") return [textElement(item)];
   const me = machine.server?.principal;
   const own = item.role === "user" && item.author === me?.user;
   const moderates = me?.role === "admin" || ["moderator", "owner"].includes(place.role);
-  const mark = element("span", { className: "mark" }, item.edited ? " (edited)" : "");
   const reactions = (item.reactions ?? []).map(({ text, users }) => {
     const mine = users.includes(me?.user);
     const button = element("button", { type: "button", title: users.join(", "), ariaPressed: String(mine) }, `${text} ${users.length}`);
@@ -514,15 +504,16 @@ function saidParts(item) {
     return button;
   });
   const acts = [
-    ...(may("messages.react") ? REACTIONS.map((sign) => [sign, `React with ${sign}`, () => change("messages.react", item, { reaction: sign })]) : []),
-    ...(own && may("messages.edit") ? [["Edit", "Edit the message", () => edit(item)]] : []),
-    ...((own || moderates) && may("messages.delete") ? [["Delete", "Withdraw the message", () => change("messages.delete", item)]] : []),
-  ].map(([label, name, act]) => {
+    ...REACTIONS.map((sign) => ["react", sign, `React with ${sign}`, () => change("messages.react", item, { reaction: sign })]),
+    ...(own ? [["edit", "Edit", "Edit the message", () => edit(item)]] : []),
+    ...(own || moderates ? [["delete", "Delete", "Withdraw the message", () => change("messages.delete", item)]] : []),
+  ].filter(([method]) => may(`messages.${method}`)).map(([, label, name, act]) => {
     const button = element("button", { type: "button", ariaLabel: name }, label);
     button.onclick = act;
     return button;
   });
-  return [textElement(item), mark, element("span", { className: "acts" }, ...acts), ...(reactions.length ? [element("span", { className: "reactions" }, ...reactions)] : [])];
+  const row = (className, ...shown) => element("span", { className }, ...shown);
+  return [textElement(item), row("mark", item.edited ? " (edited)" : ""), row("acts", ...acts), row("reactions", ...reactions)];
 }
 
 function textElement({ role, text }) {

@@ -207,14 +207,13 @@ const STOPPED = /\s*\[(?:Stopped(?: by user|: [^\]\n]*)|Refused(?:: [^\]\n]*)?|I
 function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;
   const text = data.text.replace(STOPPED, "");
-  const number = data.number ?? 0; // in a room; a message without a text was withdrawn there
+  const number = data.number ?? 0; // in a room
   if (!text && !number) return without(state, id);
   const { [data.author]: _, ...typing } = state.typing;
   const next = { ...state, typing, last: Math.max(state.last, number) };
   return put(next, { id, kind: "said", author: data.author, role: data.role, text, partial: false, number, deleted: !text });
 }
 
-/** The state with a change of the message of this number. */
 function changed(state, number, change) {
   const item = state.items.find((one) => one.number === number && one.kind === "said");
   return item ? put(state, { id: item.id, ...change(item) }) : state;
@@ -227,7 +226,7 @@ function reacted(reactions, { reaction: text, by, on }) {
   return now.users.length ? [...others, now] : others;
 }
 
-/** Who writes or works at a moment, in words; ``me`` is left out. Signs of people fade after 6 s. */
+/** Who writes or works, in words; the signs of people fade after 6 s. */
 export function busyText(state, me, now) {
   const busy = Object.entries(state.typing).filter(([name, { role, at }]) => role === "assistant" || (name !== me && now - at < 6));
   return busy.map(([name, { role }]) => `${name} ${role === "assistant" ? "is working" : "is typing"}…`).join(" ");
