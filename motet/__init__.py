@@ -64,6 +64,9 @@ if TYPE_CHECKING:
         ChildEnded,
         ChildStarted,
         MessageAdded,
+        MessageDeleted,
+        MessageEdited,
+        MessageReaction,
         RoomIdle,
         RoomTurn,
         RunCompleted,
@@ -171,7 +174,8 @@ _HOMES = {
     ),
     "motet.protocols.events": (
         "Activity AgentChanged AnyEvent ApprovalRequested ApprovalResolved CallDropped "
-        "ChildEnded ChildStarted MessageAdded RoomIdle RoomTurn RunCompleted RunEscalated "
+        "ChildEnded ChildStarted MessageAdded MessageDeleted MessageEdited "
+        "MessageReaction RoomIdle RoomTurn RunCompleted RunEscalated "
         "RunFailed RunLimited RunRefused RunResumed RunRetrying RunStalled RunStarted RunWaiting "
         "TextDelta ThinkingDelta ToolCall ToolResult Warned"
     ),
@@ -265,6 +269,9 @@ __all__ = [
     "McpServer",
     "Member",
     "MessageAdded",
+    "MessageDeleted",
+    "MessageEdited",
+    "MessageReaction",
     "MissingExtra",
     "Model",
     "ModelRetry",

@@ -25,6 +25,9 @@ from motet.protocols.events import (
     InputDropped,
     InputSteered,
     MessageAdded,
+    MessageDeleted,
+    MessageEdited,
+    MessageReaction,
     RoomChanged,
     RunCancelled,
     RunEscalated,
@@ -158,6 +161,17 @@ def line_of(event: AnyEvent) -> Piece | None:
             quiet = duration(event.seconds * 1000)
             waits = one_line(event.waits_on)
             return Piece("warning", f"[quiet for {quiet}, waits on {waits}; /stop ends it]")
+        case MessageEdited():
+            text = one_line(event.text)
+            return Piece(
+                "note", f"[{one_line(event.by)} has changed message {event.number}: {text}]"
+            )
+        case MessageDeleted():
+            return Piece("note", f"[{one_line(event.by)} has withdrawn message {event.number}]")
+        case MessageReaction():
+            does = "reacts to" if event.on else "takes back from"
+            what = f"{does} message {event.number}: {one_line(event.reaction)}"
+            return Piece("note", f"[{one_line(event.by)} {what}]")
         case SessionReset():
             return Piece("note", "[a new conversation]")
         case RoomChanged():

@@ -284,7 +284,7 @@ class RoomDialogue:
                 self.screen.show(self._rendering.pieces(event))
 
     def _said(self, event: MessageAdded) -> None:
-        name, text = one_line(event.author), visible(event.text)
+        name, text = one_line(event.author), visible(event.text) or "(withdrawn)"
         if not self.screen.live:
             self.screen.write(f"[{name}] {text}\n")
             return
@@ -292,7 +292,8 @@ class RoomDialogue:
         members = self.here.members
         place = members.index(event.author) if event.author in members else -1
         style = f"bold {COLOURS[place % len(COLOURS)]}" if place >= 0 else "bold"
-        self.screen.notes.print(name, style=style, markup=False, end="  ")
+        self.screen.notes.print(name, style=style, markup=False, end=" ")
+        self.screen.notes.print(f"#{event.number}", style="dim", markup=False, end="  ")
         self.screen.write(f"{text}\n")
 
     async def _report(self) -> None:

@@ -62,7 +62,10 @@ def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
         print(msgspec.json.encode(messages).decode())
         return
     for one in messages:
-        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {visible(one.text).rstrip()}")
+        text = "(withdrawn)" if one.deleted else visible(one.text).rstrip()
+        marks = " (edited)" if one.edited and not one.deleted else ""
+        marks += "".join(f"  {one_line(each.text)} {len(each.users)}" for each in one.reactions)
+        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {text}{marks}")
 
 
 async def _stored(state: Path) -> tuple[RoomRecord, ...]:
