@@ -10,7 +10,7 @@ from typing import Final
 from motet.protocols.errors import StoredError
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host import AgentInfo
-from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.host_rooms import NewInvite, RoomInfo, RoomPeople
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
@@ -142,3 +142,28 @@ def model_text(
 def who_text(principal: Principal, place: str, agent: str | None) -> str:
     talks = f", with {agent}" if agent else ""
     return f"You are {principal.user} ({principal.role}) in {place}{talks}."
+
+
+def people_text(found: RoomPeople) -> str:
+    """The people of a room, one a line, and its terms."""
+    lines = [f"{found.owner or 'the host'}: owner"]
+    for one in found.people:
+        marks: list[str] = [one.role] if one.role else []
+        marks += ["banned"] if one.banned else []
+        marks += ["muted"] if one.muted else []
+        lines.append(f"{one.user}: {', '.join(marks)}")
+    if found.terms.slow:
+        lines.append(f"slow mode: one message in {found.terms.slow:g} s")
+    return "\n".join(lines)
+
+
+def invite_text(made: NewInvite) -> str:
+    """An invite, with the token that is not shown again."""
+    one = made.invite
+    uses = "any number of times" if one.uses is None else f"{one.uses} times"
+    ends = "" if one.expires is None else ", until it ends"
+    return (
+        f"{made.token}\nA user of this host becomes a {one.role} with it, {uses}{ends}: motet rooms"
+        " join TOKEN, or #join=TOKEN behind the address of the page. It is shown this"
+        f" once; its id is {one.id}."
+    )

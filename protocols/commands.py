@@ -47,6 +47,23 @@ COMMANDS: Final[dict[str, str]] = {
     "delete": "withdraw a message of this room: /delete NUMBER|last",
     "react": "react to a message of this room: /react NUMBER|last SIGN [off]",
     "here": "show who has this room open",
+    "people": "in a room: list its people and their roles",
+    "add": "in a room: /add USER [reader, member or moderator]; irc:* adds all of a channel",
+    "remove": "in a room: /remove USER",
+    "mute": "in a room: /mute USER [10m, 2h, 7d]",
+    "unmute": "in a room: /unmute USER",
+    "ban": "in a room: /ban USER",
+    "unban": "in a room: /unban USER",
+    "leave": "leave the room",
+    "transfer": "in a room: give it to another of its people: /transfer USER",
+    "title": "in a room: give it another title: /title TEXT",
+    "slow": "in a room: seconds between two messages of one person: /slow 30, /slow off",
+    "archive": "in a room: take no more messages",
+    "unarchive": "in a room: take messages again",
+    "answers": "in a room: set who answers approvals: /answers ROLE",
+    "details": "in a room: set who sees arguments and results of tools: /details ROLE",
+    "invite": "in a room: make an invite: /invite [ROLE] [how long, such as 7d] [uses]",
+    "deleteroom": "delete the room and all that was said in it: /deleteroom NAME",
 }
 _STOPS: Final = frozenset({"stop", "stopall"})
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})

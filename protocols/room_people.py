@@ -8,7 +8,7 @@ rows that change and no others, so that two at once lose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -336,6 +336,84 @@ ACTS: Final[Mapping[str, type[RoomAct]]] = {
     "rooms.terms": SetTerms,
 }
 """The acts by their methods."""
+
+
+_USER_ACTS: Final[Mapping[str, Callable[[str, str, str], RoomAct]]] = {
+    "add": lambda room, user, rest: AddPerson(room=room, user=user, role=_given(rest)),
+    "remove": lambda room, user, _: RemovePerson(room=room, user=user),
+    "mute": lambda room, user, rest: MutePerson(
+        room=room, user=user, seconds=seconds_of(rest or "1h", LONGEST_MUTE)
+    ),
+    "unmute": lambda room, user, _: MutePerson(room=room, user=user, seconds=0),
+    "ban": lambda room, user, _: BanPerson(room=room, user=user),
+    "unban": lambda room, user, _: BanPerson(room=room, user=user, banned=False),
+    "transfer": lambda room, user, _: TransferRoom(room=room, user=user),
+}
+_ROOM_ACTS: Final[Mapping[str, Callable[[str, str], RoomAct]]] = {
+    "leave": lambda room, _: LeaveRoom(room=room),
+    "title": lambda room, rest: RenameRoom(room=room, title=rest),
+    "slow": lambda room, rest: SlowRoom(room=room, seconds=seconds_of(rest or "off", SLOWEST)),
+    "archive": lambda room, _: ArchiveRoom(room=room),
+    "unarchive": lambda room, _: ArchiveRoom(room=room, archived=False),
+    "answers": lambda room, rest: SetTerms(room=room, answers=_role(rest)),
+    "details": lambda room, rest: SetTerms(room=room, details=_role(rest)),
+}
+WORDS: Final = (*_USER_ACTS, *_ROOM_ACTS)
+"""The words for acts, in chats and at the command line."""
+
+
+def act_of(word: str, room: str, rest: str) -> RoomAct:
+    """The act that somebody has typed: ``mute`` and ``bob 10m``. Raises ``InputValidation``."""
+    if word in _ROOM_ACTS:
+        return _ROOM_ACTS[word](room, rest.strip())
+    user, _, rest = rest.strip().removeprefix("@").partition(" ")
+    if not user:
+        raise InputValidation(f"{word} whom? Give the name of a user, such as bob or irc:bob")
+    return _USER_ACTS[word](room, user, rest.strip())
+
+
+def invited_as(text: str, now: float) -> tuple[Given, float | None, int | None]:
+    """Role, end and uses of an invite that somebody has typed, in any order: ``reader 7d 5``."""
+    role: Given = "member"
+    expires: float | None = None
+    uses: int | None = None
+    for word in text.split():
+        if word.isdecimal():
+            uses = int(word)
+        elif word in ROLES:
+            role = _given(word)
+        else:
+            expires = now + seconds_of(word, LONGEST_MUTE)
+    return role, expires, uses
+
+
+def method_of(act: RoomAct) -> str:
+    return next(name for name, kind in ACTS.items() if kind is type(act))
+
+
+def _role(text: str) -> RoomRole:
+    role = next((one for one in ROLES if one == text), None)
+    if role is None:
+        raise InputValidation(f"{text!r} is no role: {', '.join(ROLES)}")
+    return role
+
+
+def _given(text: str) -> Given:
+    role = _role(text or "member")
+    if role == "owner":
+        raise InputValidation("a room has one owner: transfer it instead")
+    return role
+
+
+def seconds_of(text: str, most: float) -> float:
+    """A time as people write it: ``90``, ``10m``, ``2h``, ``7d``, ``off``."""
+    if text == "off":
+        return 0.0
+    size = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}.get(text[-1:], 0)
+    number = text[:-1] if size else text
+    if not number.isdecimal() or not 0 <= (found := int(number) * (size or 1)) <= most:
+        raise InputValidation(f"{text!r} is no time of at most {_span(most)}: 90, 10m, 2h, 7d, off")
+    return float(found)
 
 
 class PeopleChange(msgspec.Struct, frozen=True):

@@ -30,7 +30,12 @@ from motet.protocols.command_texts import (
     who_text,
 )
 from motet.protocols.commands import Command, help_text, problem_with
-from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
+from motet.protocols.errors import (
+    ConfigError,
+    InputValidation,
+    NotFound,
+    UnknownName,
+)
 from motet.protocols.escalations import Answer as Decision
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
@@ -106,7 +111,7 @@ async def answer_command(
     problem = problem_with(command)
     if problem is None and room and command.name in _SESSIONS_ONLY:
         problem = f"Nothing was done: /{command.name} is about a session, and this is a room."
-    if problem is None and not room and command.name in ROOM_COMMANDS:
+    if problem is None and not room and command.name in (*ROOM_COMMANDS, "deleteroom"):
         problem = f"Nothing was done: /{command.name} is about a room, and this is a session."
     if problem is not None:
         return _answer(command, problem)
@@ -315,6 +320,13 @@ async def _agents(call: Invocation) -> Reply:
     return agents_text(call.api.agents())
 
 
+async def _delete_room(call: Invocation) -> Reply:
+    if call.argument != call.room:
+        return f"Nothing was deleted. To delete this room and all in it: /deleteroom {call.room}"
+    await call.api.delete_room(call.room, principal=call.principal)
+    return f"The room {call.room} is deleted."
+
+
 async def _who(call: Invocation) -> Reply:
     agent = None if call.room else await call.agent()
     return who_text(call.principal, call.name, agent)
@@ -335,8 +347,9 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
     "usage": _usage,
     "agents": _agents,
     "who": _who,
+    "deleteroom": _delete_room,
 }
 # A stop has a bound of its own, and a summary takes the time of a model.
-_UNBOUNDED: Final = frozenset({"stop", "stopall", "compact"})
-_ACTS: Final = frozenset({"new", "compact", "approve", "resolve", *ROOM_COMMANDS})
+_UNBOUNDED: Final = frozenset({"stop", "stopall", "compact", "deleteroom"})
+_ACTS: Final = frozenset({"new", "compact", "approve", "resolve", "deleteroom", *ROOM_COMMANDS})
 _SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

@@ -7,13 +7,17 @@ not exist (G16).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from motet.protocols import gateway_rooms as wire
-from motet.protocols.errors import InputValidation
+from motet.protocols.command_texts import invite_text, people_text
+from motet.protocols.errors import Forbidden, InputValidation
 from motet.protocols.host_rooms import HostRooms, RoomPeople
+from motet.protocols.room_people import WORDS, act_of, invited_as, told
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import Principal, Role
+from motet.runtime.outside import wall_time
 
 P = TypeVar("P")
 Act: TypeAlias = Callable[[HostRooms, Principal, P], Awaitable[object]]
@@ -114,6 +118,28 @@ async def _here(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
     return f"Here now: {', '.join(users)}." if users else "Nobody has this room open."
 
 
+async def _act(word: str, rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    try:
+        act = act_of(word, room, argument)
+        await rooms.manage(act, principal=who)
+        return told(act, who.user).text
+    except (Forbidden, InputValidation) as error:
+        return f"Nothing was done: {error}"
+
+
+async def _people(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
+    return people_text(await rooms.people(room, principal=who))
+
+
+async def _invite(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    try:
+        role, ends, uses = invited_as(argument, wall_time())
+        made = await rooms.invite(room, role, expires=ends, uses=uses, principal=who)
+    except (Forbidden, InputValidation) as error:
+        return f"Nothing was done: {error}"
+    return invite_text(made)
+
+
 async def _message(rooms: HostRooms, who: Principal, room: str, argument: str) -> tuple[int, str]:
     """The message that a command is about, and the rest of its argument. ``last``: one's own."""
     which, _, rest = argument.partition(" ")
@@ -132,4 +158,7 @@ ROOM_COMMANDS: Final[dict[str, RoomCommand]] = {
     "delete": _delete,
     "react": _react,
     "here": _here,
+    "people": _people,
+    "invite": _invite,
+    **{word: partial(_act, word) for word in WORDS},
 }

@@ -194,6 +194,18 @@ def sessions(
     raise typer.Exit(code)
 
 
+RoomArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Room name; with join: the invite.")
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="WORDS", help="Whom, and how: bob moderator; bob 10m; 30."),
+]
+Query = Annotated[
+    str, typer.Option("--query", metavar="TEXT", help="With list: a part of name or title.")
+]
+
+
 class RoomLook(StrEnum):
     """The parts of ``motet rooms``."""
 
@@ -201,6 +213,27 @@ class RoomLook(StrEnum):
     SHOW = "show"
     CREATE = "create"
     SET = "set"
+    PEOPLE = "people"
+    ADD = "add"
+    REMOVE = "remove"
+    MUTE = "mute"
+    UNMUTE = "unmute"
+    BAN = "ban"
+    UNBAN = "unban"
+    LEAVE = "leave"
+    TRANSFER = "transfer"
+    TITLE = "title"
+    SLOW = "slow"
+    ARCHIVE = "archive"
+    UNARCHIVE = "unarchive"
+    ANSWERS = "answers"
+    DETAILS = "details"
+    INVITE = "invite"
+    INVITES = "invites"
+    REVOKE = "revoke"
+    JOIN = "join"
+    EXPORT = "export"
+    DELETE = "delete"
 
 
 @app.command(
@@ -208,16 +241,25 @@ class RoomLook(StrEnum):
         "motet rooms   ·   motet rooms show dev -n 20   ·   motet chat dev",
         "motet rooms create dev --member planner --member coder --person bob",
         "motet rooms set dev-20c76fc1 --mode steer --url wss://motet.example",
+        "motet rooms add dev-20c76fc1 bob moderator   ·   motet rooms add dev-20c76fc1 'irc:*'",
+        "motet rooms mute dev-20c76fc1 bob 10m   ·   motet rooms slow dev-20c76fc1 30",
+        "motet rooms invite dev-20c76fc1 reader 7d 5   ·   motet rooms join mti_...",
+        "motet rooms export dev-20c76fc1 > dev.jsonl",
     )
 )
 def rooms(
     look: Annotated[
         RoomLook,
         typer.Argument(
-            metavar="ACTION", help="List rooms, show messages, create or change a room."
+            metavar="ACTION",
+            help="list, show, create, set, people, add, remove, mute, unmute, ban, unban, leave, "
+            "transfer, title, slow, archive, unarchive, answers, details, invite, invites, revoke, "
+            "join, export or delete.",
         ),
     ] = RoomLook.LIST,
-    room: Annotated[str, typer.Argument(metavar="NAME", help="Room name.")] = "",
+    room: RoomArgument = "",
+    words: Words = None,
+    query: Query = "",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Number of messages, newest first.")
     ] = 50,
@@ -252,7 +294,8 @@ def rooms(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """List and show rooms, also while a host runs; create and change rooms of a running host.
+    """List and show rooms, also while a host runs; create, change and administer rooms of a
+    running host, their people and invites.
 
     `motet chat NAME` talks in one.
     """
@@ -268,7 +311,13 @@ def rooms(
         server = act.Server(load_setup(config, state))
     wanted = act.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns, turn_timeout)
     setup = server.setup
-    if look is RoomLook.CREATE:
+    if look not in (RoomLook.LIST, RoomLook.SHOW, RoomLook.CREATE, RoomLook.SET):
+        from motet.cli.room_people import administer
+
+        code = administer(server, look.value, room, words or [], json=json)
+    elif query:
+        code = act.list_remote_rooms(server, json=json, query=query)
+    elif look is RoomLook.CREATE:
         code = act.create_room(server, room, wanted, json=json)
     elif look is RoomLook.SET:
         code = act.set_room(server, room, wanted, json=json)

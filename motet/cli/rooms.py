@@ -150,9 +150,9 @@ class Wanted:
         )
 
 
-def list_remote_rooms(server: Server, *, json: bool) -> int:
+def list_remote_rooms(server: Server, *, json: bool, query: str = "") -> int:
     """Print the rooms that the user may see, by name."""
-    found = _ask(server, lambda client: client.rooms())
+    found = ask(server, lambda client: client.rooms(query=query))
     if json:
         print(msgspec.json.encode(found).decode())
     elif found:
@@ -164,8 +164,8 @@ def list_remote_rooms(server: Server, *, json: bool) -> int:
 
 def show_remote_room(server: Server, room: str, limit: int, *, json: bool) -> int:
     """Print the newest ``limit`` messages of a room, at most 200."""
-    name, most = _named(room), min(limit, PAGE)
-    page = _ask(server, lambda client: client.room_history(name, limit=most))
+    name, most = named_room(room), min(limit, PAGE)
+    page = ask(server, lambda client: client.room_history(name, limit=most))
     print_messages(page.messages, json=json)
     return OK
 
@@ -175,8 +175,8 @@ def create_room(server: Server, name: str, wanted: Wanted, *, json: bool) -> int
     if not wanted.members:
         raise ConfigError("of which agents? motet rooms create NAME --member AGENT ...")
     plan = wanted.change.of(RoomPlan(wanted.members))
-    called = _named(name)
-    made = _ask(server, lambda client: client.create_room(called, plan, people=wanted.people))
+    called = named_room(name)
+    made = ask(server, lambda client: client.create_room(called, plan, people=wanted.people))
     print(msgspec.json.encode(made).decode() if json else made.name)
     return OK
 
@@ -188,8 +188,8 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
         raise ConfigError(
             "nothing to change: give --member, --person, --mode, --max-turns or --turn-timeout"
         )
-    name = _named(room)
-    info = _ask(server, lambda client: client.change_room(name, change))
+    name = named_room(room)
+    info = ask(server, lambda client: client.change_room(name, change))
     if json:
         print(msgspec.json.encode(info).decode())
     else:
@@ -197,7 +197,9 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     return OK
 
 
-def _ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
+def ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
+    """What the server answers. Raises ``MotetError``."""
+
     async def ask() -> R:
         async with server.client() as client:
             return await what(client)
@@ -206,7 +208,8 @@ def _ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
     return trio.run(ask)
 
 
-def _named(room: str) -> str:
+def named_room(room: str) -> str:
+    """Raises ``ConfigError`` without a name."""
     if not room:
         raise ConfigError("which room? `motet rooms` lists them")
     return room

@@ -31,11 +31,18 @@ from motet.protocols.escalations import EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
 from motet.protocols.gateway_records import ErrorWhole
-from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList, RoomsPresent
+from motet.protocols.gateway_rooms import (
+    Posted,
+    RoomInvites,
+    RoomsHistory,
+    RoomsList,
+    RoomsPresent,
+)
 from motet.protocols.host import AgentInfo, HostStatus
-from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.host_rooms import NewInvite, RoomExport, RoomInfo, RoomPeople
 from motet.protocols.queueing import QueueMode
-from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
+from motet.protocols.room_people import Given, RoomAct, method_of
+from motet.protocols.rooms import RoomChange, RoomInvite, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
@@ -222,9 +229,58 @@ class Client:
         is_command = _of(result, _MaybeCommand).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, Posted)
 
-    async def rooms(self) -> tuple[RoomInfo, ...]:
-        """The rooms that the user may see, by name."""
-        return _of(await self.call("rooms.list"), RoomsList).rooms
+    async def rooms(self, *, query: str = "", archived: bool = False) -> tuple[RoomInfo, ...]:
+        """The rooms that the user may see, by name, in use or archived, read in pages.
+
+        ``query``: a part of the name or the title.
+        """
+        found: list[RoomInfo] = []
+        after: str | None = ""
+        while after is not None:
+            given = {"after": after, "query": query, "archived": archived}
+            page = _of(await self.call("rooms.list", **given, limit=200), RoomsList)
+            found += page.rooms
+            after = page.next
+        return tuple(found)
+
+    async def manage_room(self, act: RoomAct) -> RoomPeople:
+        """Carry out an act of administration: ``MutePerson(room="dev", user="bob")``."""
+        given = {name: value for name, value in asdict(act).items() if value is not UNSET}
+        return _of(await self._call(method_of(act), given), RoomPeople)
+
+    async def room_people(self, room: str) -> RoomPeople:
+        """The people of a room, with their roles."""
+        return _of(await self.call("rooms.people", room=room), RoomPeople)
+
+    async def invite(
+        self,
+        room: str,
+        role: Given = "member",
+        *,
+        expires: float | None = None,
+        uses: int | None = None,
+    ) -> NewInvite:
+        """Make an invite; its token is in the answer only. ``expires``: Unix seconds."""
+        given = {"room": room, "role": role, "expires": expires, "uses": uses}
+        return _of(await self.call("rooms.invite", **given), NewInvite)
+
+    async def invites(self, room: str) -> tuple[RoomInvite, ...]:
+        return _of(await self.call("rooms.invites", room=room), RoomInvites).invites
+
+    async def revoke_invite(self, room: str, invite: str) -> None:
+        await self.call("rooms.revoke", room=room, invite=invite)
+
+    async def join(self, token: str) -> RoomInfo:
+        """Come into a room by an invite."""
+        return _of(await self.call("rooms.join", token=token), RoomInfo)
+
+    async def export_room(self, room: str, *, after: int = 0) -> RoomExport:
+        """A part of all that was said in a room, behind message number ``after``."""
+        return _of(await self.call("rooms.export", room=room, after=after), RoomExport)
+
+    async def delete_room(self, room: str) -> None:
+        """Delete a room with all that is stored of it."""
+        await self.call("rooms.delete", room=room)
 
     async def create_room(
         self, name: str, plan: RoomPlan, *, people: tuple[str, ...] = ()

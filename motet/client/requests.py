@@ -93,7 +93,9 @@ URGENT: Final = frozenset({"runs.stop", "ping"})
 _REPEATABLE: Final = URGENT | {
     "approvals.resolve",
     "escalations.resolve",
+    "rooms.export",
     "rooms.history",
+    "rooms.people",
     "rooms.set",
     "runs.wait",
     "sessions.history",

@@ -54,7 +54,7 @@ async def people(model: Scripted) -> AsyncGenerator[People]:
         return "paid"
 
     @ann.tool
-    def look() -> str:
+    def look(where: str = "") -> str:
         return "found"
 
     async with motet.open_host(agents=[ann]) as host:
@@ -318,3 +318,80 @@ async def test_commands_in_a_room_change_messages() -> None:
         assert (error.code, "which message" in error.message) == ("invalid_params", True)
         said = await here.alice.result("sessions.list")
         assert said["sessions"] == []
+
+
+async def test_whoever_is_banned_is_told_in_the_same_step_with_nothing_queued_behind() -> None:
+    async with people(Scripted(say("a"), say("b"))) as here:
+        await here.post(here.alice, "@ann one", "k1")
+        await here.bob.until("room.idle")
+        late = await here.bob.post("rooms.post", room=here.room, text="late", key="k2")
+        await here.alice.result("rooms.ban", room=here.room, user="bob")
+        # When the ban is answered, the stream has ended: nothing more comes, whatever is said.
+        await here.post(here.alice, "@ann two", "k3")
+        await here.alice.until("room.idle")
+        await here.bob.answer(late)
+        await here.bob.result("ping")
+        events = names(list(here.bob.events))
+        assert events[-1] == "stream.ended"
+        assert "two" not in str([one.data for one in here.bob.events])
+        for method, params in (
+            ("rooms.people", {}),
+            ("rooms.leave", {}),
+            ("rooms.post", {"text": "/people", "key": "k4"}),
+        ):
+            error = await here.bob.error(method, room=here.room, **params)
+            assert error.code == "not_found"
+
+
+async def test_members_see_that_a_tool_works_and_only_moderators_see_on_what() -> None:
+    steps = (call(("look", {"where": "attic"})), say("seen"))
+    async with people(Scripted(*steps, *steps)) as here:
+        await here.post(here.alice, "@ann look", "k1")
+        for client, sees in ((here.alice, True), (here.bob, False)):
+            events = await client.until("room.idle")
+            tools = [one for one in events if one.event in ("tool.call", "tool.result")]
+            assert len(tools) == 2
+            assert ("attic" in str([one.data for one in tools])) is sees
+            assert ("found" in str([one.data for one in tools])) is sees
+        # Also what is replayed, and after a change of the terms or of the role.
+        for terms, sees in (({"details": "moderator"}, False), ({"details": "member"}, True)):
+            await here.alice.result("rooms.terms", room=here.room, **terms)
+            async with connected(here.context, BOB, resume={here.stream: 0}) as again:
+                events = await again.until("room.idle")
+                assert ("attic" in str([one.data for one in events])) is sees
+        await here.alice.result("rooms.terms", room=here.room, details="owner")
+        await here.bob.result("subscribe", stream=here.stream)
+        await here.alice.result("rooms.add", room=here.room, user="bob", role="moderator")
+        await here.post(here.alice, "@ann look", "k2")
+        assert "attic" not in str([one.data for one in await here.bob.until("room.idle")])
+
+
+async def test_the_commands_of_a_room_do_what_its_methods_do() -> None:
+    async with people(Scripted()) as here:
+
+        async def typed(who: Client, text: str) -> str:
+            return str((await here.post(who, text, new_token()))["text"])
+
+        assert await typed(here.alice, "/add cleo moderator") == (
+            "alice made cleo a moderator of this room"
+        )
+        assert await typed(here.alice, "/mute @bob 10m") == "alice muted bob for 10 min"
+        assert (
+            await here.bob.error("rooms.post", room=here.room, text="hello", key="m")
+        ).code == "forbidden"
+        assert "is for only" in await typed(here.bob, "/ban cleo")
+        assert "bob: member, muted" in await typed(here.bob, "/people")
+        assert await typed(here.alice, "/slow 30") == "alice set slow mode: one message in 30 s"
+        assert "no time" in await typed(here.alice, "/slow soon")
+        assert "mti_" in await typed(here.alice, "/invite reader 7d 1")
+        assert "is no role" in await typed(here.alice, "/answers everybody")
+        assert "transfer it first" in await typed(here.alice, "/leave")
+        await typed(here.alice, "/transfer bob")
+        assert await typed(here.alice, "/leave") == "alice left this room"
+        assert "To delete" in await typed(here.bob, "/deleteroom")
+        assert "is deleted" in await typed(here.bob, f"/deleteroom {here.room}")
+        assert (await here.bob.error("rooms.history", room=here.room)).code == "not_found"
+        session = await here.bob.result(
+            "chat.send", session="s", agent="ann", text="/ban x", key="q"
+        )
+        assert "about a room" in str(session["text"])

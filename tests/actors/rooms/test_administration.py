@@ -1,0 +1,288 @@
+"""The administration of rooms on a real host: people, invites, archives, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+
+import motet
+from motet.actors.rooms.opening import RoomEvents
+from motet.protocols.config import GatewayConfig, HostConfig
+from motet.protocols.errors import Forbidden, NotFound, TooMany, UnknownName
+from motet.protocols.events import RoomChanged
+from motet.protocols.room_people import (
+    AddPerson,
+    ArchiveRoom,
+    BanPerson,
+    LeaveRoom,
+    MutePerson,
+    RemovePerson,
+    RenameRoom,
+    SetTerms,
+    SlowDown,
+    SlowRoom,
+    TransferRoom,
+    invite_digest,
+)
+from motet.protocols.rooms import RoomPlan
+from tests.actors.runs.ops import pending
+from tests.scripted import Scripted, Step, call, say
+
+ALICE, BOB, CLEO = motet.Principal("alice"), motet.Principal("bob"), motet.Principal("cleo")
+DAN, ROOT = motet.Principal("irc:dan"), motet.Principal("root", "admin")
+SECRET = "amaryllis"
+
+
+def agent(name: str, *answers: Step) -> motet.Agent[None, str]:
+    return motet.Agent(name, model=Scripted(*answers, name=name))
+
+
+async def made(host: motet.Host, *people: str) -> str:
+    plan = RoomPlan(("ann",), speakers=("mentions",))
+    return (await host.rooms.create("den", plan, people=people, principal=ALICE)).name
+
+
+async def test_people_come_and_go_one_by_one_and_the_room_is_told() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host, "bob")
+        opened = await host.open_room(room, principal=ALICE)
+        async with opened.subscribe() as events, trio.open_nursery() as nursery:
+            for user in ("cleo", "irc:*"):  # at once
+                act = AddPerson(room=room, user=user)
+                nursery.start_soon(partial(host.rooms.manage, act, principal=ALICE))
+            told = [event.text async for event in _first(events, 2)]
+        assert sorted(told) == [
+            "alice made cleo a member of this room",
+            "alice made irc:* a member of this room",
+        ]
+        info = await host.rooms.get(room, principal=DAN)
+        assert (info.people, info.role) == (("bob", "cleo", "irc:*"), "member")
+        await host.rooms.manage(RemovePerson(room=room, user="cleo"), principal=ALICE)
+        await host.rooms.manage(LeaveRoom(room=room), principal=BOB)
+        for gone in (BOB, CLEO):
+            with pytest.raises(NotFound, match="no room"):
+                await host.rooms.post(room, "hello", principal=gone)
+        assert (await host.rooms.people(room, principal=DAN)).role == "member"
+
+
+async def _first(events: RoomEvents, count: int) -> AsyncIterator[RoomChanged]:
+    async for event in events:
+        if isinstance(event, RoomChanged):
+            yield event
+            count -= 1
+            if not count:
+                return
+
+
+async def test_a_moderator_mutes_slows_down_and_bans(tmp_path: Path) -> None:
+    async with motet.open_host(tmp_path, agents=[agent("ann")]) as host:
+        room = await made(host, "bob", "irc:*")
+        promote = AddPerson(room=room, user="cleo", role="moderator")
+        await host.rooms.manage(promote, principal=ALICE)
+        await host.rooms.manage(MutePerson(room=room, user="irc:dan", seconds=60), principal=CLEO)
+        with pytest.raises(Forbidden, match="muted"):
+            await host.rooms.post(room, "hello", principal=DAN)
+        await host.rooms.manage(MutePerson(room=room, user="irc:dan", seconds=0), principal=CLEO)
+        await host.rooms.manage(SlowRoom(room=room, seconds=60), principal=CLEO)
+        await host.rooms.post(room, "one", key="k", principal=DAN)
+        with pytest.raises(SlowDown):
+            await host.rooms.post(room, "two", principal=DAN)
+        assert (await host.rooms.post(room, "one", key="k", principal=DAN)).duplicate
+        await host.rooms.post(room, "one", principal=CLEO)
+        await host.rooms.post(room, "two", principal=CLEO)
+        await host.rooms.manage(BanPerson(room=room, user="irc:dan"), principal=CLEO)
+        with pytest.raises(NotFound):
+            await host.rooms.get(room, principal=DAN)
+        for act in (RenameRoom(room=room, title="x"), RemovePerson(room=room, user="alice")):
+            with pytest.raises(Forbidden):
+                await host.rooms.manage(act, principal=CLEO)
+    async with motet.open_host(tmp_path, agents=[agent("ann")]) as host:  # it is on disk
+        with pytest.raises(NotFound):
+            await host.rooms.get(room, principal=DAN)
+        rows = {one.user: one for one in (await host.rooms.people(room, principal=CLEO)).people}
+        assert (rows["irc:dan"].banned, rows["cleo"].role) == (True, "moderator")
+        assert "irc:dan" not in [
+            one.user for one in (await host.rooms.people(room, principal=BOB)).people
+        ]
+        await host.rooms.manage(BanPerson(room=room, user="irc:dan", banned=False))
+        with pytest.raises(SlowDown):  # the last message of each is known after a restart
+            await host.rooms.post(room, "three", principal=DAN)
+
+
+async def test_a_room_changes_hands_is_renamed_archived_and_found() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host, "bob")
+        await host.rooms.manage(RenameRoom(room=room, title="Garden Club"), principal=ALICE)
+        await host.rooms.manage(TransferRoom(room=room, user="bob"), principal=ALICE)
+        assert (await host.rooms.get(room, principal=ALICE)).role == "moderator"
+        assert (await host.rooms.get(room, principal=BOB)).owner == "bob"
+        (found,) = (await host.rooms.page(query="garden", principal=ALICE)).rooms
+        assert (found.name, found.terms.title) == (room, "Garden Club")
+        assert (await host.rooms.page(query="orchard", principal=ALICE)).rooms == ()
+        await host.rooms.manage(ArchiveRoom(room=room), principal=BOB)
+        with pytest.raises(Forbidden, match="archived"):
+            await host.rooms.post(room, "hello", principal=BOB)
+        assert await host.rooms.list(principal=BOB) == ()
+        assert len((await host.rooms.page(archived=True, principal=BOB)).rooms) == 1
+        await host.rooms.manage(ArchiveRoom(room=room, archived=False), principal=BOB)
+        await host.rooms.post(room, "hello", principal=ALICE)
+
+
+async def test_an_invite_is_stored_as_a_digest_and_lets_in_as_many_as_it_says(
+    tmp_path: Path,
+) -> None:
+    async with motet.open_host(tmp_path, agents=[agent("ann")]) as host:
+        room = await made(host)
+        new = await host.rooms.invite(room, "reader", uses=1, principal=ALICE)
+        info = await host.rooms.join(new.token, principal=BOB)
+        assert (info.name, info.role) == (room, "reader")
+        await host.rooms.join(new.token, principal=BOB)  # again: it is not used up by that
+        with pytest.raises(NotFound, match="used up"):
+            await host.rooms.join(new.token, principal=CLEO)
+        other = await host.rooms.invite(room, principal=ALICE)
+        assert [one.uses for one in await host.rooms.invites(room, principal=ALICE)] == [0, None]
+        await host.rooms.revoke_invite(room, other.invite.id, principal=ALICE)
+        with pytest.raises(NotFound):
+            await host.rooms.join(other.token, principal=CLEO)
+        third = await host.rooms.invite(room, principal=ALICE)
+        await host.rooms.manage(BanPerson(room=room, user="cleo"), principal=ALICE)
+        with pytest.raises(NotFound, match="no such invite"):
+            await host.rooms.join(third.token, principal=CLEO)
+        with pytest.raises(Forbidden):
+            await host.rooms.invite(room, principal=BOB)
+    texts = "".join(_rows(tmp_path))
+    assert invite_digest(new.token) in texts
+    assert not any(one.token in texts for one in (new, other, third))
+
+
+async def test_the_invites_of_a_moderator_end_when_they_are_removed() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host)
+        await host.rooms.manage(AddPerson(room=room, user="bob", role="moderator"), principal=ALICE)
+        new = await host.rooms.invite(room, principal=BOB)
+        await host.rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+        with pytest.raises(NotFound):
+            await host.rooms.join(new.token, principal=CLEO)
+
+
+async def test_a_user_has_as_many_rooms_as_the_gateway_says() -> None:
+    config = HostConfig(gateway=GatewayConfig(rooms_per_user=2))
+    async with motet.open_host(agents=[agent("ann")], config=config) as host:
+        for _ in range(2):
+            await made(host)
+        with pytest.raises(TooMany, match="2 rooms"):
+            await made(host)
+        await host.rooms.create("more", RoomPlan(("ann",)), principal=ROOT)
+
+
+def _asking() -> motet.Agent[None, str]:
+    model = Scripted(call(("restart", {"unit": SECRET})), say(f"done {SECRET}"), name="ann")
+    ann = motet.Agent("ann", model=model, memory=True)
+
+    @ann.tool(approval=True)
+    def restart(unit: str) -> str:
+        raise RuntimeError(f"no {unit} here")
+
+    return ann
+
+
+async def test_the_terms_say_who_answers_approvals_and_owners_see_what_members_do() -> None:
+    async with motet.open_host(agents=[_asking()]) as host:
+        room = await made(host, "bob")
+        await host.rooms.post(room, f"@ann {SECRET}", principal=BOB)
+        (asked,) = await pending(host)
+        assert asked.people == ("bob",)
+        with pytest.raises(NotFound):
+            await host.approve(asked.id, "allow-once", principal=BOB)
+        await host.rooms.manage(SetTerms(room=room, answers="member"), principal=ALICE)
+        assert await host.approvals(room=room, principal=BOB) == (asked,)
+        await host.approve(asked.id, "allow-once", principal=BOB)
+        await (await host.open_room(room, principal=ALICE)).wait()
+        (error,) = await host.errors(room=room, principal=ALICE)
+        (run,) = await host.traces(room=room, principal=ALICE)
+        assert (await host.error(error.id, principal=ALICE)).id == error.id
+        assert (await host.trace(run.run_id, principal=ALICE)).info.run_id == run.run_id
+        for ask in (host.errors(room=room, principal=BOB), host.trace(run.run_id, principal=BOB)):
+            with pytest.raises(NotFound):
+                await ask
+
+
+def _rows(folder: Path) -> list[str]:
+    """Every row of every table of the database, behind the table's name. No host may have it."""
+    with closing(apsw.Connection(str(folder / "motet.db"))) as base:
+        tables = list(base.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"))
+        return [
+            f"{name} {row!r}"
+            for (name,) in tables
+            for row in base.execute(f'SELECT * FROM "{name}"')
+        ]
+
+
+async def test_a_deleted_room_leaves_no_row_of_its_text(tmp_path: Path) -> None:
+    """Law: after a deletion, no row of any table has a word that was said or done in the room; the
+    names of streams stay with the number of their last event, so that none is numbered twice.
+    """
+    async with motet.open_host(tmp_path, agents=[_asking()]) as host:
+        room, other = await made(host, "bob"), await made(host)
+        await host.rooms.post(other, "this stays", principal=ALICE)
+        await host.rooms.invite(room, principal=ALICE)
+        await host.rooms.post(room, f"@ann {SECRET}", principal=BOB)
+        (asked,) = await pending(host)
+        await host.approve(asked.id, "allow-always", principal=ALICE)
+        await (await host.open_room(room, principal=ALICE)).wait()
+        assert len(await host.errors(room=room, principal=ALICE)) == 1
+    tables = {row.partition(" ")[0] for row in _rows(tmp_path) if SECRET in row or room in row}
+    assert tables >= {"messages", "room_messages", "events", "runs", "spans", "approvals"}
+    async with motet.open_host(tmp_path, agents=[_asking()]) as host:
+        opened = await host.open_room(room, principal=ALICE)
+        with pytest.raises(Forbidden):
+            await host.delete_room(room, principal=BOB)
+        async with opened.subscribe():
+            await host.delete_room(room, principal=ALICE)
+        for ask in (
+            host.rooms.get(room, principal=ALICE),
+            host.rooms.post(room, "hello", principal=ROOT),
+            opened.post("hello", user="alice"),
+        ):
+            with pytest.raises((NotFound, UnknownName)):
+                await ask
+        assert (await host.rooms.history(other, principal=ALICE))[0].text == "this stays"
+    left = [row for row in _rows(tmp_path) if SECRET in row or room in row]
+    assert {row.partition(" ")[0] for row in left} == {"streams"}
+
+
+async def test_a_room_whose_agent_is_gone_says_so_and_goes_on_with_the_others(
+    tmp_path: Path,
+) -> None:
+    plan = RoomPlan(("ann", "ben"), speakers=("mentions",))
+    async with motet.open_host(tmp_path, agents=[agent("ann"), agent("ben")]) as host:
+        room = (await host.rooms.create("den", plan, principal=ALICE)).name
+    async with motet.open_host(tmp_path, agents=[agent("ann", say("I am here"))]) as host:
+        opened = await host.open_room(room, principal=ALICE)
+        assert (await host.rooms.get(room, principal=ALICE)).gone == ("ben",)
+        await host.rooms.post(room, "@ann @ben hello?", principal=ALICE)
+        await opened.wait()
+        said = [one.text for one in await host.rooms.history(room, principal=ALICE)]
+        assert said == ["@ann @ben hello?", "I am here"]
+
+
+async def test_an_export_has_all_in_parts() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host, "bob")
+        for number in range(5):
+            await host.rooms.post(room, f"text {number}", principal=BOB)
+        said: list[str] = []
+        after: int | None = 0
+        while after is not None:
+            part = await host.rooms.export(room, after=after, limit=2, principal=ALICE)
+            said += [one.text for one in part.messages]
+            after = part.next
+        assert said == [f"text {number}" for number in range(5)]
+        with pytest.raises(Forbidden):
+            await host.rooms.export(room, principal=BOB)
