@@ -205,6 +205,11 @@ Query = Annotated[
     str, typer.Option("--query", metavar="TEXT", help="With list: a part of name or title.")
 ]
 
+RoomModeOption = Annotated[
+    str | None,
+    typer.Option("--mode", help="Queue mode of messages while agents speak: steer, ..."),
+]
+
 
 class RoomLook(StrEnum):
     """The parts of ``motet rooms``."""
@@ -275,10 +280,7 @@ def rooms(
             "--person", metavar="USER", help="A user who may see it; * for all; repeat for more."
         ),
     ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option("--mode", help="Queue mode of messages while agents speak: steer, ..."),
-    ] = None,
+    mode: RoomModeOption = None,
     max_turns: Annotated[
         int | None, typer.Option("--max-turns", min=1, help="Turns of agents for one message.")
     ] = None,
