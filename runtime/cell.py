@@ -71,16 +71,25 @@ class Cell(Owner):
         parent: Supervisor[Cell],
         name: str,
         factory: Factory,
+        before: Cell | None = None,
     ) -> None:
         path = f"{parent.path}/{name}"
-        actor = _build(factory, path)
-        mailbox = Mailbox(
-            path, actor.mailbox, kernel.dead_letters, actor.__motet_calls__.concurrent
-        )
-        super().__init__(
-            kernel, name, path, type(actor).__name__, actor.__motet_handlers__, mailbox
-        )
-        actor.__motet_owner__ = self
+        # The factory of a successor runs when its predecessor has ended, as that of a restart does:
+        # it may read the state that the other's on_stop is writing now. Until then the protocol and
+        # the mailbox are those of the predecessor.
+        actor = None if before is not None else _build(factory, path)
+        if before is not None:
+            spec, concurrent = before.mailbox.spec, list(before.mailbox.concurrent)
+            kind, handlers, budget = before.kind, before.handlers, before._own_budget()
+        else:
+            assert actor is not None
+            spec, concurrent = actor.mailbox, actor.__motet_calls__.concurrent
+            kind, handlers = type(actor).__name__, actor.__motet_handlers__
+            budget = _budget_of(actor)
+        mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent)
+        super().__init__(kernel, name, path, kind, handlers, mailbox)
+        if actor is not None:
+            actor.__motet_owner__ = self
         self.parent = parent
         self.generation = 0  # counts incarnations, so that a stale exit is recognised
         self.incarnation: Incarnation | None = None
@@ -90,8 +99,8 @@ class Cell(Owner):
         self.plan: StopPlan | None = None  # of this incarnation, once its end was ordered
         self.task: trio.lowlevel.Task | None = None
         self._factory = factory
-        self._actor: Behaviour[Any] | None = actor  # of the first incarnation, until that begins
-        self._budget = _budget_of(actor)  # of the actor built last: the next is like it
+        self._actor = actor  # of the first incarnation, if it is built, until that begins
+        self._budget = budget  # of the actor built last: the next is like it
         self._on_stop_scope: trio.CancelScope | None = None  # while on_stop runs
         self._started: trio.Event | None = None
         self._ended: trio.Event | None = None
@@ -300,6 +309,10 @@ class Cell(Owner):
                 actor = _build(self._factory, self.path)
             except StartFailed as error:
                 self.failed_with = error
+                return None
+            if actor.__motet_handlers__.keys() != self.handlers.keys():
+                why = f"its factory returned a {type(actor).__name__}, which takes other messages"
+                self.failed_with = StartFailed(self.path, f"{why} than the {self.kind} before it")
                 return None
             actor.__motet_owner__ = self
             self._budget = _budget_of(actor)

@@ -179,7 +179,7 @@ class Kind(Generic[Q]):
             cell = supervisor.spawn(lambda: self._factory(key), name, "transient")
         elif cell.mailbox.closed is not None:
             # It is being passivated or stopped: its on_stop may be writing the state that the
-            # successor's on_start reads, so the successor begins after it.
+            # successor reads, in its factory or in on_start, so the successor is made after it.
             cell = supervisor.spawn_next(lambda: self._factory(key), name, "transient")
         return ActorRef[Q](cell)
 
@@ -235,8 +235,9 @@ class IdentityRef(Generic[P_contra]):
     """A reference to an identity: a message makes its actor, if there is none.
 
     All else is as with :class:`ActorRef`. The factory runs in the sender's task, and its error is
-    raised there, as StartFailed. If ``on_start`` fails, the mail is settled as by an actor that
-    ended, and the next message tries again.
+    raised there, as StartFailed; while an earlier actor is ending, it runs after that. If it fails
+    then, or ``on_start`` does, the mail is settled as by an actor that ended, and the next message
+    tries again.
     """
 
     __slots__ = ("_key", "_kind", "_name")

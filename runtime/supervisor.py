@@ -74,7 +74,7 @@ class Supervisor(Generic[C]):
         kernel: Kernel,
         path: str,
         supervision: Supervision,
-        make: Callable[[Kernel, Supervisor[C], str, Factory], C],
+        make: Callable[[Kernel, Supervisor[C], str, Factory, C | None], C],
         *,
         escalate: Callable[[Exception], None],
         shut_down: Callable[[], None],
@@ -262,7 +262,7 @@ class Supervisor(Generic[C]):
             raise TooManyChildren(self.path, limit)
         self._table.add(name, restart, significant)
         try:
-            cell = self._make(self._kernel, self, name, factory)
+            cell = self._make(self._kernel, self, name, factory, None)
         except BaseException:
             self._table.remove(name)
             raise
@@ -270,12 +270,12 @@ class Supervisor(Generic[C]):
         return cell
 
     def spawn_next(self, factory: Factory, name: str, restart: Restart) -> C:
-        """Create a child that begins when the ending child of the same name has ended.
+        """Create a child that is built when the ending child of the same name has ended.
 
         It accepts mail at once, so that no message is lost in between.
         """
         self._check_name(name)
-        successor = self._make(self._kernel, self, name, factory)
+        successor = self._make(self._kernel, self, name, factory, self.cells[name])
         self._successors[name] = (successor, restart)
         return successor
 

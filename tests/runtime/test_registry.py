@@ -167,6 +167,111 @@ async def test_mail_for_a_passivating_identity_waits_for_its_successor(
         assert len(system.dead_letters) == 0
 
 
+class Visit(Request[int], frozen=True, tag="visit"):
+    pass
+
+
+class Page(Actor[Visit]):
+    """Reads its state when it is made, and writes it in ``on_stop``, as the guide does."""
+
+    cleanup_budget = 0.8  # of three, within half of the grace of a stop
+
+    def __init__(self, disk: dict[str, int], key: str, pause: float | None) -> None:
+        self.disk = disk
+        self.key = key
+        self.pause = pause
+        self.count = disk.get(key, 0)
+
+    @handles(Visit)
+    async def visit(self, _: Visit) -> int:
+        self.count += 1
+        return self.count
+
+    async def on_stop(self) -> None:
+        if self.pause is not None:
+            await trio.sleep(self.pause)
+        self.disk[self.key] = self.count
+
+
+async def visit_pages(random: Random, visits: int) -> None:
+    """Visit three pages from several tasks, while they are passivated and come back."""
+    disk: dict[str, int] = {}
+    pause, visited = random.choice([None, 0, 0.1, 0.4]), Counter[str]()
+    async with open_system() as system:
+        pages = await system.registry.kind(
+            "page", lambda key: Page(disk, key, pause), idle_after=1, limit=random.choice([None, 9])
+        )
+
+        async def visitor() -> None:
+            for _ in range(visits // 3):
+                key = random.choice("abc")
+                if random.random() < 0.05:
+                    await pages.ref(key).stop()
+                # Counted before it answers: others may visit in the step in which it does.
+                visited[key] += 1
+                try:
+                    await pages.ref(key).ask(Visit())
+                except ActorDead:  # a stop, unlike passivation, settles the mail that waits
+                    visited[key] -= 1
+                await trio.sleep(random.choice([0, 0, 0, 0.3, 1.1, 1.25, 1.5, 3]))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(visitor)
+    assert disk == visited
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_no_state_is_lost_by_passivation(seed: int) -> None:
+    """Law: the successor is made when the predecessor's ``on_stop`` has ended, so that it reads
+    what that wrote: each visit is counted, whatever the times of visits, stops and clean-ups."""
+    trio.run(visit_pages, Random(seed), 60, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(10))
+def test_no_state_is_lost_in_100_000_visits(seed: int) -> None:
+    trio.run(visit_pages, Random(seed), 10_000, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_successor_that_cannot_be_made_settles_its_mail(
+    autojump_clock: MockClock,
+) -> None:
+    disk: dict[str, int] = {}
+
+    def make(key: str) -> Page:
+        if key in disk:
+            raise ValueError("the state cannot be read")
+        return Page(disk, key, 1)
+
+    async with open_system() as system:
+        page = (await system.registry.kind("page", make, idle_after=4)).ref("a")
+        assert await page.ask(Visit()) == 1
+        await trio.sleep(5.5)
+        assert not page.is_live  # it is cleaning up
+        with pytest.raises(ActorDead, match="the state cannot be read"):
+            await page.ask(Visit())
+        with pytest.raises(StartFailed, match="the state cannot be read"):  # in the sender's task
+            await page.ask(Visit())
+
+
+async def test_a_successor_that_takes_other_messages_is_refused(autojump_clock: MockClock) -> None:
+    made: list[str] = []
+    disk: dict[str, int] = {}
+
+    def make(key: str) -> Page | Session:
+        made.append(key)
+        return Page(disk, key, 1) if len(made) == 1 else Session(World(), key)
+
+    async with open_system() as system:
+        page = (await system.registry.kind("page", make, idle_after=4)).ref("a")
+        assert await page.ask(Visit()) == 1
+        await trio.sleep(5.5)
+        with pytest.raises(ActorDead, match="takes other messages"):
+            await page.ask(Visit())
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_no_message_is_lost_by_passivation(seed: int) -> None:
