@@ -432,8 +432,7 @@ class MemberRunner:
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
         self._runs.add(self._as_now(run))
         try:
-            async with self._intake.owned(run):
-                await run.ended.wait()
+            await self._intake.run_to_end(run)
         finally:
             run.lineage.budget.close()
             self._runs.discard(run)
