@@ -21,12 +21,13 @@ from bench.report import Line, compare, lines, ratios, table
 from bench.rows import Row
 
 BASELINE = Path(__file__).with_name("baseline.json")
-GROUPS = ("kernel", "storage", "harness", "turns", "gateway")
+GROUPS = ("kernel", "storage", "harness", "turns", "gateway", "rooms")
 REDACTION = "redaction"  # in processor time, without a peer
 ERRORS = "errors"  # at a size that a process per sample could not build: it measures by itself
 PACKAGES = (
     *("motet", "trio", "msgspec", "apsw"),
     *("pykka", "autogen-core", "autogen-agentchat", "langchain", "openai-agents"),
+    "agent-framework-core",
     "pydantic-ai-slim",
     "websockets",
 )
