@@ -68,6 +68,8 @@ class SpillFile(Generic[R]):
     def load(self) -> None:
         """Find the records that an earlier process has left. Raises ``OSError``."""
         data = _content(self.path)
+        if not data:  # its process was killed between making and writing it
+            self.path.unlink(missing_ok=True)
         for at, content in frames(data):
             with suppress(msgspec.MsgspecError):
                 self.places[msgspec.msgpack.decode(content, type=self.kind).id] = (
@@ -105,6 +107,8 @@ class SpillFile(Generic[R]):
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(file, self.end)
+                    if not self.end:
+                        self.clear_if_empty()
                 raise
             self.end = at
         return written

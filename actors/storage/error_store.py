@@ -302,8 +302,10 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         await self._spool.forget(request.session_id)
         try:
             await self._call(partial(self._errors.forget, request.session_id))
-            await self._bury()
+            is_gone = await self._bury()
         except StorageError:
+            is_gone = False
+        if not is_gone:
             self._spool.tell()
 
     # Sequels: see ``motet.protocols.error_rows``
@@ -313,16 +315,19 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         delay = RETRY
         while True:
             try:
-                await self._bury()
-                while self._spool.is_in_use():
+                is_gone = await self._bury()
+                while is_gone and self._spool.is_in_use():
                     await trio.sleep(RETRY)
-                await self._resolve_late()
+                if is_gone:
+                    await self._resolve_late()
             except StorageError:
-                await trio.sleep(delay)
-                delay = min(2 * delay, 60.0)
-            else:
+                is_gone = False
+            if is_gone:
                 delay = RETRY
                 await self._spool.told.receive()
+            else:
+                await trio.sleep(delay)
+                delay = min(2 * delay, 60.0)
 
     async def _bury_first(self) -> None:
         """Before anything of an earlier process is stored."""
@@ -332,8 +337,12 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             if not self._spool.is_idle:
                 raise
 
-    async def _bury(self) -> None:
-        """Drop the errors of deleted sessions. A session of the same name keeps its own."""
+    async def _bury(self) -> bool:
+        """Drop the errors of deleted sessions; False: some are still on disk.
+
+        A session of the same name keeps its own.
+        """
+        all_gone = True
         for seq, session, at in await self._readers.read(error_rows.DELETIONS):
             runs = await self._readers.read(error_rows.RUNS_OF, (session,))
             end = self._clock()
@@ -344,6 +353,8 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                 await self._call(partial(self._errors.forget, str(session)))
             if is_gone:
                 await self._write((Statement(error_rows.END_SEQUEL, (seq,)),))
+            all_gone = all_gone and is_gone
+        return all_gone
 
     async def _resolve_late(self) -> None:
         for seq, session, tool, at, later in await self._readers.read(error_rows.SUCCESSES):

@@ -349,3 +349,24 @@ def test_a_damaged_spill_file_costs_only_what_is_damaged(tmp_path: Path, end: st
         assert again.read(["new"]) == [Note("new", "more")]
         assert spilled(path, Note).keys() == whole.keys() | {"new"}
         again.close()
+
+
+def test_an_empty_spill_file_is_no_spill_file(tmp_path: Path) -> None:
+    """A kill may come between its making and its first record, and a disk take no record."""
+    path = tmp_path / "spill"
+    path.touch()
+    file = SpillFile(path, Note, LIMIT)
+    file.load()
+    assert not path.exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("motet.runtime.spill._write_all", _takes_nothing)
+        with pytest.raises(OSError, match="no space"):
+            file.append([Note("n1", "text")])
+    assert not path.exists()
+    assert file.append([Note("n2", "text")]) == ["n2"]
+    assert [*spilled(path, Note)] == ["n2"]
+    file.close()
+
+
+def _takes_nothing(*_: object) -> None:
+    raise OSError("no space")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.protocols.errors import ErrorRecord, NotFound
 from motet.protocols.sessions import DeleteSession
 from motet.protocols.storage import DiskFull
+from motet.runtime.spill import SpillFile
 from tests import forks
 from tests.scripted import Scripted, call, say
 
@@ -186,6 +187,29 @@ async def check(
     listed = {error.id for error in await host.errors()}
     assert not listed - expected
     assert not expected - listed
+
+
+async def test_errors_that_cannot_be_overwritten_are_as_soon_as_they_can(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwrite = SpillFile[ErrorRecord].overwrite
+    failures = iter([True] * 5)
+
+    def fails_first(self: SpillFile[ErrorRecord], doomed: Callable[[ErrorRecord], bool]) -> object:
+        if next(failures, False):
+            raise OSError("input/output error")
+        return overwrite(self, doomed)
+
+    monkeypatch.setattr(SpillFile, "overwrite", fails_first)
+    async with motet.open_host(tmp_path, agents=[AGENT]) as host:
+        await host.run(AGENT, "hi", session="a")
+        disk.is_full = True
+        await report(host, "a", "oleander")
+        await report(host, "b", "kept, so that the file stays")
+        await host.delete("a")
+        with trio.fail_after(30):
+            while places(tmp_path, "oleander") or rows(tmp_path, "error_sequels"):
+                await trio.sleep(0.01)
 
 
 def fails_then_works() -> motet.Agent[None]:
