@@ -74,7 +74,9 @@ class NewInput(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the idempotency key; a resend with it is a duplicate.
-        body_hash: tells a resend from another input with the same key.
+        body_hash: tells a resend from another input with the same key. Its agent does not count:
+            an input that names none has another one after a hand-over.
+        old_hash: as an earlier version made it, with the agent.
         method: the API method of the input. A key is scoped to (user, method).
         parent: the run that started this one, in a session of its own.
         beside: the parent did not wait for it, and gets a notice of its end.
@@ -95,6 +97,7 @@ class NewInput(msgspec.Struct, frozen=True):
     beside: bool = False
     given: str = ""
     answers: AnswerEscalation | None = None
+    old_hash: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -51,7 +51,8 @@ from motet.runtime import ActorDead, ActorRef
 def body_hash(session: str, agent: str, text: str) -> str:
     """The fingerprint that tells a resend from another input under the same idempotency key.
 
-    Equal for equal inputs only: the parts are framed, so they cannot run into each other.
+    Equal for equal inputs only: the parts are framed, so they cannot run into each other. An input
+    has no agent there (``NewInput.old_hash`` has it), a row that is put into a session its role.
     """
     return sha256(msgspec.msgpack.encode((session, agent, text))).hexdigest()
 
@@ -361,7 +362,8 @@ def _input(run: Run) -> NewInput:
         user=run.input.principal.user,
         text=run.input.text,
         key=key,
-        body_hash="" if key is None else body_hash(run.session, agent, run.input.text),
+        body_hash="" if key is None else body_hash(run.session, "", run.input.text),
+        old_hash="" if key is None else body_hash(run.session, agent, run.input.text),
         method=run.input.method,
         parent=caller[0] if (caller := run.lineage.caller) else None,
         beside=run.lineage.in_background,

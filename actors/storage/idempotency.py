@@ -44,14 +44,15 @@ def claim_key(
 
 
 async def first_use(
-    readers: Readers, user: str, method: str, key: str, body_hash: str, *, of: str = "input"
+    readers: Readers, user: str, method: str, key: str, *body_hash: str, of: str = "input"
 ) -> str | None:
     """The id that the key stands for; None if it expired since it was found taken.
 
+    Of several hashes, each is that of the body, as some version of motet made it.
     Raises ``KeyConflict`` when it was used for another body.
     """
     for stands_for, first_hash in await readers.read(_FIND_KEY, (user, method, key)):
-        if first_hash != body_hash:
+        if first_hash not in body_hash:
             raise KeyConflict(f"the key {key!r} was used for another {of}: use a new key for each")
         return str(stands_for)
     return None

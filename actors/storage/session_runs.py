@@ -436,9 +436,8 @@ class RunTables(TableStore):
                     fresh = SessionContext(generation=str(generation))
                     self._contexts.end_read(new.session, token, fresh, 0)
                 return Accepted(new.run_id)
-            first = await first_use(
-                self._readers, new.user, new.method, new.key or "", new.body_hash
-            )
+            of, hashes = (new.user, new.method, new.key or ""), (new.body_hash, new.old_hash)
+            first = await first_use(self._readers, *of, *hashes)
             if first is not None:
                 return Accepted(first, duplicate=True)
 

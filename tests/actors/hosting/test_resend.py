@@ -19,7 +19,7 @@ from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.sessions import Role
 from tests.actors.runs.ops import parts_of
 from tests.actors.sessions.crashes import crashed, ended
-from tests.scripted import Scripted
+from tests.scripted import Scripted, call, say
 
 GROUP, DIRECT = "agent:a:irc:group:den", "mine"
 TWO_TURNS = motet.Limits(turns=2)
@@ -163,3 +163,47 @@ async def test_a_run_with_deps_is_sent_again_by_its_program_only() -> None:
             await host.stop(session="s")
         with pytest.raises(InputValidation, match="deps"):
             await host.resend(run)
+
+
+def hands_over() -> list[motet.Agent[None, str]]:
+    """Two agents; the first one hands its first conversation over."""
+    answers = [say("done") for _ in range(8)]
+    second = motet.Agent("second", model=Scripted(*answers, name="second"))
+    transfer = call(("transfer_to_second", {}))
+    first = motet.Agent("first", model=Scripted(transfer, *answers, name="first"))
+    first.may_hand_to(second)
+    return [first, second]
+
+
+@given(
+    st.lists(st.sampled_from((None, "first", "second")), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([mode for mode in MODES if mode != "reject"]),
+)
+@settings(max_examples=15)
+def test_an_input_is_the_same_one_whichever_agent_answers_by_now(
+    agents: list[str | None], sends: bool, mode: QueueMode
+) -> None:
+    """Law: the same key and text in a session are one input, though the agent that answers there
+    by default is another one since a hand-over, or since an input that named its agent.
+    """
+
+    async def send(host: motet.Host, text: str, key: str, agent: str | None) -> motet.Ack:
+        if sends and agent is None:
+            return await host.send(text, session=DIRECT, mode=mode, key=key)
+        return await host.submit(text, session=DIRECT, agent=agent, mode=mode, key=key)
+
+    async def main() -> None:
+        async with motet.open_host(agents=hands_over()) as host:
+            first: list[motet.Ack] = []
+            for number, agent in enumerate(agents):
+                first.append(await send(host, f"text {number}", f"key {number}", agent))
+                await ended(host, first[-1].run_id)
+            for number, ack in enumerate(first):
+                for agent in (None, "first", "second"):
+                    again = await send(host, f"text {number}", f"key {number}", agent)
+                    assert (again.run_id, again.status) == (ack.run_id, "duplicate")
+                with pytest.raises(motet.KeyConflict):
+                    await send(host, "another text", f"key {number}", agents[number])
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
