@@ -95,6 +95,14 @@ def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> Roo
     return replace(state, calls=merged(state.calls, new), collected=seq)
 
 
+def skip(state: RoomState, message: RoomMessage, names: Iterable[str], reason: str) -> RoomState:
+    """A person's message that a stop has overtaken opens no round, and its calls are dropped."""
+    seq, who = message.seq, message.principals
+    calls = [Due(name, 0, (), who, (message.author,), seq, seq) for name in names]
+    skipped = (*state.skipped, seq)
+    return drop(replace(state, collected=seq, skipped=skipped), calls, reason)
+
+
 def taken(
     state: RoomState, heard: int, only: Collection[str] | None
 ) -> tuple[list[Due], list[Due]]:

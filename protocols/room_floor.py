@@ -138,8 +138,13 @@ def open_round(
         usage=Usage(),
         calls=tuple(later),
         dropped=tuple(one for one in state.dropped if one.number > told),
+        skipped=_skipped(state, heard),
     )
     return _after("open", state, after)
+
+
+def _skipped(state: RoomState, heard: int) -> tuple[int, ...]:
+    return tuple(number for number in state.skipped if number > heard)
 
 
 def ask_also(state: RoomState, who: Principal) -> RoomState:
@@ -291,7 +296,8 @@ def end_round(
     back = (turn for turn in floor.speaking if turn.name in unheard)
     calls = merged((*back, *floor.due), answered)
     ended = replace(floor, going=False, due=calls if keep else (), speaking=(), reason=reason)
-    after = replace(state, floor=ended, heard=heard, calls=tuple(later))
+    calls_left, skipped = tuple(later), _skipped(state, heard)
+    after = replace(state, floor=ended, heard=heard, calls=calls_left, skipped=skipped)
     return _after("end", state, after if keep else drop(after, calls, reason))
 
 

@@ -29,11 +29,16 @@ UNFINISHED: Final = f"""
 SELECT {ROOM_COLUMNS} FROM rooms
 WHERE json_extract(state, '$.floor.going')
     OR coalesce(json_extract(state, '$.waiting'), '{{}}') <> '{{}}'
-    OR coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
+    OR (coalesce(json_extract(state, '$.dropped'), '[]') <> '[]'
+        AND json_extract(state, '$.drops') > (
+            SELECT coalesce(max(json_extract(data, '$.number')), 0) FROM events
+            WHERE stream = 'room:' || rooms.name AND event = 'call.dropped'))
     OR coalesce(json_extract(state, '$.untold'), '[]') <> '[]'
     OR EXISTS (
         SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person' AND NOT deleted
-        AND seq > coalesce(json_extract(state, '$.heard'), 0))
+        AND seq > coalesce(json_extract(state, '$.heard'), 0)
+        AND seq NOT IN (
+            SELECT value FROM json_each(coalesce(json_extract(state, '$.skipped'), '[]'))))
     OR (json_extract(state, '$.floor.round') > 0 AND (
         'room.idle' <> coalesce((
             SELECT event FROM events WHERE stream = 'room:' || rooms.name

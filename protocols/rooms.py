@@ -227,6 +227,8 @@ class RoomState(msgspec.Struct, frozen=True):
         news: changes of messages that a member has read and was not told of, by its name.
         changes: how many changes of messages there were.
         untold: the last ones, whose events may not be on disk.
+        skipped: messages of people behind ``heard`` that open no round either: a stop came before
+            they were stored, and messages that were sent after it are in front of them.
     """
 
     floor: Floor = Floor()
@@ -244,6 +246,7 @@ class RoomState(msgspec.Struct, frozen=True):
     news: dict[str, tuple[News, ...]] = {}
     changes: int = 0
     untold: tuple[MessageEdited | MessageDeleted | MessageReaction, ...] = ()
+    skipped: tuple[int, ...] = ()
 
     @property
     def held(self) -> bool:

@@ -22,7 +22,7 @@ from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
-from motet.protocols.room_calls import collect, not_here
+from motet.protocols.room_calls import collect, not_here, skip
 from motet.protocols.room_messages import (
     Amendment,
     ChangeMessage,
@@ -34,6 +34,7 @@ from motet.protocols.room_messages import (
 from motet.protocols.room_people import refusal
 from motet.protocols.rooms import (
     LATELY,
+    STOPPED,
     FindRoom,
     FindSaid,
     KeepState,
@@ -101,6 +102,7 @@ class RoomHistory:
         self._store = store
         self._publisher = publisher
         self._writing = trio.Lock()
+        self._assumed: list[Change] = []  # since the write under way has begun
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last dropped call, and the last change, that were published; negative: unknown.
         self._told, self._shown = -1, -1
@@ -144,13 +146,15 @@ class RoomHistory:
     @property
     def waits(self) -> bool:
         """Whether the room waits for a person: the round is over, and no other is to be opened."""
-        return not self.state.floor.going and self.said <= self.answered
+        return not self.state.floor.going and not self.unanswered()
 
     def unanswered(self) -> tuple[RoomMessage, ...]:
         """The messages of people since the last round was opened, or the room was stopped."""
-        after = self.answered
         said = (one for one in self.messages if one.kind == "person" and not one.deleted)
-        return tuple(one for one in said if one.seq > after)
+        return tuple(one for one in said if one.seq > self.answered and not self._skips(one.seq))
+
+    def _skips(self, number: int) -> bool:
+        return number in self.state.skipped
 
     async def next_unanswered(self) -> RoomMessage | None:
         """The first message that waits for an answer; None: there is none, or a stop has come."""
@@ -159,10 +163,13 @@ class RoomHistory:
             return first
         for pause in _pauses():
             try:
-                (first,) = await self.said_since(self.answered, 1)
+                found = await self.said_since(self.answered, 1 + len(self.state.skipped))
+                first = next(one for one in found if not self._skips(one.seq))
             except Exception as error:
                 _log.error("a message cannot be read", room=self._settings.name, error=str(error))
                 await self._control.wait_interrupted(pause)
+                if not self._control.overtaken(mark):
+                    continue
             if self._control.overtaken(mark):
                 return None
             if first.seq <= self._cut:
@@ -182,10 +189,12 @@ class RoomHistory:
         answers: AnswerEscalation | None = None,
         invited: bool = False,
         asked_by: tuple[Principal, ...] = (),
+        clears: int | None = None,
     ) -> Said:
         """Store a message of a person, with its calls, and the answer to an escalation that it is.
 
-        ``asked_by``: the people whose words they are; empty: that person's. Raises ``SessionBusy``
+        ``asked_by``: the people whose words they are; empty: that person's. ``clears``: the stops
+        of the room when it was sent; one that has come since counts for it. Raises ``SessionBusy``
         (mode ``reject``), ``KeyConflict``, ``StorageError``, and as :func:`refusal` says: it is
         asked last, so that nobody who was removed still gets in.
         """
@@ -203,8 +212,16 @@ class RoomHistory:
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
                 draft = Draft(who.user, text, "person", asked_by=asked_by or (who,))
-                said = await self._say(self.state, draft, key, answers)
+                sent, control = self._control.clears if clears is None else clears, self._control
+                # Others may wait that were sent after the stop, and the round may be theirs.
+                going = self.state.floor.going and not control.stopping
+                skips = sent != control.clears and bool(going or self.unanswered())
+                state = self._begin(lambda state: state)
+                said = await self._say(state, draft, key, answers, skips=skips)
                 if not said.duplicate:
+                    if sent != control.clears and not skips:
+                        control.clear(said.seq)
+                    await self._tell()
                     await self._publish(self.messages[-1])
                 return said
         raise AssertionError("nobody cancels this scope")
@@ -231,7 +248,7 @@ class RoomHistory:
             settled = await self._publisher.settled()  # or its event would come after the scrubbing
             told = self._settings.members if is_text or room.reactions else ()
             state = after_change(
-                self.state,
+                self._begin(lambda now: now),
                 wish,
                 before,
                 gone=[name for name in old if name not in new],
@@ -248,7 +265,7 @@ class RoomHistory:
                 for _ in range(1 + working):  # again, for rows that were on their way to disk
                     await self._store.ask(change)
                 self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
-                self._set(state)
+                self._stored(state)
                 await self._tell()
             return after
         raise AssertionError("nobody cancels this scope")
@@ -303,6 +320,7 @@ class RoomHistory:
 
     def assume(self, change: Change) -> None:
         """Change the state in memory; the next write takes it to disk."""
+        self._assumed.append(change)
         self._set(change(self.state))
 
     async def end(self, change: Change, reason: str, *, patient: bool) -> None:
@@ -368,13 +386,13 @@ class RoomHistory:
         problem = f"the disk has not answered within {ATTEMPT:g} s"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + ATTEMPT):
             async with self._writing:
-                state = change(self.state)
+                state = self._begin(change)
                 try:
                     if draft is not None:
                         await self._say(state, draft, None)
                     else:
                         await self._store.ask(KeepState(self._settings.name, state))
-                        self._set(state)
+                        self._stored(state)
                 except Exception as error:
                     return str(error) or type(error).__name__
                 problem = ""
@@ -389,6 +407,8 @@ class RoomHistory:
         draft: Draft,
         key: str | None,
         answers: AnswerEscalation | None = None,
+        *,
+        skips: bool = False,
     ) -> Said:
         message = RoomMessage(
             self.last + 1,
@@ -400,14 +420,17 @@ class RoomHistory:
             draft.asked_by,
         )
         if draft.kind == "person":
-            state = collect(state, message, self._settings.called(draft.text))
+            called = self._settings.called(draft.text)
+            state = (
+                skip(state, message, called, STOPPED) if skips else collect(state, message, called)
+            )
         said = await self._store.ask(Say(self._settings.name, message, state, key, answers))
         if not said.duplicate:
             self.messages.append(message)
             if draft.kind == "person":
                 self.said = message.seq
                 self._note(message)
-            self._set(state)
+            self._stored(state)
             self._trim()
         return said
 
@@ -418,6 +441,17 @@ class RoomHistory:
         authors = [one.author for one in self.messages]
         if nobody := self._settings.strangers(message.text, authors):
             await self.warn(not_here(nobody, self._settings.expected))
+
+    def _begin(self, change: Change) -> RoomState:
+        """The state to write."""
+        self._assumed.clear()
+        return change(self.state)
+
+    def _stored(self, state: RoomState) -> None:
+        """A state is on disk. What was assumed meanwhile holds, too."""
+        for change in self._assumed:
+            state = change(state)
+        self._set(state)
 
     def _set(self, state: RoomState) -> None:
         self.state = state
@@ -432,7 +466,8 @@ class RoomHistory:
         kept = waiting[-max(most, LATELY) :]
         if len(kept) < len(waiting):
             self._cut = max(self._cut, kept[0].seq - 1)
-        heard_by = [one for one in self.messages if one.kind == "agent" or one.seq <= heard]
+        wait = {one.seq for one in waiting}
+        heard_by = [one for one in self.messages if one.seq not in wait]
         older = (
             one
             for one in heard_by[:-most]

@@ -162,16 +162,13 @@ class RoomActor(Actor[RoomMessages]):
         self._control.idle.set()  # waiters must not outlive the actor
 
     @handles(Post, concurrent=64)
-    async def post(self, request: Post) -> Said:
-        one = request
-        said = await self._history.post(
-            *(one.author, one.text, one.key, one.answers, one.invited, one.asked_by)
-        )
+    async def post(self, one: Post) -> Said:
+        words = one.author, one.text, one.key, one.answers, one.invited, one.asked_by
+        said = await self._history.post(*words, one.clears)
         if not said.duplicate:
-            if request.clears != self._control.clears:
-                self._control.clear(said.seq)
-            elif self._state.floor.going and not (self._state.held and self._room.mode == "steer"):
-                self._post_to_speakers(request, said.seq)
+            going = self._state.floor.going and one.clears == self._control.clears
+            if going and not (self._state.held and self._room.mode == "steer"):
+                self._post_to_speakers(one, said.seq)
             self._drive_soon()
         return said
 
@@ -359,16 +356,16 @@ class RoomActor(Actor[RoomMessages]):
         """Open a round for all unanswered messages, or for the first of them."""
         self._settings.adopt()
         history, only = self._history, None
-        new = history.unanswered()
+        new, heard = history.unanswered(), history.said
         if self._room.mode == "followup":
             first = await history.next_unanswered()
             if first is None and not is_recalled(self._state):
                 return
             calls = [one.name for one in self._state.calls]
             new, only = ((first,), self._settings.called(first.text, calls)) if first else ((), ())
+            heard = first.seq if first else self._state.heard
         told = await history.told()
         asked_by = [who for one in new for who in one.principals]
-        heard = new[-1].seq if new else self._state.heard
         await history.record(
             lambda state: floor.open_round(
                 state, heard=heard, now=wall_time(), asked_by=asked_by, only=only, told=told
@@ -412,31 +409,34 @@ class RoomActor(Actor[RoomMessages]):
         self._members.begin_batch()
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
         changed = await self._changed({one.number for some in news.values() for one in some})
-        number, heard = self._state.floor.turns, self._state.heard
-        messages, untold = tuple(self._history.messages), {due.name for due in speakers}
-        said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
-        sender = said[-1] if said else ""
-        batch = _Batch(self._control.mark(), self._history.last, heard, sender, untold, news=news)
-        self._batch = batch
-        self._steering.begin_batch(heard)
-        most, state = self._room.history, self._state
-        shown = {one.name: floor.unread(state, messages, one.name, most) for one in speakers}
+        mark, given, heard = self._control.mark(), self._state.floor.turns, self._state.heard
+        state, messages = self._state, tuple(self._history.messages)
         told = {name: read_before(state, name, some, changed) for name, some in news.items()}
-        speakers = tuple(asked_also(one, told[one.name], changed) for one in speakers)
-        await self._history.record(
-            lambda state: floor.give_floor(state, speakers, now=wall_time(), shown=shown)
-        )
+        shown: dict[str, Sequence[RoomMessage]] = {}
+
+        def give(now: RoomState) -> RoomState:
+            # Until now a turn of an earlier round may have ended, and called one of them.
+            nonlocal state, messages
+            state, messages, most = now, tuple(self._history.messages), self._room.history
+            shown.update({name: floor.unread(now, messages, name, most) for name in news})
+            due = [one for one in now.floor.due if one.name in news]
+            due = [asked_also(one, told[one.name], changed) for one in due]
+            return floor.give_floor(now, due, now=wall_time(), shown=shown)
+
+        self._steering.begin_batch(heard)
+        await self._history.record(give)
+        said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
+        last, sender = messages[-1].seq if messages else 0, said[-1] if said else ""
+        batch = self._batch = _Batch(mark, last, heard, sender, {*news}, news=news)
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
-            for due in self._state.floor.speaking:
+            for number, due in enumerate(self._state.floor.speaking, given + 1):
                 if self._control.overtaken(batch.mark):
                     break
-                number += 1
                 left = self._room.max_turns - number
                 users = tuple(dict.fromkeys(who.user for who in due.asked_by))
-                await self._publisher.publish(
-                    RoomTurn(due.name, number, left, users, due.called_by)
-                )
+                event = RoomTurn(due.name, number, left, users, due.called_by)
+                await self._publisher.publish(event)
                 batch.announced.add(due.name)
                 notice = self._notice(due.name, state, messages)
                 lines = news_lines(told[due.name], changed)
@@ -543,7 +543,8 @@ class RoomActor(Actor[RoomMessages]):
             for name in told:
                 shown = without_news(shown, name, batch.news.get(name, ()))
             possible = self._possible(shown)[0]
-            after = floor.end_round(possible, reason, heard=cleared, unheard=unheard, keep=keep)
+            heard = cleared if history.unanswered() else max(cleared, history.said)
+            after = floor.end_round(possible, reason, heard=heard, unheard=unheard, keep=keep)
             return replace(after, usage=self._members.usage)
 
         await history.end(change, reason, patient=reason not in (STOPPED, FAILED))

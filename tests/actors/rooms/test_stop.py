@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import motet
 from motet.actors.rooms.opening import OpenRoom
-from motet.protocols.events import AnyEvent, RoomIdle, RoomTurn
-from motet.protocols.rooms import STOPPED, RoomView
-from tests.actors.rooms.talk import Speaks, agent, model_of, turns, until_idle
+from motet.actors.rooms.room import Post
+from motet.protocols.events import AnyEvent, CallDropped, RoomIdle, RoomTurn
+from motet.protocols.rooms import NOBODY, STOPPED, ListRooms, RoomMode, RoomView
+from motet.protocols.sessions import Principal
+from tests.actors.rooms.talk import Speaks, agent, model_of, said, turns, until_idle
 
 Step: TypeAlias = "Literal['post', 'stop', 'hold', 'let go'] | int"
 MOST = 5
@@ -170,3 +174,44 @@ async def test_messages_before_a_stop_open_no_round_after_it() -> None:
         await opened.post("@ann four", user="bob")
         await opened.wait()
         assert "@ann two" in model_of(ann).told[-1], "it is known all the same"
+
+
+@pytest.mark.parametrize("mode", ["collect", "followup", "steer", "interrupt"])
+@pytest.mark.parametrize("going", [True, False])
+async def test_a_message_that_a_stop_has_overtaken_ends_no_newer_round(
+    mode: RoomMode, going: bool, tmp_path: Path
+) -> None:
+    """It is known, but opens no round, in the next host neither; its calls are told as dropped."""
+    ann, ben = agent("ann", "yes"), agent("ben", "I was called")
+    gate = trio.Event()
+    model_of(ann).gate = gate if going else None
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), mode=mode)
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        await opened.stop()  # nothing was said before it
+        await opened.post("@ann after the stop", user="alice", key="a")
+        while not model_of(ann).requests:
+            await trio.lowlevel.checkpoint()
+        if not going:
+            await opened.wait()
+        actor = host.system.find("/host/rooms/r")
+        assert actor is not None
+        late = Post(Principal("bob"), "@ben before the stop", "b", clears=0)
+        assert (await actor.ask(late)).duplicate is False
+        gate.set()
+        assert (await opened.wait()).reason == (NOBODY if going else STOPPED)
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        await opened.wait()
+        events = [record.event for record in await host.events.read("room:r", 0, 10_000)]
+        assert turns(events) == ["ann"]
+        (dropped,) = [one for one in events if isinstance(one, CallDropped)]
+        assert (dropped.of, dropped.by, dropped.reason) == ("ben", ("bob",), STOPPED)
+        assert said(events)[0] == ("alice", "@ann after the stop")
+        store = host.system.find("/host/room-store")
+        assert store is not None
+        assert await store.ask(ListRooms(unfinished=True)) == (), "all of it is told"
+        await opened.post("@ann what did bob say?", user="alice")
+        await opened.wait()
+        assert "@ben before the stop" in model_of(ann).told[-1]
+        assert not model_of(ben).requests

@@ -250,9 +250,9 @@ def recorded() -> Generator[Given]:
             del given.calls[last]
         return end(state, reason, **more)
 
-    async def say_here(self: RoomHistory, *given_to: Any) -> Said:
+    async def say_here(self: RoomHistory, *given_to: Any, **more: Any) -> Said:
         names = tuple(one.name for one in self._settings.expected)
-        said = await say(self, *given_to)
+        said = await say(self, *given_to, **more)
         given.here[said.seq] = given.here.get(said.seq, names) if said.duplicate else names
         return said
 
