@@ -128,7 +128,8 @@ async def test_a_call_that_comes_while_the_floor_is_given_is_read_and_answered(
         opened = await host.open_room(room)
         await opened.post("@ben hello", user="alice")
         await opened.wait()
-        assert model_of(ben).told == ["[alice] @ben hello\n[ann] @ben and this too"]
+        (told,) = model_of(ben).told
+        assert told == "[#1 person alice] @ben hello\n[#2 agent ann] @ben and this too"
         turns = [record.event for record in await host.events.read("room:r", 0, 100)]
         (turn,) = [one for one in turns if isinstance(one, RoomTurn)]
         assert turn.called_by == ("ann",)
