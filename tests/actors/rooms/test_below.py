@@ -156,7 +156,7 @@ async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
                 models[-1].gate = trio.Event()
             scope = trio.CancelScope()
             nursery.start_soon(_run, host, lead, scope)
-            for _ in range(moment):
+            for _ in range(1 + moment):  # a stop before the run has begun is none of it
                 await trio.lowlevel.checkpoint()
             match ending:
                 case "run":
