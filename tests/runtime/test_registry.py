@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter, defaultdict
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -193,6 +194,10 @@ class Page(Actor[Visit]):
         self.disk[self.key] = self.count
 
 
+class SlowPage(Page):
+    cleanup_budget = 2.0
+
+
 async def visit_pages(random: Random, visits: int) -> None:
     """Visit three pages from several tasks, while they are passivated and come back."""
     disk: dict[str, int] = {}
@@ -243,7 +248,7 @@ async def test_a_successor_that_cannot_be_made_settles_its_mail(
     def make(key: str) -> Page:
         if key in disk:
             raise ValueError("the state cannot be read")
-        return Page(disk, key, 1)
+        return SlowPage(disk, key, 1)
 
     async with open_system() as system:
         page = (await system.registry.kind("page", make, idle_after=4)).ref("a")
@@ -260,9 +265,9 @@ async def test_a_successor_that_takes_other_messages_is_refused(autojump_clock: 
     made: list[str] = []
     disk: dict[str, int] = {}
 
-    def make(key: str) -> Page | Session:
+    def make(key: str) -> Actor[Any]:
         made.append(key)
-        return Page(disk, key, 1) if len(made) == 1 else Session(World(), key)
+        return SlowPage(disk, key, 1) if len(made) == 1 else Session(World(), key)
 
     async with open_system() as system:
         page = (await system.registry.kind("page", make, idle_after=4)).ref("a")
