@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import attrs
 import trio
@@ -40,11 +40,10 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantined
 from motet.protocols.limits import Limits
-from motet.protocols.messages import Request
 from motet.protocols.recovery import InputOptions, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement, StorageUnavailable
-from motet.runtime import Actor, ActorRef, handles
+from motet.runtime import Actor, ActorRef
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
@@ -382,11 +381,7 @@ async def _first(run: Run, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-class HeldSessions(Request[dict[str, str]], frozen=True, tag="recovery.held"):
-    """The sessions that wait for an agent, each with the reason."""
-
-
-class Recoverer(Actor[HeldSessions]):
+class Recoverer(Actor[Never]):
     """Has the task of a :class:`Recovery`, and forgets the tries when the host ends in order."""
 
     def __init__(self, recovery: Recovery) -> None:
@@ -394,10 +389,6 @@ class Recoverer(Actor[HeldSessions]):
 
     async def on_start(self) -> None:
         self.start_soon(self._recovery.run)
-
-    @handles(HeldSessions)
-    async def held(self, _: HeldSessions) -> dict[str, str]:
-        return dict(self._recovery.waits)
 
     async def on_stop(self) -> None:
         await self._recovery.forget_tries()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import Never
 
 import trio
 
@@ -14,8 +15,7 @@ from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import SessionActors
 from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals, WithdrawLeft
 from motet.protocols.events import Warned
-from motet.protocols.messages import Request
-from motet.runtime import Actor, System, handles
+from motet.runtime import Actor, System
 from motet.runtime.outside import wall_time
 
 ALL = 1_000
@@ -27,12 +27,8 @@ RETRY_AFTER = 5.0
 log = logger(__name__)
 
 
-class PendingCount(Request[int], frozen=True, tag="approvals.pending"):
-    """How many approvals are pending in this host."""
-
-
-class Resumer(Actor[PendingCount]):
-    """Has the tasks of :class:`SuspendedRuns`. ``clock`` gives Unix seconds.
+class Resumer(Actor[Never]):
+    """Has the tasks of :class:`SuspendedRuns`; it is told nothing. ``clock`` gives Unix seconds.
 
     The deadlines of pending approvals are on Trio's clock; only those of an earlier host are
     computed from Unix time.
@@ -54,10 +50,6 @@ class Resumer(Actor[PendingCount]):
         self.start_soon(self._expire)
         self.start_soon(self._resume)
         self.start_soon(self._watch)
-
-    @handles(PendingCount)
-    async def pending(self, _: PendingCount) -> int:
-        return len(self._pending.deadlines)
 
     # Expiring
 
