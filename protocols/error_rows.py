@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -59,10 +59,19 @@ _GROUP_COLUMNS: Final = (
 )
 
 
+PART: Final = 262_144
+"""Characters of a part of a raw error. One that has more is in ``error_parts``."""
+_PARTS: Final = (
+    "(SELECT group_concat(text, '') FROM"
+    " (SELECT text FROM error_parts WHERE seq = a.seq{} ORDER BY part))"
+)
+
+
 def _selected(*, listed: bool) -> str:
     """The columns of an error; of a list, without what is too large for one."""
     whole = f"CASE WHEN r.bytes <= {SMALL} THEN a.{{}} END" if listed else "a.{}"
     raw, arguments = whole.format("raw_error"), whole.format("arguments")
+    raw = raw if listed else f"coalesce({_PARTS.format('')}, a.raw_error)"
     return (
         f"r.id, r.timestamp, r.session, r.tool, {raw}, r.summary, r.kind, {arguments}, r.run_id,"
         " r.call_id, r.agent, r.user, r.fingerprint, r.resolved, r.bytes"
@@ -74,9 +83,16 @@ _BY_ID: Final = "FROM agent_errors a JOIN error_records r ON r.seq = a.seq{} WHE
 SELECT_ERROR: Final = f"SELECT {_selected(listed=False)} {_BY_ID.format('')}"
 SELECT_WHOLE_ERROR: Final = f"SELECT {_selected(listed=False)}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
 SELECT_BRIEF_ERROR: Final = f"SELECT {_LISTED}{_GROUP} {_BY_ID.format(_JOIN_GROUP)}"
+_FIRST_PART, _LAST_PART = f"(?2 - 1) / {PART}", f"(?2 + ?3 - 2) / {PART}"
 SELECT_TEXT: Final = (
-    "SELECT substr(raw_error, ?2, ?3), length(raw_error) FROM agent_errors WHERE id = ?1"
+    "SELECT CASE WHEN size IS NULL THEN substr(a.raw_error, ?2, ?3) ELSE coalesce(substr("
+    f"{_PARTS.format(f' AND part BETWEEN {_FIRST_PART} AND {_LAST_PART}')},"
+    f" (?2 - 1) % {PART} + 1, ?3), '') END, coalesce(size, length(a.raw_error))"
+    f" FROM (SELECT seq, raw_error, (SELECT part * {PART} + length(text) FROM error_parts p"
+    " WHERE p.seq = e.seq ORDER BY part DESC LIMIT 1) AS size"
+    " FROM agent_errors e WHERE id = ?1) a"
 )
+"""So many characters from the one with a number, and the number of all."""
 _TAIL: Final = "seq > (SELECT seq FROM error_tail) AND indexed = 0"
 """The condition of errors that no index has yet."""
 OF_SESSION: Final = (
@@ -116,7 +132,8 @@ def insert_statement(records: Sequence[ErrorRecord]) -> Statement:
     """One statement for all of them; returns the ids it wrote.
 
     An error whose id is taken is not written. A group is padded to a power of two with copies of
-    its first error, so that SQLite compiles nine statements instead of one for each size.
+    its first error, so that SQLite compiles nine statements instead of one for each size. Large raw
+    errors are left to :func:`part_statements`.
     """
     size = 1 << (len(records) - 1).bit_length()
     padded = [*records, *[records[0]] * (size - len(records))]
@@ -133,15 +150,53 @@ def _insert(size: int) -> str:
     )
 
 
+class _Parts(Sequence[Row]):
+    """Parameters for the parts of a raw error, each of which is made when it is written."""
+
+    def __init__(self, record: ErrorRecord) -> None:
+        self._text = record.raw_error
+        self._of = record.id, record.timestamp, record.session_id
+
+    def __len__(self) -> int:
+        return -(-len(self._text) // PART)
+
+    @overload
+    def __getitem__(self, part: int) -> Row: ...
+    @overload
+    def __getitem__(self, part: slice) -> list[Row]: ...
+    def __getitem__(self, part: int | slice) -> Row | list[Row]:
+        if isinstance(part, slice):
+            return [self[one] for one in range(len(self))[part]]
+        at = range(len(self))[part] * PART
+        return (at // PART, self._text[at : at + PART], *self._of)
+
+
+def part_statements(records: Sequence[ErrorRecord]) -> tuple[Statement, ...]:
+    """For the transaction of :func:`insert_statement`: the texts of large raw errors."""
+    large = (one for one in records if len(one.raw_error) > PART)
+    # No tuple, which would hold all of it once more; it is sent in no message.
+    each = (cast("tuple[Row, ...]", _Parts(one)) for one in large)
+    return tuple(Statement(_INSERT_PART, each=one) for one in each)
+
+
+_INSERT_PART: Final = (
+    "INSERT INTO error_parts (seq, part, text) SELECT seq, ?, ? FROM agent_errors"
+    " WHERE id = ? AND timestamp = ? AND session_id = ? ON CONFLICT DO NOTHING"
+)
+"""The rest of its identity is asked for, since another error may have its id."""
+
+
 def resolve_key(session: str, tool: str, later: Sequence[str]) -> tuple[str, str, str]:
     """The parameters of :data:`SELECT_OPEN`."""
     return well_formed(session), well_formed(tool), msgspec.json.encode(later).decode()
 
 
 def _row(record: ErrorRecord) -> Row:
+    raw = record.raw_error
+    raw = f'{{"omitted_bytes":{len(raw)}}}' if len(raw) > PART else raw
     return (
         *(record.id, record.timestamp, record.session_id, record.tool_name),
-        *(record.raw_error, record.short_summary, record.kind, record.arguments or None),
+        *(raw, record.short_summary, record.kind, record.arguments or None),
         *(record.run_id, record.call_id, record.agent, record.user, record.fingerprint),
     )
 

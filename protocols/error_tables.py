@@ -171,7 +171,7 @@ CREATE INDEX error_groups_agent ON error_groups (agent, facet, last);
 """
 
 
-# The last step: indexes of the errors before the tail, for every set of owner, agent, and tool or
+# The next step: indexes of the errors before the tail, for every set of owner, agent, and tool or
 # fingerprint. Two filters that are common alone may be rare together, as an agent and a fingerprint
 # are, and a walk through one of them would pass all errors. So a list reads few more rows than it
 # shows. A fingerprint has one tool, as a rule: of three filters, only whether it has that tool is
@@ -291,6 +291,25 @@ CREATE TRIGGER error_resolved AFTER UPDATE OF resolved ON error_records BEGIN
     UPDATE error_groups SET open = open + (new.resolved IS NULL) - (old.resolved IS NULL)
     WHERE {_SAME};
     {_shown(_SAME)}
+END;
+"""
+
+
+# The last step. A raw error of megabytes has its text in parts, since a row is copied as a whole
+# several times on its way into a database, and is read as a whole for each page of it.
+PARTS: Final = """
+CREATE TABLE error_parts (
+    seq INTEGER NOT NULL,                   -- of the error
+    part INTEGER NOT NULL,
+    text TEXT NOT NULL,                     -- of the JSON of the raw error
+    PRIMARY KEY (seq, part)
+);
+CREATE TRIGGER error_part_stored AFTER INSERT ON error_parts BEGIN
+    UPDATE error_records SET bytes = iif(new.part, bytes, 0) + octet_length(new.text)
+    WHERE seq = new.seq;
+END;
+CREATE TRIGGER error_parts_deleted AFTER DELETE ON agent_errors BEGIN
+    DELETE FROM error_parts WHERE seq = old.seq;
 END;
 """
 

@@ -45,6 +45,7 @@ MIGRATIONS: tuple[str, ...] = (
     error_tables.INDEXED_LATER,
     room_changes.STEP,
     tables.ROOM_ROLES,
+    error_tables.PARTS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -23,6 +23,7 @@ from motet.protocols.error_rows import (
     is_cut,
     list_query,
     next_cursor,
+    part_statements,
     place_of,
     resolve_key,
 )
@@ -47,7 +48,7 @@ class SqliteErrors:
         self._readers = readers
 
     async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
-        (written,) = await self._commit((insert_statement(records),))
+        written, *_ = await self._commit((insert_statement(records), *part_statements(records)))
         missing = {record.id: record for record in records}
         for (made,) in written:
             missing.pop(str(made), None)

@@ -317,3 +317,26 @@ class ErrorsConformance(ABC):
                 assert part.size == len(record(1).raw_error)
             assert whole == record(1).raw_error
             assert await errors.read("err_20240101_000000_ffffff", 0, 5) is None
+
+    async def test_a_raw_error_of_any_size_is_stored_once_and_whole(self) -> None:
+        for size in (262_000, 262_144, 600_000):
+            async with self.opened() as errors:
+                await self._stored_whole(errors, size)
+
+    async def _stored_whole(self, errors: Errors, size: int) -> None:
+        text = "".join(f"é{n}" for n in range(size // 6))
+        raw = f'{{"message":"{text}","more":"{"x" * (size - len(text) - 24)}"}}'
+        large = replace(record(1), raw_error=raw)
+        assert not await errors.store([record(0), large])
+        found = await errors.get(large.id)
+        assert found is not None
+        assert found.raw_error["message"] == text
+        for at in (0, 5, 200_000, 262_143, 262_144, size - 3, size, size + 9):
+            part = await errors.read(large.id, at, 70_000)
+            assert part is not None
+            assert (part.text, part.offset, part.size) == (raw[at : at + 70_000], at, size)
+        other = replace(large, id=record(0).id)  # an id that another error has
+        assert [*await errors.store([other])] == [other.id]
+        found = await errors.get(other.id)
+        assert found is not None
+        assert found.raw_error == {"message": "boom 0"}

@@ -14,7 +14,7 @@ from motet.protocols.storage import SchemaTooNew
 
 TABLES = {
     "agent_errors", "agents", "approval_grants", "approvals", "conversations", "error_groups",
-    "error_sequels", "error_tail",
+    "error_parts", "error_sequels", "error_tail",
     "error_records", "escalations",
     "events", "idempotency", "memories", "messages", "results", "resumptions", "room_invites",
     "room_messages", "room_people", "room_reads",
