@@ -1,8 +1,10 @@
 """Failures in crowds and of megabytes: the longest pass of the event loop, and the memory.
 
 A pass is measured in CPU time of the loop's thread, garbage collections included, since others may
-have the processor meanwhile. Its peer is the same crowd of tasks whose errors are only raised and
-caught. Memory is that of Python objects, as a multiple of the bound of one error.
+have the processor meanwhile. All of a crowd wait for one event, and fail in the pass after it. Its
+peer is the same crowd of tasks whose errors are only raised and caught. Memory while a record is
+made is that of Python objects, as a multiple of the bound of one error; memory on its way into the
+database is that of the process, as a multiple of what is stored.
 """
 
 from __future__ import annotations
@@ -12,16 +14,29 @@ import logging
 import statistics
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import trio
+import trio.testing
 
 import motet
 from motet.actors.errors.capture import capture, describe, whole_error
+from motet.protocols.chat import ToolMessage
 from motet.protocols.long_texts import ERROR_LIMIT
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextPart,
+)
 
-FAILURES, SESSIONS = 5_000, 600
+FAILURES, SESSIONS, CALLS = 5_000, 600, 8
 HUGE = 100_000_000
 
 
@@ -40,14 +55,19 @@ class _Passes(trio.abc.Instrument):
             self.longest = max(self.longest, time.thread_time() - self._began)
 
 
-def longest_passes(rounds: int) -> tuple[float, float]:
-    """Milliseconds with the error channel, and without; the medians of interleaved rounds."""
-    pairs = [(trio.run(_channel), trio.run(_bare)) for _ in range(rounds)]
-    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+def longest_passes(rounds: int) -> tuple[float, float, float]:
+    """Milliseconds with the error channel, of calls of tools, and of bare tasks.
+
+    Medians of interleaved rounds.
+    """
+    logging.getLogger("motet").setLevel(logging.CRITICAL)
+    crowds = (_channel, _sessions, _bare)
+    figures = [[trio.run(crowd) for crowd in crowds] for _ in range(rounds)]
+    channel, sessions, bare = map(statistics.median, zip(*figures, strict=True))
+    return channel, sessions, bare
 
 
 async def _channel() -> float:
-    logging.getLogger("motet").setLevel(logging.CRITICAL)
     with TemporaryDirectory() as folder:
         async with motet.open_host(folder) as host:
             channel = host._parts.services.errors  # pyright: ignore[reportPrivateUsage]
@@ -57,6 +77,56 @@ async def _channel() -> float:
                 await channel.report(session=session, run_id="", tool="t", error=error)
 
             return await _longest(report)
+
+
+class _Model:
+    """Calls the tool at first, and then answers."""
+
+    name = "crowd"
+    calls: ClassVar[list[ModelEvent]] = [
+        *(CallStart(index, f"c{index}", "fail") for index in range(CALLS)),
+        *(CallArguments(index, f'{{"number": {index}}}') for index in range(CALLS)),
+        Finished("tool_calls"),
+    ]
+    answer: ClassVar[list[ModelEvent]] = [TextPart("so be it"), Finished("stop")]
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        has_failed = any(isinstance(message, ToolMessage) for message in request.messages)
+        yield _events(self.answer if has_failed else self.calls)
+
+
+async def _events(events: list[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+    for event in events:
+        await trio.lowlevel.checkpoint()
+        yield event
+
+
+async def _sessions() -> float:
+    """So many sessions, each with some parallel calls of one tool."""
+    gate, waiting, all_wait = trio.Event(), 0, trio.Event()
+
+    async def fail(number: int) -> str:
+        """Wait, and fail."""
+        nonlocal waiting
+        waiting += 1
+        if waiting == SESSIONS * CALLS:
+            all_wait.set()
+        await gate.wait()
+        raise OSError(f"no route to host {number}\npassword=hunter2hunter2")
+
+    agent = motet.Agent("crowd", model=_Model(), tools=[fail])
+    with TemporaryDirectory() as folder:
+        async with motet.open_host(folder, agents=[agent]) as host, trio.open_nursery() as nursery:
+            for number in range(SESSIONS):
+                run = partial(host.run, agent, "hi", session=f"s{number}", check=False)
+                nursery.start_soon(run)
+            await all_wait.wait()
+            with _measured() as passes:
+                gate.set()
+                while nursery.child_tasks:
+                    await trio.sleep(0.05)
+    return passes.longest * 1000
 
 
 async def _bare() -> float:
@@ -75,21 +145,35 @@ async def _bare() -> float:
 
 
 async def _longest(report: Callable[[int, OSError], Awaitable[None]]) -> float:
+    gate = trio.Event()
+
     async def fail(number: int) -> None:
+        await gate.wait()
         try:
             raise OSError(f"no route to host {number}\npassword=hunter2hunter2")
         except OSError as error:
             await report(number, error)
 
-    gc.collect()
-    await trio.sleep(0.01)
-    passes = _Passes()
-    trio.lowlevel.add_instrument(passes)
     async with trio.open_nursery() as nursery:
         for number in range(FAILURES):
             nursery.start_soon(fail, number)
-    trio.lowlevel.remove_instrument(passes)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        with _measured() as passes:
+            gate.set()
+            while nursery.child_tasks:
+                await trio.sleep(0.05)
     return passes.longest * 1000
+
+
+@contextmanager
+def _measured() -> Generator[_Passes]:
+    gc.collect()
+    passes = _Passes()
+    trio.lowlevel.add_instrument(passes)
+    try:
+        yield passes
+    finally:
+        trio.lowlevel.remove_instrument(passes)
 
 
 def memory_factor() -> float:

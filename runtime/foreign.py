@@ -28,7 +28,7 @@ import trio
 
 from motet.runtime.errors import MotetRuntimeError, only_error
 
-__all__ = ["ForeignError", "HarnessEnd", "divided", "shown"]
+__all__ = ["ForeignError", "HarnessEnd", "divided", "is_plain", "shown"]
 
 
 _ENDS_OF_TESTS = (("_pytest.outcomes", "OutcomeException"), ("hypothesis.errors", "StopTest"))
@@ -87,7 +87,7 @@ def divided(
             return not in_task
         return issubclass(kind, HarnessEnd) or _ends_test(kind) or _is_of_a_signal(one)
 
-    if _is_plain(type(error)):  # `isinstance` would ask the object for its class
+    if is_plain(type(error)):  # `isinstance` would ask the object for its class
         return cast("Exception", error), None
     try:
         if not issubclass(type(error), BaseExceptionGroup):
@@ -102,7 +102,7 @@ def divided(
     return ForeignError(only_error(rest)), going_on
 
 
-def _is_plain(kind: type[BaseException]) -> bool:
+def is_plain(kind: type[BaseException]) -> bool:
     """Whether ``except Exception`` is all that errors of the class need."""
     return issubclass(kind, Exception) and not issubclass(kind, StopIteration | StopAsyncIteration)
 

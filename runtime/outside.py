@@ -31,7 +31,7 @@ import attrs
 import trio
 from trio.lowlevel import RunVar
 
-from motet.runtime.foreign import divided
+from motet.runtime.foreign import divided, is_plain
 from motet.runtime.stopping import blocking_tasks
 
 __all__ = [
@@ -154,7 +154,7 @@ class _Edge:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
+        if error is None or (kind is not None and is_plain(kind)):
             return
         in_task = trio.lowlevel.in_trio_task()
         cancelled = in_task and is_cancelled()

@@ -31,7 +31,7 @@ import trio
 from motet.protocols.storage import DatabaseClosed, DatabaseLocked, StorageError
 from motet.runtime.outside import foreign_code
 from motet.runtime.spill import Identified, Spill, SpillFile
-from motet.runtime.spool_entries import Counts, Doors, Entry, SpoolStatistics, State
+from motet.runtime.spool_entries import AT_ONCE, Counts, Doors, Entry, SpoolStatistics, State
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Identified)
@@ -50,8 +50,6 @@ INLINE = 4_500
 """Bytes that are prepared in the event loop: a thread would cost more."""
 PORTION, INLINE_PORTION = 1_000_000, 65_536
 """Bytes that are prepared together, in a thread and in the event loop."""
-AT_ONCE = 32
-"""Items taken in one pass of the event loop: to capture an error takes some 25 us."""
 ID_ATTEMPTS = 8
 SECONDS = 8
 """Seconds of which the ids are known: items of a crowd are named later than they arrive."""
@@ -162,7 +160,7 @@ class Spool(ABC, Generic[T, R]):
             doors.crowded.unpark()
         try:
             while True:
-                await doors.turn.park()
+                await doors.turn.wait()
                 if self.has_room or doors.is_stuck or not doors.open:
                     return
         finally:
@@ -293,7 +291,8 @@ class Spool(ABC, Generic[T, R]):
                 nursery.start_soon(self._admit_all)
         finally:
             self._doors.open = False
-            self._doors.turn.unpark_all()
+            self._doors.turn.end_pass(waits_long=True)
+            self._doors.turn.wake_all()
             while self._arrivals:
                 self._accept(self._arrivals.popleft())
 
@@ -318,6 +317,7 @@ class Spool(ABC, Generic[T, R]):
         while True:
             if not (self._arrivals or doors.waiting) and doors.entered < AT_ONCE:
                 await doors.crowded.park()
+            doors.turn.end_pass(waits_long=not self.has_room)
             await trio.lowlevel.checkpoint()
             if doors.is_stuck:  # those who have their turn enter first
                 await trio.lowlevel.checkpoint()
@@ -331,7 +331,7 @@ class Spool(ABC, Generic[T, R]):
                 if doors.is_stuck or self.has_room:
                     doors.entered += 1
                     self._accept(self._arrivals.popleft())
-            doors.turn.unpark(count=AT_ONCE - doors.entered)
+            doors.turn.wake(AT_ONCE - doors.entered)
 
     async def _prepare_all(self, lane: deque[Entry[T, R]]) -> None:
         while True:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+import gc
+from collections.abc import Awaitable
+from functools import partial
+from itertools import islice
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -11,6 +15,10 @@ from motet.runtime.spill import Identified
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Identified)
+AT_ONCE: Final = 32
+"""Items taken in one pass of the event loop: to capture an error takes some 25 us."""
+HELD: Final = 500
+"""Passes of the event loop that a crowd holds the collector up, at most: some milliseconds each."""
 State: TypeAlias = Literal["waiting", "stored", "spilled", "held up", "lost", "blank"]
 """``held up``: in memory, while the storage takes nothing. ``blank``: it has nothing to store."""
 
@@ -75,6 +83,53 @@ class Counts:
     steps: int = 0
 
 
+class Crowd:
+    """Tasks that wait for their turn, first come first served.
+
+    Thousands come in one pass of the event loop, and what is made for them there holds it up: so
+    this is no parking lot, whose places take twice as much. For the same reason Python's collector
+    of garbage waits until the crowd is gone, or for :data:`HELD` passes of the loop. Else it finds
+    so many new objects that it looks at all objects of the program, for a fifth of a second, and
+    most of the new ones are gone soon after. A collector that the program has switched off stays
+    as it is.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[trio.lowlevel.Task, None] = {}
+        self._passes_held = 0
+
+    def wait(self) -> Awaitable[object]:
+        task = trio.lowlevel.current_task()
+        self._tasks[task] = None
+        if len(self._tasks) == AT_ONCE and gc.isenabled():
+            gc.disable()
+            self._passes_held = HELD
+        return trio.lowlevel.wait_task_rescheduled(partial(self._leave, task))
+
+    def end_pass(self, *, waits_long: bool = False) -> None:
+        """A pass of the loop is over. ``waits_long``: the tasks will wait for more than that."""
+        if self._passes_held:
+            self._passes_held -= 1
+            if waits_long or not self._tasks or not self._passes_held:
+                self._passes_held = 0
+                gc.enable()
+
+    def wake(self, count: int) -> None:
+        """Wake so many of them, or all that there are."""
+        for task in [*islice(self._tasks, count)]:
+            del self._tasks[task]
+            trio.lowlevel.reschedule(task)
+
+    def wake_all(self) -> None:
+        self.wake(len(self._tasks))
+
+    def _leave(
+        self, task: trio.lowlevel.Task, _: trio.lowlevel.RaiseCancelT
+    ) -> trio.lowlevel.Abort:
+        del self._tasks[task]
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
 class Doors:
     """The waiting places of a spool.
 
@@ -87,7 +142,7 @@ class Doors:
         self.entered = 0
         self.waiting = 0
         self.is_stuck = False
-        self.turn = trio.lowlevel.ParkingLot()
+        self.turn = Crowd()
         self.arrived = trio.lowlevel.ParkingLot()
         self.crowded = trio.lowlevel.ParkingLot()
         self.prepared = trio.lowlevel.ParkingLot()

@@ -83,15 +83,15 @@ class ErrorChannel:
         if (spool := self.spool) is None or tool in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
-        since, origin = spool.now(), Origin(session, tool, run_id, call_id, *whose, arguments)
+        since, given = spool.now(), (session, tool, run_id, call_id, *whose, arguments)
         if spool.is_crowded:  # thousands fail at once: they wait before more is made for them
             try:
                 await spool.turn()
             except BaseException:
-                spool.leave(Report(origin, (error, code, detail, None)), since)
+                spool.leave(Report(Origin(*given), (error, code, detail, None)), since)
                 raise
         with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
-            entry = await spool.report(origin, error, code, detail, since=since)
+            entry = await spool.report(Origin(*given), error, code, detail, since=since)
             if entry.durable:
                 self.stored += 1
                 span.error_id = entry.id

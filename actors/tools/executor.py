@@ -10,9 +10,10 @@ verdict was given on; every text for a model obeys the one rule for results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -23,7 +24,7 @@ from motet.actors.errors.classify import Verdict, failure_class, fallback_text, 
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
-from motet.actors.telemetry.error_channel import ErrorChannel
+from motet.actors.telemetry.error_channel import ErrorChannel, Reported
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.batch import BEFORE_START
 from motet.actors.tools.breakers import Attempt, Breakers
@@ -512,19 +513,16 @@ class ToolExecutor(Actor[ExecuteCall]):
         failure: FailureClass | None = None,
     ) -> _End:
         """Store the error; the model gets the reporter's summary."""
-        code, detail, found = "", None, failure or "fault"
-        try:
-            with foreign_code:
-                found = failure or failure_class(error)
-                if isinstance(error, ToolFailure):
-                    code, kind, detail = error.code, error.kind, error.detail
-        except Exception as worse:
-            log.warning("an error cannot be read", tool=request.call.name, exc_info=worse)
+        code, detail, tool = "", None, request.call.name
+        if issubclass(type(error), ToolFailure):
+            described = cast("ToolFailure", error)
+            with _reading(tool):
+                code, kind, detail = described.code, described.kind, described.detail
         try:
             report = await self._reporter.report(
                 session=request.session,
                 run_id=request.run_id,
-                tool=request.call.name,
+                tool=tool,
                 error=error,
                 code=code,
                 call_id=request.call.id,
@@ -533,16 +531,31 @@ class ToolExecutor(Actor[ExecuteCall]):
                 detail=detail,
             )
         except Exception:  # the first error is reported, not that of the store
-            text = fallback_text(message_of(error), code)
-            return _End(text, "failed", kind or "unknown", failure=found)
-        kind = kind if is_kind(kind) else report.kind
-        return _End(report.told, "failed", kind, report.error_id, found)
+            report = Reported(fallback_text(message_of(error), code), None, "unknown")
+            kind, told = kind or "unknown", report.text
+        else:
+            kind, told = kind if is_kind(kind) else report.kind, report.told
+        # Not before it is reported: of thousands that fail at once, each waits there for its turn.
+        found: FailureClass = failure or "fault"
+        with _reading(tool):
+            found = failure or failure_class(error)
+        return _End(told, "failed", kind, report.error_id, found)
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
         request = work.request
         log.warning(message, source=source, run=request.run_id, session=request.session)
         if self._warn is not None:
             self._warn(request.run_id, Warned(source, message))
+
+
+@contextmanager
+def _reading(tool: str) -> Generator[None]:
+    """Around a look at an error, whose attributes may raise."""
+    try:
+        with foreign_code:
+            yield
+    except Exception as worse:
+        log.warning("an error cannot be read", tool=tool, exc_info=worse)
 
 
 def _denied(reason: str) -> _End:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
@@ -18,8 +19,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from motet.protocols.storage import DiskFull
 from motet.runtime.spill import Spill, SpillFile, spilled
-from motet.runtime.spool import AT_ONCE, Spool
-from motet.runtime.spool_entries import Entry
+from motet.runtime.spool import Spool
+from motet.runtime.spool_entries import AT_ONCE, HELD, Crowd, Entry
 
 LIMIT = 1_000_000
 
@@ -370,3 +371,66 @@ def test_an_empty_spill_file_is_no_spill_file(tmp_path: Path) -> None:
 
 def _takes_nothing(*_: object) -> None:
     raise OSError("no space")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("end", ["stored", "cancelled"])
+async def test_the_collector_of_garbage_waits_for_a_crowd_and_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, enabled: bool, end: str
+) -> None:
+    """It does not wait for a few."""
+    was, seen = gc.isenabled(), list[bool]()
+    spool = Notes(None, lambda: False)
+    taken = spool.take
+
+    def take(item: str) -> int:
+        seen.append(gc.isenabled())
+        return taken(item)
+
+    monkeypatch.setattr(spool, "take", take)
+    try:
+        (gc.enable if enabled else gc.disable)()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spool.run)
+            await wait_all_tasks_blocked()
+            for _ in range(AT_ONCE):
+                nursery.start_soon(spool.deliver, "x")
+            await wait_all_tasks_blocked()
+            assert seen == [enabled] * AT_ONCE
+            for _ in range(10 * AT_ONCE):
+                nursery.start_soon(spool.deliver, "x")
+            if end == "cancelled":
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            else:
+                await wait_all_tasks_blocked(0.01)
+                assert gc.isenabled() == enabled
+                nursery.cancel_scope.cancel()
+        assert gc.isenabled() == enabled
+        assert end != "stored" or not all(seen)
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+async def test_the_collector_does_not_wait_for_a_crowd_that_waits_for_long() -> None:
+    assert gc.isenabled()
+    async with trio.open_nursery() as nursery:
+        crowd = Crowd()
+
+        async def come() -> None:
+            await crowd.wait()
+
+        for ends_by in ("room", "passes", "tasks"):
+            for _ in range(2 * AT_ONCE):
+                nursery.start_soon(come)
+            await wait_all_tasks_blocked()
+            assert not gc.isenabled()
+            if ends_by == "passes":
+                for _ in range(HELD - 1):
+                    crowd.end_pass()
+            crowd.end_pass(waits_long=ends_by == "room")
+            assert gc.isenabled() == (ends_by != "tasks")
+            crowd.wake_all()
+            crowd.end_pass()
+            assert gc.isenabled()
