@@ -105,8 +105,38 @@ _NAMED = frozenset(
 )
 
 
+_ABROAD = {
+    **dict.fromkeys("“”„‟«»", '"'),
+    **dict.fromkeys("‘’‚‛", "'"),
+    "：": ":",
+    "＝": "=",
+    "пароль": "passwd",
+    "парола": "passwd",
+    "密码": "pw",
+    "密碼": "pw",
+    "口令": "pw",
+    "パスワード": " pass",
+    "비밀번호": "pass",
+    "contraseña": "  password",
+    "hasło": " pass",
+    "şifre": " pass",
+    "lösenord": "password",
+}
+_ABROAD_SHAPE = re.compile("|".join(map(re.escape, _ABROAD)), re.IGNORECASE)
+
+
+def as_ascii(text: str) -> bytes:
+    """The text as ASCII, character by character. Quotes, colons and names of passwords that other
+    languages have become those that the rules know.
+    """
+    if text.isascii():
+        return text.encode()
+    text = _ABROAD_SHAPE.sub(lambda one: _ABROAD[one.group().lower()], text)
+    return text.encode("ascii", "replace")
+
+
 def _plain(rules: Rules, text: str) -> list[Found]:
-    raw = text.encode("ascii", "replace")
+    raw = as_ascii(text)
     low = raw.lower().decode("ascii")
     is_on = rules.is_on
     found = list(tokens.tokens(rules, text, raw))

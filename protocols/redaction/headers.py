@@ -76,10 +76,18 @@ def credentials(rules: Rules, text: str, low: str, found: re.Match[str]) -> Iter
     while end > start and text[end - 1] in TRAILING:
         end -= 1
     shown = text[start:end]
-    if is_placeholder(rules, shown) or (shown == "realm=" and text[end : end + 1] == '"'):
+    if (
+        _CALL.match(shown)
+        or is_placeholder(rules, shown)
+        or (shown == "realm=" and text[end : end + 1] == '"')
+    ):
         return
     if (known and _is_credential(shown)) or looks_random(shown):
         yield start, end, found.start(), "authorization"
+
+
+_CALL = re.compile(r"[a-z_0-9.]{2,40}\([a-z_:., ]*\Z")
+"""Code or a description, such as ``base64(user:password)``."""
 
 
 def _is_credential(value: str) -> bool:

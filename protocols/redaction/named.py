@@ -384,6 +384,8 @@ def _value(
         return None  # the default of a variable
     if sign == ">" and value[:1] == "@":
         return None
+    if _is_argument(low, found, value, is_flag=is_flag):
+        return None
     if found["lines"]:
         carried = "\\" in found["lines"] or "|" in found["lines"] or ">" in found["lines"]
         if not carried and (is_flag or sign not in (":", "=>", ">")):
@@ -414,6 +416,22 @@ def _value(
     elif not is_secret(rules, kind, value, quoted=quoted, strong=strong):
         return None
     return start, end, found.start(), kind if kind == "password" else _kind(found)
+
+
+_FOLDER = re.compile(r"(?:[a-z][a-z_.-]*/)+\Z")
+_RESOURCE = re.compile(r"\barn:[a-z-]*:secretsmanager:[a-z0-9:-]*\Z")
+_ASKS = re.compile(r"\b(?:mysql|mariadb)[a-z-]*\b[^|;&\n]*--\Z")
+"""Programs whose option takes no value behind a space: they ask a person for it."""
+
+
+def _is_argument(low: str, found: re.Match[str], value: str, *, is_flag: bool) -> bool:
+    """A folder behind ``grep password=``, the name of a stored secret, a name of a database."""
+    if _FOLDER.match(value):
+        return True
+    front = low[max(0, found.start() - 120) : found.start()]
+    if found["core"] == "secret" and found["sign"] == ":" and _RESOURCE.search(front):
+        return True
+    return is_flag and found["sign"] == "" and _ASKS.search(front) is not None
 
 
 _AFTER_PROMPT = frozenset("),+;")

@@ -9,7 +9,7 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-PARTS = ("", "_blind", "_second", "_third", "_fourth", "_fifth")
+PARTS = ("", "_blind", "_second", "_third", "_fourth", "_fifth", "_sixth")
 SECRETS = [case for part in PARTS for case in cases(f"secrets{part}.txt")]
 LOOK_ALIKES = [case for part in PARTS for case in cases(f"lookalikes{part}.txt")]
 PIECE = 6
