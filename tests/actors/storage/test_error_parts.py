@@ -86,7 +86,7 @@ def test_parts_are_a_sequence() -> None:
     assert [*parts] == [*parts] == [parts[0], parts[1]] == [parts[-2], parts[-1]] == [*parts[0:2]]
     assert "".join(str(text) for _, text, *_ in parts) == LARGE.raw_error
     with pytest.raises(IndexError):
-        parts[2]
+        parts[len(parts)]
 
 
 async def test_every_part_of_its_text_is_read(tmp_path: Path) -> None:
@@ -117,7 +117,8 @@ def used():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 async def main(folder):
-    motet.runtime.spool.PATIENCE = 60.0  # not into the spill file, however slow the disk is
+    # Not into the spill file, however slow the disk is.
+    motet.runtime.spool.PATIENCE = motet.runtime.spool.STUCK = 90.0
     async with motet.open_host(folder) as host:
         channel = host._parts.services.errors
         await channel.report(session="s", run_id="", tool="t", error="boom")
