@@ -327,9 +327,9 @@ _SHORT = 512
 def _is_calm(text: str) -> bool:
     if _pattern is not None and _pattern.search(text) is not None:
         return False
-    if _SUSPECT.search(text) is None and text.isascii():
-        return True
-    return _NEEDED.search(finders.as_ascii(text).lower().decode()) is None
+    if text.isascii():
+        return _SUSPECT.search(text) is None or _NEEDED.search(text.lower()) is None
+    return _NEEDED.search(finders.as_ascii(text).decode().lower()) is None
 
 
 def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bool = True) -> str:
