@@ -154,7 +154,9 @@ class _Edge:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or (kind is not None and is_plain(kind)):
+        if error is None or kind is None:
+            return
+        if kind is not trio.Cancelled and is_plain(kind):  # it leaves as it is
             return
         in_task = trio.lowlevel.in_trio_task()
         cancelled = in_task and is_cancelled()
