@@ -265,9 +265,10 @@ async def test_a_successor_that_takes_other_messages_is_refused(autojump_clock: 
     made: list[str] = []
     disk: dict[str, int] = {}
 
-    def make(key: str) -> Actor[Any]:
+    def make(key: str) -> Actor[Visit]:
         made.append(key)
-        return SlowPage(disk, key, 1) if len(made) == 1 else Session(World(), key)
+        later: Any = Session(World(), key)
+        return SlowPage(disk, key, 1) if len(made) == 1 else later
 
     async with open_system() as system:
         page = (await system.registry.kind("page", make, idle_after=4)).ref("a")
