@@ -286,3 +286,37 @@ async def test_a_stop_reaches_all_levels_in_one_step() -> None:
         assert len(runs) == 4
         next(run for run in runs.values() if run.agent is lead).cancel("enough", by_user=True)
         assert all(run.stop_reason for run in runs.values())
+
+
+def house(acts: bool) -> motet.Room:
+    """A room with a room as its member."""
+    leaves = [counted("ann", acts), counted("ben", acts=False)]
+    team = motet.room_agent(motet.Room("team", members=leaves, max_turns=2))
+    return motet.Room("house", members=[team], max_turns=1)
+
+
+def talk(acts: bool, host: mt.SimulatedHost) -> None:
+    host.post(house(acts), "go", user="alice", key="k")
+    host.advance(6)
+
+
+def ended_once(acts: bool, host: mt.SimulatedHost) -> None:
+    """After a kill the outer round ends; nobody has spoken, and nothing was done, twice."""
+    host.post(house(acts), "go", user="alice", key="k")
+    host.advance(20)
+    host.settle()
+    for name, said in host.call(rooms_of).items():
+        twice = {one: times for one, times in Counter(said).items() if times > 1}
+        assert not twice, f"{name}: said twice: {twice}"
+    spoken = [said for name, said in host.call(rooms_of).items() if name != "house"]
+    acted = [said for said in spoken if ("ann", "ann has spoken") in said]
+    assert len(acted) <= 1, f"the team has worked twice: {spoken}"
+    opened = host.room(house(acts))
+    assert opened.waits, "the outer round is over"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "every"), [("power", 13), ("crash", 149)])
+def test_a_kill_in_a_room_of_a_room_doubles_nothing(fault: mt.HostFault, every: int) -> None:
+    """Law: a member that is a room is not run again once it has begun to work."""
+    mt.sweep(partial(talk, True), fault, every=every, check=partial(ended_once, True)).check()
