@@ -81,6 +81,8 @@ class RoomAdministration:
         if definition is None:
             raise no_room(room)
         owner, live = record.owner if record else "", self._parts.table.rooms.get(room)
+        if live is not None:  # the room of a call has an owner as long as the call lasts
+            owner = owner or live.settings.standing.owner
         # Of an open room, a reload may have changed whom its definition names.
         named = live.settings.standing.configured if live else definition.people
         return record, standing_of(room, owner, named, record)

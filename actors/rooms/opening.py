@@ -456,14 +456,15 @@ async def _opened(
             raise UnknownName("room", name, list(parts.config().rooms))
         raise no_room(name)
     of_host = name in parts.config().rooms and isinstance(room, str)
-    owner = record.owner if record else "" if of_host else principal.user
+    owner = record.owner if record and not above else "" if of_host else principal.user
     standing = standing_of(name, owner, found.people, record)
     if standing.role(principal) is None:
         raise no_room(name)
     infos, gone = await present_members(parts, found)
     settings = RoomSettings(found, infos, standing, gone)
     if record is None:
-        await parts.store.ask(CreateRoom(name, owner))
+        # The room of a call is none of those that its user has made: no list and no cap counts it.
+        await parts.store.ask(CreateRoom(name, "" if above else owner))
     return parts.table.rooms.setdefault(name, _live(parts, settings, above))
 
 

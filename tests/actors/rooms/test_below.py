@@ -59,11 +59,13 @@ async def test_a_tool_has_a_room_answer_below_its_run() -> None:
 async def test_the_same_call_of_another_run_has_another_room() -> None:
     ann = agent("ann", "one")
     lead = asks(motet.Room("solo", members=[ann], max_turns=1))
-    async with motet.open_host() as host:
+    config = motet.HostConfig(gateway=motet.GatewayConfig(rooms_per_user=1))
+    async with motet.open_host(config=config) as host:
         for _ in range(2):
-            await host.run(lead, "hello", session="s")
+            await host.run(lead, "hello", session="s", principal=_person("alice"))
         assert model_of(ann).told == ["[#1 person lead] go"] * 2
-        assert await host.rooms.list() == (), "a room of a call that is over is not listed"
+        assert await host.rooms.list() == (), "a room of a call is not listed"
+        await host.rooms.create("own", motet.RoomPlan(("ann",)), principal=_person("alice"))
 
 
 async def test_the_budget_of_the_run_ends_the_room() -> None:
