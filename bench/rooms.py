@@ -147,13 +147,13 @@ async def _opening(count: int) -> float:
     with TemporaryDirectory(prefix="motet-bench-") as folder:
         async with motet.open_host(folder) as host:
             await (await host.open_room(room)).run("hi", user="alice")
-        with _behind(folder) as database:
-            database.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-                "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by) "
-                "SELECT 'long', i, 1, 'ann', 'agent', 'message ' || i, 0, '[]' FROM n",
-                (count + 2,),
-            )
+        _behind(
+            folder,
+            "WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by) "
+            "SELECT 'long', i, 1, 'ann', 'agent', 'message ' || i, 0, '[]' FROM n",
+            count + 2,
+        )
         async with motet.open_host(folder, agents=list(room.agents)) as host:
             watch = Watch()
             opened_room = await host.open_room(room)
@@ -162,9 +162,13 @@ async def _opening(count: int) -> float:
             return taken
 
 
-def _behind(folder: str) -> apsw.Connection:
-    """The database, while no host has it."""
-    return apsw.Connection(f"{folder}/motet.db")
+def _behind(folder: str, statement: str, *values: int) -> list[tuple[object, ...]]:
+    """Execute a statement in the database while no host has it; its rows."""
+    database = apsw.Connection(f"{folder}/motet.db")
+    try:
+        return list(database.execute(statement, values))  # pyright: ignore[reportUnknownMemberType]
+    finally:
+        database.close()
 
 
 def listing(count: int) -> float:
@@ -177,15 +181,15 @@ async def _listing(count: int) -> float:
         agents = [motet.Agent("ann", model=Talker())]
         async with motet.open_host(folder, agents=agents) as host:
             await host.rooms.create("first", RoomPlan(("ann",)), principal=ALICE)
-        with _behind(folder) as database:
-            columns = [row[1] for row in database.execute("PRAGMA table_info(rooms)")]
-            values = ["'room-' || i" if name == "name" else name for name in columns]
-            database.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-                f"INSERT INTO rooms ({', '.join(columns)}) "
-                f"SELECT {', '.join(values)} FROM n, (SELECT * FROM rooms LIMIT 1)",
-                (count - 1,),
-            )
+        columns = [str(row[1]) for row in _behind(folder, "PRAGMA table_info(rooms)")]
+        values = ["'room-' || i" if name == "name" else name for name in columns]
+        _behind(
+            folder,
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            f"INSERT INTO rooms ({', '.join(columns)}) "
+            f"SELECT {', '.join(values)} FROM n, (SELECT * FROM rooms LIMIT 1)",
+            count - 1,
+        )
         async with motet.open_host(folder, agents=agents) as host:
             after: str | None = ""
             pages, listed = 0, 0
