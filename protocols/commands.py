@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, str]] = {
     "edit": "give a message of yours in this room another text: /edit NUMBER|last TEXT",
     "delete": "withdraw a message of this room: /delete NUMBER|last",
     "react": "react to a message of this room: /react NUMBER|last SIGN [off]",
+    "thread": "say something in the thread of a message: /thread NUMBER TEXT",
     "here": "show who has this room open",
     "people": "in a room: list its people and their roles",
     "add": "in a room: /add USER [reader, member or moderator]; irc:* adds all of a channel",

@@ -15,6 +15,7 @@ import msgspec
 
 from motet.protocols.room_messages import corrected_json, line_of, previews_json, without_said
 from motet.protocols.rooms import RoomMessage
+from motet.protocols.session_keys import thread_of
 from motet.protocols.storage import SqlValue, Statement
 
 STEP: Final = """
@@ -64,7 +65,7 @@ _PREVIEWS: Final = ("spans", "summaries")
 _OWN: Final = (
     ("messages", "body", "run_id = {run}"),
     ("steps", "body", "run_id = {run}"),
-    ("events", "data", "stream IN " + _STREAMS + " AND run_id = {run}"),
+    ("events", "data", "stream IN " + _STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
     ("spans", "body", "run_id = {run}"),
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
@@ -92,7 +93,8 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
 
     ``before``: the old text; empty: not known, since this is done again after a crash.
     """
-    params: tuple[SqlValue, ...] = (room, message.seq, line_of(message))
+    home, _ = thread_of(room)
+    params: tuple[SqlValue, ...] = (home, message.label, line_of(message))
     for table, column, where in _COPIES:
         function = "room_preview" if table in _PREVIEWS else "room_text"
         yield Statement(
@@ -104,10 +106,34 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
         for table, column, where in _OWN:
             yield Statement(
                 f"UPDATE {table} SET {column} = room_said({column}, ?3)"
-                f" WHERE {where.format(run=_RUN)}",
-                (room, message.seq, before),
+                f" WHERE {where.format(run=_RUN)} AND ?4 <> ''",
+                (room, message.seq, before, home),
             )
     yield Statement(_TOLD, (room, message.seq, message.text))
+
+
+def copies(room: str, message: RoomMessage) -> Statement:
+    """Store the message as it is now where it is the first one of its thread, too."""
+    text = "UPDATE room_messages SET text = ?2, edited = ?3, deleted = ?4 WHERE room = ?1"
+    about = (f"{room}/{message.seq}", message.text, message.edited, int(message.deleted))
+    return Statement(f"{text} AND seq = 1", about)
+
+
+_THREAD: Final = (
+    "INSERT INTO rooms (name, owner, state, created, updated)"
+    """ VALUES (?1, '', '{"heard":1,"collected":1}', ?2, ?2) ON CONFLICT (name) DO NOTHING"""
+)
+_FIRST: Final = (
+    "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by, edited)"
+    " SELECT ?1, 1, 0, author, kind, text, at, asked_by, edited FROM room_messages"
+    " WHERE room = ?2 AND seq = ?3 AND NOT deleted ON CONFLICT (room, seq) DO NOTHING"
+)
+
+
+def open_thread(name: str, now: float) -> tuple[Statement, ...]:
+    """Store a thread with a copy of the message that it is about, if there is none."""
+    home, number = thread_of(name)
+    return (Statement(_THREAD, (name, now)), Statement(_FIRST, (name, home, number)))
 
 
 READ: Final = (

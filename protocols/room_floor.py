@@ -317,7 +317,7 @@ def unread(
         and (
             told < one.seq <= state.heard
             if one.kind == "person"
-            else seen < one.seq and one.author != name
+            else seen < one.seq and (one.author != name or (one.thread > 0 and one.seq == 1))
         )
     ]
     return new[-most:]

@@ -272,7 +272,7 @@ def is_recalled(state: RoomState) -> bool:
 # words between the number and the name are ours, so that a name cannot imitate them.
 
 _HEAD: Final = re.compile(
-    r"(?:(?<=\n)|\A)\[#(\d+) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
+    r"(?:(?<=\n)|\A)\[#(\d+(?:\.\d+)?) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
 )
 
 
@@ -280,7 +280,7 @@ def head_of(message: RoomMessage) -> str:
     """``[#12 person alice]``: who says what follows."""
     state = standing_of(message)
     mark = "" if state == "live" else f"{state} "
-    return f"[#{message.seq} {mark}{message.kind} {plain_name(message.author)}]"
+    return f"[#{message.label} {mark}{message.kind} {plain_name(message.author)}]"
 
 
 def line_of(message: RoomMessage) -> str:
@@ -294,7 +294,8 @@ def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> lis
     for one in news:
         if one.who:
             does = "reacts to" if one.on else "takes back from"
-            found.append(f"[person {plain_name(one.who.user)} {does} #{one.number}] {one.reaction}")
+            label = messages[one.number].label if one.number in messages else str(one.number)
+            found.append(f"[person {plain_name(one.who.user)} {does} #{label}] {one.reaction}")
         elif one.number in messages:
             found.append(line_of(messages[one.number]))
     return found
@@ -316,14 +317,14 @@ def without_head(text: str, name: str) -> str:
     return stripped[found.end() :] if found else stripped
 
 
-def corrected(text: str, number: int, line: str) -> str:
-    """A text that a member has read, with ``line`` in place of that of message ``number``."""
-    if f"[#{number} " not in text:
+def corrected(text: str, label: str, line: str) -> str:
+    """A text that a member has read, with ``line`` in place of that of the message ``label``."""
+    if f"[#{label} " not in text:
         return text
     parts: list[str] = []
     at = 0
     for found in _HEAD.finditer(text):
-        if int(found[1]) == number:
+        if found[1] == label:
             end = text.find("\n[", found.end())
             end = len(text) if end < 0 else end
             tail = text[:end][len(text[:end].rstrip("\n")) :] if end < len(text) else ""
@@ -332,22 +333,22 @@ def corrected(text: str, number: int, line: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def corrected_preview(text: str, number: int, line: str) -> str:
+def corrected_preview(text: str, label: str, line: str) -> str:
     """The same for a text whose lines may have been joined: such a one ends at the message."""
-    after = corrected(text, number, line)
-    if after == text and (found := re.search(rf"\[#{number} ", text)):
-        return text[: found.start()] + line
+    after = corrected(text, label, line)
+    if after == text and (at := text.find(f"[#{label} ")) >= 0:
+        return text[:at] + line
     return after
 
 
-def corrected_json(stored: str, number: int, line: str) -> str:
+def corrected_json(stored: str, label: str, line: str) -> str:
     """The same for a stored text, or for all texts in stored JSON."""
-    return _each_text(stored, lambda text: corrected(text, number, line))
+    return _each_text(stored, lambda text: corrected(text, label, line))
 
 
-def previews_json(stored: str, number: int, line: str) -> str:
+def previews_json(stored: str, label: str, line: str) -> str:
     """The same for previews."""
-    return _each_text(stored, lambda text: corrected_preview(text, number, line))
+    return _each_text(stored, lambda text: corrected_preview(text, label, line))
 
 
 def reader_of(message: RoomMessage, before: str) -> Fix:
@@ -360,7 +361,7 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
     def fix(row: ChatMessage) -> ChatMessage:
         match row:
             case UserMessage(text=text):
-                return replace(row, text=corrected(text, message.seq, line))
+                return replace(row, text=corrected(text, message.label, line))
             case AssistantMessage(text=text) if message.kind == "agent" and before:
                 own = without_head(text, message.author) == before
                 return replace(row, text=WITHDRAWN) if own else row
@@ -447,6 +448,12 @@ class ChangeMessage(Request[None], frozen=True, tag="rooms.change_message"):
     before: str | None = None
 
 
+class OpenThread(Request[None], frozen=True, tag="rooms.open_thread"):
+    """Store the thread of a message with that as its first one, if there is none."""
+
+    name: str
+
+
 class FindMessages(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.messages"):
     """The messages with these numbers that there are, in order."""
 
@@ -455,5 +462,5 @@ class FindMessages(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.mes
 
 
 RoomStoreRequest: TypeAlias = (
-    RoomStoreMessage | ChangeMessage | FindMessages | MarkRead | CountUnread
+    RoomStoreMessage | ChangeMessage | OpenThread | FindMessages | MarkRead | CountUnread
 )

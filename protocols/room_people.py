@@ -60,6 +60,7 @@ LEAST: Final[Mapping[RoomRight, RoomRole]] = {
 }
 """The table of rights: for each, the lowest role that has it."""
 
+_HERE = ("read", "post", "stop", "moderate", "details", "answer", "inspect", "export")
 EVERYBODY: Final = "*"
 """The pattern of all users of the host."""
 LONGEST_MUTE: Final = 365 * 86_400.0
@@ -128,6 +129,7 @@ class Standing(msgspec.Struct, frozen=True):
         owner: empty: the room is the host's.
         people: by user and pattern, those of a configuration included.
         configured: those whom a configuration or a program names: they cannot be removed here.
+        thread: it is a thread of the room, which is administered there only.
     """
 
     room: str
@@ -135,6 +137,7 @@ class Standing(msgspec.Struct, frozen=True):
     people: People = {}
     terms: RoomTerms = TERMS
     configured: frozenset[str] = frozenset()
+    thread: bool = False
 
     def role(self, who: Principal) -> RoomRole | None:
         """The role of a principal; None: the room does not exist for them (G16)."""
@@ -149,7 +152,8 @@ class Standing(msgspec.Struct, frozen=True):
 
     def may(self, who: Principal, right: RoomRight) -> bool:
         role = self.role(who)
-        return role is not None and rank(role) >= rank(self.terms.least[right])
+        here = not self.thread or right in _HERE
+        return here and role is not None and rank(role) >= rank(self.terms.least[right])
 
     def demand(self, who: Principal, right: RoomRight) -> RoomRole:
         """The role of a principal. Raises ``NotFound``, and ``Forbidden`` without the right."""
@@ -199,11 +203,6 @@ def rows_of(user: str, people: People) -> tuple[RoomPerson, ...]:
     if is_pattern(user):  # no user is called so, and none may pass as everybody
         return ()
     return tuple(people[one] for one in candidates(user) if one in people)
-
-
-def may_see(who: Principal, owner: str, people: People) -> bool:
-    """Whether a principal may read a room and follow it."""
-    return Standing("", owner, people).role(who) is not None
 
 
 # Speaking

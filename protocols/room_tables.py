@@ -22,7 +22,7 @@ _PEOPLE = (
 )
 ROOM_COLUMNS: Final = f"name, owner, state, {_PEOPLE} AS people, plan, terms"
 ROOM: Final = f"SELECT {ROOM_COLUMNS} FROM rooms WHERE name = ?"
-ROOMS: Final = f"SELECT {ROOM_COLUMNS} FROM rooms ORDER BY name"
+ROOMS: Final = f"SELECT {ROOM_COLUMNS} FROM rooms WHERE instr(name, '/') = 0 ORDER BY name"
 
 # The last event of a room at rest is ``room.idle``, and it comes after all messages.
 UNFINISHED: Final = f"""
@@ -67,7 +67,9 @@ _SHARED = (
     " WHERE p.user = ?{at} AND NOT p.banned AND p.role <> '' AND p.room > ?1{wanted}{banned}"
     " ORDER BY p.room LIMIT ?2"
 )
-_ALL = "SELECT name FROM rooms WHERE name > ?1{wanted} ORDER BY name LIMIT ?2"
+_ALL = (
+    "SELECT name FROM rooms WHERE name > ?1 AND instr(name, '/') = 0{wanted} ORDER BY name LIMIT ?2"
+)
 
 
 def page_of(
@@ -175,11 +177,11 @@ def redeem(digest: str, room: str, person: RoomPerson, now: float) -> tuple[Stat
 # Deletion
 
 DELETIONS: Final = (
-    "DELETE FROM room_messages WHERE room = ?1",
-    "DELETE FROM room_reads WHERE room = ?1",
+    "DELETE FROM room_messages WHERE room = ?1 OR room GLOB ?1 || '/*'",  # and its threads
+    "DELETE FROM room_reads WHERE room = ?1 OR room GLOB ?1 || '/*'",
     "DELETE FROM room_people WHERE room = ?1",
     "DELETE FROM room_invites WHERE room = ?1",
-    "DELETE FROM events WHERE stream = 'room:' || ?1",
+    "DELETE FROM events WHERE stream = 'room:' || ?1 OR stream GLOB 'room:' || ?1 || '/*'",
     "DELETE FROM memories WHERE owner = 'room:' || ?1",
     "DELETE FROM team_task_needs WHERE user = 'room:' || ?1",
     "DELETE FROM team_tasks WHERE user = 'room:' || ?1",
@@ -187,7 +189,7 @@ DELETIONS: Final = (
     "DELETE FROM idempotency WHERE user = 'room:' || ?1",
     # The answer of a command may quote the room.
     "DELETE FROM idempotency WHERE answer IS NOT NULL AND method = 'rooms.post'",
-    "DELETE FROM rooms WHERE name = ?1",
+    "DELETE FROM rooms WHERE name = ?1 OR name GLOB ?1 || '/*'",
 )
 """All rows of a room but those of its members' sessions. The number of the last event stays in
 ``streams``, so that a room of the same name never numbers its events anew."""

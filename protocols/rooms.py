@@ -74,6 +74,7 @@ class RoomMessage(msgspec.Struct, frozen=True):
         deleted: it was withdrawn, and has no text.
         reactions: of people.
         replies: messages in its thread.
+        thread: number of the message in whose thread it is; 0: it is in the main talk.
     """
 
     seq: int
@@ -87,6 +88,14 @@ class RoomMessage(msgspec.Struct, frozen=True):
     deleted: bool = False
     reactions: tuple[Reaction, ...] = ()
     replies: int = 0
+    thread: int = 0
+
+    @property
+    def label(self) -> str:
+        """Its number as members read it: ``12``, or ``12.3`` in the thread of message 12."""
+        if not self.thread:
+            return str(self.seq)
+        return f"{self.thread}.{self.seq - 1}" if self.seq > 1 else str(self.thread)
 
     @property
     def principals(self) -> tuple[Principal, ...]:

@@ -69,6 +69,12 @@ def session_key(
             return _joined(chat.agent, chat.channel, "direct", chat.chat, *tail)
 
 
+def thread_of(room: str) -> tuple[str, int]:
+    """The room of a thread, which is named ``ROOM/NUMBER``, and the number; 0: it is no thread."""
+    home, _, number = room.partition("/")
+    return home, int(number) if number.isdecimal() else 0
+
+
 def cron_key(agent: str, job: str) -> str:
     """The session of a scheduled job: all its runs share one history."""
     return _joined(agent, CRON, job)
@@ -150,7 +156,8 @@ def is_shared(key: str) -> bool:
 def check_session(session: str, user: str) -> None:
     """Raises ``NotFound`` for a room's session, unless ``user`` stands for that room's members."""
     chat = parse_key(session)
-    if chat is not None and chat.channel == ROOM_CHANNEL and user != f"{ROOM_CHANNEL}:{chat.chat}":
+    room = "" if chat is None else thread_of(chat.chat)[0]
+    if chat is not None and chat.channel == ROOM_CHANNEL and user != f"{ROOM_CHANNEL}:{room}":
         raise NotFound(f"no session {session!r}")
 
 
@@ -159,7 +166,8 @@ def chat_user(key: str, sender: str) -> str:
     chat = parse_key(key)
     if chat is None or chat.kind == "direct":
         return sender
-    return f"group:{chat.channel}:{chat.chat}"
+    place = thread_of(chat.chat)[0] if chat.channel == ROOM_CHANNEL else chat.chat
+    return f"group:{chat.channel}:{place}"
 
 
 def _marked(key: str, mark: str) -> bool:

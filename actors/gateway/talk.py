@@ -113,6 +113,14 @@ async def _react(rooms: HostRooms, who: Principal, room: str, argument: str) -> 
     return f"You react to message {number} with {sign}{'' if on else ' no more'}."
 
 
+async def _thread(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    number, text = await _message(rooms, who, room, argument)
+    if not text:
+        raise InputValidation("what is to be said in the thread? /thread NUMBER TEXT")
+    await rooms.post(f"{room}/{number}", text, principal=who)
+    return f"Said in the thread of message {number}."
+
+
 async def _here(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
     users = await rooms.present(room, principal=who)
     return f"Here now: {', '.join(users)}." if users else "Nobody has this room open."
@@ -157,6 +165,7 @@ ROOM_COMMANDS: Final[dict[str, RoomCommand]] = {
     "edit": _edit,
     "delete": _delete,
     "react": _react,
+    "thread": _thread,
     "here": _here,
     "people": _people,
     "invite": _invite,

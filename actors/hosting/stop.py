@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from motet.actors.hosting.answers import sees
 from motet.actors.rooms.live import RoomStop
-from motet.actors.rooms.opening import RoomTable
+from motet.actors.rooms.table import RoomTable
 from motet.actors.runs.lifecycle import NOT_BEGUN
 from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
@@ -215,7 +215,7 @@ class Stops:
         if name not in known or not known[name].settings.open_to(principal):
             raise NotFound(f"no open room {name!r}")
         known[name].settings.standing.demand(principal, "stop")
-        return [known[name].stop(why)]
+        return [one.stop(why) for one in (known[name], *self._rooms.threads(name))]
 
 
 def _is_active(run: Run) -> bool:

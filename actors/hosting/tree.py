@@ -31,7 +31,8 @@ from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import Close, Open, RoomParts, Rooms, RoomTable, run_below
+from motet.actors.rooms.opening import RoomParts, run_below
+from motet.actors.rooms.table import Close, Open, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.queue import SessionSettings

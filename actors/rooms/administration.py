@@ -13,9 +13,16 @@ from contextlib import asynccontextmanager
 import trio
 
 from motet.actors.rooms.definition import acts_as
-from motet.actors.rooms.opening import Close, RoomParts, known_room, no_room, standing_of
+from motet.actors.rooms.opening import (
+    RoomParts,
+    in_thread,
+    known_room,
+    standing_of,
+    thread_room,
+)
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
+from motet.actors.rooms.table import Close, no_room
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomPeople
@@ -45,6 +52,7 @@ from motet.protocols.rooms import (
     RoomRecord,
     SetRoom,
 )
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import LOCAL, ListSessions, Principal, SessionInfo
 from motet.runtime.outside import fresh_hex, wall_time
 
@@ -76,6 +84,10 @@ class RoomAdministration:
 
     async def standing(self, room: str) -> tuple[RoomRecord | None, Standing]:
         """Who may do what in a room, as it is stored. Raises ``NotFound``."""
+        home, number = thread_of(room)
+        if number:
+            record, standing = await self.standing(home)
+            return record, in_thread(standing)
         record = await self._parts.store.ask(FindRoom(room, 0))
         definition = known_room(self._parts, room, record)
         if definition is None:
@@ -102,6 +114,10 @@ class RoomAdministration:
             live = self._parts.table.rooms.get(room)
             if live is not None:
                 live.change(definition, standing)
+                for thread in self._parts.table.threads(room):
+                    room_of_it = thread_room(definition[0], thread.name) if definition else None
+                    changed = (room_of_it, definition[1]) if definition and room_of_it else None
+                    thread.change(changed, in_thread(standing))
             else:
                 self._parts.journal.access_changed(room_stream(room))
             return standing
@@ -188,8 +204,10 @@ class RoomAdministration:
             standing.demand(principal, "delete")
             if (live := parts.table.rooms.get(room)) is not None:
                 live.settings.admit(Standing(room, terms=RoomTerms(archived=wall_time())))
-                await live.stop("the room is deleted").wait()
-                await parts.actor.ask(Close(room))
+                for one in (live, *parts.table.threads(room)):
+                    one.settings.admit(Standing(room, terms=RoomTerms(archived=wall_time())))
+                    await one.stop("the room is deleted").wait()
+                    await parts.actor.ask(Close(one.name))
             yield lambda: parts.sessions.ask(ListSessions(owner, 100, children=True))
             await parts.journal.settle()
             with trio.CancelScope(shield=True):

@@ -6,7 +6,7 @@ exist for them (G16); a message is signed with the principal's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import attrs
@@ -14,28 +14,31 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
+from motet.actors.rooms.administration import RoomAdministration
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.opening import (
     OpenRoom,
-    RoomTable,
+    RoomParts,
     configured_room,
     known_room,
     members_of,
-    no_room,
     open_room,
     planned_room,
     reopen,
     standing_of,
 )
+from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
-from motet.actors.rooms.talk import RoomTalk
+from motet.actors.rooms.table import RoomTable, no_room
 from motet.protocols.errors import ConfigError, TooMany, UnknownName
 from motet.protocols.escalations import AnswerEscalation
+from motet.protocols.events import AnyEvent, RoomPresence, RoomRead, RoomTyping
 from motet.protocols.host_rooms import RoomInfo, RoomPage
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_messages import RoomStoreRequest
-from motet.protocols.room_people import Standing
+from motet.protocols.room_people import Standing, refusal
+from motet.protocols.room_presence import CountUnread, MarkRead, Pace, Presence, Unread
 from motet.protocols.rooms import (
     CountRooms,
     CreateRoom,
@@ -50,11 +53,106 @@ from motet.protocols.rooms import (
     Said,
     SetRoom,
 )
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime import ActorRef
-from motet.runtime.outside import fresh_hex
+from motet.runtime.outside import fresh_hex, monotonic, wall_time
 
 _MOST = 200
+
+
+class RoomTalk(RoomAdministration):
+    """The part of :class:`motet.protocols.host_rooms.HostRooms` that is about messages."""
+
+    def __init__(self, parts: RoomParts) -> None:
+        super().__init__(parts)
+        self._presence = Presence()
+        self._pace = Pace(monotonic)
+
+    async def edit_message(
+        self, room: str, number: int, text: str, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        opened = await self._to_speak(room, principal)
+        return await opened.edit(number, text, user=principal.user, role=principal.role)
+
+    async def delete_message(
+        self, room: str, number: int, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        standing = await self._reader(room, principal)
+        opened = await open_room(self._parts, room, principal)
+        moderates, user = standing.may(principal, "moderate"), principal.user
+        return await opened.delete(number, user=user, role=principal.role, moderates=moderates)
+
+    async def react(
+        self,
+        room: str,
+        number: int,
+        reaction: str,
+        *,
+        on: bool = True,
+        principal: Principal = LOCAL,
+    ) -> RoomMessage:
+        opened, who = await self._to_speak(room, principal), principal
+        return await opened.react(number, reaction, user=who.user, role=who.role, on=on)
+
+    async def mark_read(self, room: str, number: int, *, principal: Principal = LOCAL) -> None:
+        await self._reader(room, principal)
+        await self._parts.store.ask(MarkRead(room, principal.user, number))
+        self._show(room, RoomRead(principal.user, number))
+
+    async def typing(self, room: str, *, on: bool = True, principal: Principal = LOCAL) -> None:
+        await self._speaker(room, principal)
+        if self._pace.passes(room, principal.user, on=on):
+            self._show(room, RoomTyping(principal.user, "user", on))
+
+    async def present(self, room: str, *, principal: Principal = LOCAL) -> tuple[str, ...]:
+        await self._reader(room, principal)
+        return self._presence.of(room)
+
+    def enter(self, room: str, principal: Principal) -> Callable[[], None]:
+        user, left = principal.user, False
+        if self._presence.enter(room, user):
+            self._show(room, RoomPresence(user, here=True))
+
+        def leave() -> None:
+            nonlocal left
+            if not left and self._presence.leave(room, user):
+                self._show(room, RoomPresence(user, here=False))
+            left = True
+
+        return leave
+
+    async def _reader(self, room: str, who: Principal) -> Standing:
+        """Raises ``NotFound`` for a room that the principal may not see."""
+        _, standing = await self.standing(room)
+        standing.demand(who, "read")
+        return standing
+
+    async def _speaker(self, room: str, who: Principal) -> None:
+        """Raises as a message would be refused, but for slow mode."""
+        standing = await self._reader(room, who)
+        if problem := refusal(standing, who, invited=True, last=-1e9, now=wall_time()):
+            raise problem
+
+    async def _to_speak(self, room: str, who: Principal) -> OpenRoom:
+        await self._speaker(room, who)
+        return await open_room(self._parts, room, who)
+
+    async def _with_unread(
+        self, infos: Iterable[RoomInfo], principal: Principal
+    ) -> tuple[RoomInfo, ...]:
+        """The rooms of a list, with what the principal has not read in each."""
+        rooms = tuple(infos)
+        names = tuple(one.name for one in rooms)
+        found = await self._parts.store.ask(CountUnread(principal.user, names)) if names else {}
+        marks = [found.get(one.name, Unread()) for one in rooms]
+        return tuple(
+            replace(one, read=mark.read, unread=mark.unread)
+            for one, mark in zip(rooms, marks, strict=True)
+        )
+
+    def _show(self, room: str, event: AnyEvent) -> None:
+        self._parts.publisher.put(room_stream(room), event, None)
 
 
 class RoomApi(RoomTalk):
@@ -106,6 +204,16 @@ class RoomApi(RoomTalk):
         return {*self._parts.config().rooms, *(room.name for room in rooms if room.people)}
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
+        home, number = thread_of(room)
+        if number:
+            whole, live = (
+                await self.get(home, principal=principal),
+                self._parts.table.rooms.get(room),
+            )
+            idle = live is None or live.history.waits
+            speaking = live.speaking() if live else ()
+            names = tuple(one.name for one in speaking)
+            return replace(whole, name=room, idle=idle, speaking=names, floor=speaking, plan=None)
         record = await self._parts.store.ask(FindRoom(room, 0))
         if record is None and room in self._parts.config().rooms:
             record = RoomRecord(room, "")
@@ -190,7 +298,8 @@ class RoomApi(RoomTalk):
         return found
 
     def open_to(self, room: str, principal: Principal) -> bool:
-        live = self._parts.table.rooms.get(room)
+        rooms = self._parts.table.rooms
+        live = rooms.get(room) or rooms.get(thread_of(room)[0])
         return live is None or live.settings.open_to(principal)
 
     def _info(self, record: RoomRecord, who: Principal) -> RoomInfo | None:

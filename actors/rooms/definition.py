@@ -19,7 +19,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.rooms import ROOM_MODES, TURN_TIMEOUT, MemberInfo, RoomMode, RoomView, Speak
-from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
+from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key, thread_of
 from motet.protocols.sessions import Principal
 
 # The audience of a room
@@ -29,7 +29,7 @@ CHANNEL = ROOM_CHANNEL
 
 def acts_as(room: str) -> Principal:
     """The principal of a room's members: never the person who spoke last."""
-    return Principal(f"{CHANNEL}:{room}")
+    return Principal(f"{CHANNEL}:{thread_of(room)[0]}")
 
 
 def room_of(user: str) -> str | None:
@@ -45,7 +45,7 @@ def member_session(room: str, member: str) -> str:
 
 # Definition
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[0-9]{1,9})?")  # with a number: a thread
 
 Choice: TypeAlias = "Speakers | Callable[[RoomView], object]"
 

@@ -46,6 +46,7 @@ from motet.protocols.rooms import (
     Say,
     ToldDrops,
 )
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
@@ -242,6 +243,8 @@ class RoomHistory:
             after = amended(wish, before, wall_time())
             if after is None:
                 return before
+            if before.thread and before.seq == 1 and after.text != before.text:
+                raise NotFound(f"change message {before.thread} in its room, not in its thread")
             is_text = after.text != before.text
             old, new = (called(one.text) if is_text else () for one in (before, after))
             working = is_text and correct(after, before.text)
@@ -269,6 +272,11 @@ class RoomHistory:
                 await self._tell()
             return after
         raise AssertionError("nobody cancels this scope")
+
+    def follow(self, message: RoomMessage) -> None:
+        """The message that this thread is about is another one now; it is on disk."""
+        first = replace(message, seq=1, thread=message.seq, reactions=())
+        self.messages[:] = [first if one.seq == 1 else one for one in self.messages]
 
     async def these(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
         """The messages with these numbers that there are. Raises ``StorageError``."""
@@ -418,6 +426,7 @@ class RoomHistory:
             state.floor.round + (draft.kind == "person"),
             wall_time(),
             draft.asked_by,
+            thread=thread_of(self._settings.name)[1],
         )
         if draft.kind == "person":
             called = self._settings.called(draft.text)
@@ -436,6 +445,9 @@ class RoomHistory:
 
     async def _publish(self, message: RoomMessage, run_id: str | None = None) -> None:
         role: Role = "user" if message.kind == "person" else "assistant"
+        home, number = thread_of(self._settings.name)
+        if number:
+            self._publisher.replied(home, number, message.seq - 1)
         added = MessageAdded(role, message.author, message.text, number=message.seq)
         await self._publisher.publish(added, run_id)
         authors = [one.author for one in self.messages]

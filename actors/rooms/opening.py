@@ -1,15 +1,14 @@
-"""The open rooms of a host: their table, the parent of their actors, and the way to open one.
+"""The way to open a room, and the handle of an open one.
 
 A room is defined in code, in the host's configuration, or by a person who has made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Self, TypeVar
-from urllib.parse import quote
 
 import attrs
 import msgspec
@@ -24,13 +23,13 @@ from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
-from motet.actors.rooms.room import Amend, Post, RoomActor, RoomMessages
+from motet.actors.rooms.room import Amend, Post
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import CALLER_GONE, Intake
-from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
 from motet.protocols.config import HostConfig
@@ -40,7 +39,7 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
-from motet.protocols.room_messages import Act, Amendment, RoomStoreRequest
+from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.rooms import (
     INTERRUPTED,
@@ -58,6 +57,7 @@ from motet.protocols.rooms import (
     RoomResult,
     Said,
 )
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import (
     LOCAL,
     Principal,
@@ -66,92 +66,9 @@ from motet.protocols.sessions import (
     ShuttingDown,
     StopReport,
 )
-from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
+from motet.runtime import ActorDead, ActorRef
 
 T = TypeVar("T")
-
-
-class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
-    """The actor of an open room, started if it is not alive."""
-
-    name: str
-
-
-class Close(Request[None], frozen=True, tag="rooms.close"):
-    """End the actor of a room, and forget it here; what is on disk stays."""
-
-    name: str
-
-
-class RoomTable:
-    """The open rooms of a host by name: plain data, which stays when an actor is restarted.
-
-    Attributes:
-        rooms: changed by :func:`open_room` and :class:`Close` only.
-        changing: held while the stored definition of a room is changed.
-    """
-
-    def __init__(self) -> None:
-        self.rooms: dict[str, LiveRoom] = {}
-        self.changing = trio.Lock()
-        self._reopen: Callable[[], Awaitable[None]] | None = None
-        self._ready = trio.Event()
-
-    def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
-        """Have the unfinished rooms of the last host opened: from now on hooks are registered."""
-        self._reopen = reopen
-        self._ready.set()
-
-    async def reopen(self) -> None:
-        """Wait for :meth:`begin`, then open the unfinished rooms of the last host."""
-        await self._ready.wait()
-        assert self._reopen is not None
-        await self._reopen()
-
-
-class Rooms(Actor[Open | Close]):
-    """Parent of all room actors. One room's crash never touches another's."""
-
-    supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
-    cleanup_budget = 12.0
-
-    def __init__(self, table: RoomTable) -> None:
-        self._table = table
-
-    async def on_start(self) -> None:
-        self.start_soon(self._sweep)
-        self.start_soon(self._table.reopen)
-
-    @handles(Open)
-    async def open(self, request: Open) -> ActorRef[RoomMessages]:
-        name = actor_name(request.name)
-        actor: ActorRef[RoomMessages] | None = self.child(name)
-        if actor is None or not actor.is_alive:
-            live = self._table.rooms.get(request.name)
-            if live is None:
-                raise no_room(request.name)
-            await self.stop_child(name)  # one that is ending has its name until it has ended
-            actor = await self.start_child(lambda: RoomActor(live), name=name)
-        return actor
-
-    @handles(Close)
-    async def close(self, request: Close) -> None:
-        self._table.rooms.pop(request.name, None)
-        await self.stop_child(actor_name(request.name))
-
-    async def _sweep(self) -> None:
-        """End the actors of rooms that have been idle for a while: everything is on disk."""
-        while True:
-            await trio.sleep(SWEEP_EVERY)
-            limit = trio.current_time() - IDLE_AFTER
-            for live in list(self._table.rooms.values()):
-                if live.rests and live.history.touched < limit:
-                    await self.stop_child(actor_name(live.name))
-
-
-def actor_name(room: str) -> str:
-    """A room's name as the name of an actor."""
-    return quote(room, safe=":@ ")
 
 
 # The handle of a program
@@ -188,6 +105,19 @@ class OpenRoom:
     @property
     def members(self) -> tuple[str, ...]:
         return tuple(member.name for member in self._live.settings.room.members)
+
+    @property
+    def live(self) -> LiveRoom:
+        """For the parts of the host."""
+        return self._live
+
+    async def thread(self, number: int) -> OpenRoom:
+        """The thread of a message, which is a room of its own beside the main talk.
+
+        It has the room's members, people and limits. Only those agents speak in it that are called,
+        and they read the message and what was said in the thread. Raises ``NotFound``.
+        """
+        return await open_room(self._parts, f"{self.name}/{number}", LOCAL)
 
     @property
     def idle(self) -> bool:
@@ -272,7 +202,10 @@ class OpenRoom:
             raise ShuttingDown("the host is shutting down: try again when it is back")
         safe = attrs.evolve(wish, text=wish.text.encode("utf-8", "replace").decode())
         with control.posting():
-            return await self._ask(Amend(safe))
+            found = await self._ask(Amend(safe))
+        if (thread := self._parts.table.rooms.get(f"{self.name}/{found.seq}")) is not None:
+            thread.history.follow(found)
+        return found
 
     async def _ask(self, request: Request[T]) -> T:
         while True:
@@ -341,8 +274,10 @@ class OpenRoom:
         Needs neither the room's actor nor the disk.
         """
         stop = self._live.stop(why)
+        threads = [thread.stop(why) for thread in self._parts.table.threads(self.name)]
         with trio.move_on_after(grace):
-            await stop.wait()
+            for one in (stop, *threads):
+                await one.wait()
         return stop.report()
 
 
@@ -435,7 +370,11 @@ async def open_room(
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
-    live = parts.table.rooms.get(name) or await _opened(parts, room, name, principal, above)
+    home, number = thread_of(name)
+    if number:
+        live = parts.table.rooms.get(name) or await _opened_thread(parts, home, number, principal)
+    else:
+        live = parts.table.rooms.get(name) or await _opened(parts, room, name, principal, above)
     if not live.settings.open_to(principal):
         raise no_room(name)
     await parts.actor.ask(Open(name))
@@ -466,6 +405,33 @@ async def _opened(
         # The room of a call is none of those that its user has made: no list and no cap counts it.
         await parts.store.ask(CreateRoom(name, "" if above else owner))
     return parts.table.rooms.setdefault(name, _live(parts, settings, above))
+
+
+async def _opened_thread(
+    parts: RoomParts, home: str, number: int, principal: Principal
+) -> LiveRoom:
+    """The thread of a message: a room with rounds of its own, and the people of its room."""
+    name = f"{home}/{number}"
+    whole = await open_room(parts, home, principal)
+    if not await parts.store.ask(FindMessages(name, (1,))):
+        found = await parts.store.ask(FindMessages(home, (number,)))
+        if not found or found[0].deleted:
+            raise NotFound(f"no message {number} in room {home!r}")
+        await parts.store.ask(OpenThread(name))
+    of = whole.live.settings
+    settings = RoomSettings(
+        thread_room(of.latest, name), of.expected, in_thread(of.standing), of.gone
+    )
+    return parts.table.rooms.setdefault(name, _live(parts, settings, None))
+
+
+def thread_room(room: Room, name: str) -> Room:
+    """The definition of a thread: its room's, where those speak who are called."""
+    return attrs.evolve(room, name=name, speakers=Mentions())
+
+
+def in_thread(standing: Standing) -> Standing:
+    return replace(standing, thread=True)
 
 
 async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text: str) -> RoomResult:
@@ -503,10 +469,6 @@ def standing_of(
     return Standing(name, owner, people, record.terms if record else TERMS, frozenset(configured))
 
 
-def no_room(name: str) -> NotFound:
-    return NotFound(f"no room {name!r}")
-
-
 async def reopen(parts: RoomParts) -> None:
     """Open the rooms whose rounds the last host left unfinished. Never fails the host."""
     try:
@@ -515,7 +477,9 @@ async def reopen(parts: RoomParts) -> None:
         _log.error("unfinished rooms cannot be read", exc_info=error)
         return
     for record in unfinished:
-        if known_room(parts, record.name, record) is None:
+        home, number = thread_of(record.name)
+        whole = await parts.store.ask(FindRoom(home, 0)) if number else record
+        if known_room(parts, home, whole) is None:
             continue  # it goes on when the program opens it
         try:
             await open_room(parts, record.name, LOCAL)

@@ -103,6 +103,10 @@ class RoomPublisher:
         """Tell that a member works on a message, or no more. Not stored."""
         self._publisher.put(self._stream, events.RoomTyping(member, "assistant", on), None)
 
+    def replied(self, room: str, number: int, replies: int) -> None:
+        """Tell in the room that the thread of a message has so many messages. Not stored."""
+        self._publisher.put(room_stream(room), events.RoomReplied(number, replies), None)
+
     def audience_changed(self) -> None:
         """Tell the room's readers that other people may see it now."""
         self._journal.access_changed(self._stream)

@@ -16,8 +16,8 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
-from motet.protocols.room_changes import READ, UNREAD, change, scrub
-from motet.protocols.room_messages import ChangeMessage, FindMessages, RoomStoreRequest
+from motet.protocols.room_changes import READ, UNREAD, change, copies, open_thread, scrub
+from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import MOST_UNREAD, CountUnread, MarkRead, Unread
 from motet.protocols.room_tables import (
@@ -65,7 +65,7 @@ from motet.protocols.rooms import (
     SetRoom,
     ToldDrops,
 )
-from motet.protocols.session_keys import ROOM_CHANNEL
+from motet.protocols.session_keys import ROOM_CHANNEL, thread_of
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
@@ -75,7 +75,12 @@ _REPLIES = (
     "(SELECT coalesce(max(seq), 1) - 1 FROM room_messages AS reply"
     " WHERE reply.room = room_messages.room || '/' || room_messages.seq)"
 )
-_COLUMNS = ", ".join(_REPLIES if name == "replies" else name for name in _NAMES)
+_THREAD = (
+    "CASE instr(room, '/') WHEN 0 THEN 0"
+    " ELSE CAST(substr(room, instr(room, '/') + 1) AS INTEGER) END"
+)
+_MADE = {"replies": _REPLIES, "thread": _THREAD}
+_COLUMNS = ", ".join(_MADE.get(name, name) for name in _NAMES)
 LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 )
@@ -201,11 +206,15 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         statements = [change(name, message), self._kept(name, request.state)]
         with ExitStack() as stack:
             if request.before is not None:
-                statements += scrub(name, message, request.before)
-                owner = (f"{ROOM_CHANNEL}:{name}",)
+                statements += (*scrub(name, message, request.before), copies(name, message))
+                owner = (f"{ROOM_CHANNEL}:{thread_of(name)[0]}",)
                 for (session,) in await self._readers.read(_SESSIONS, owner):
                     stack.enter_context(self._contexts.changing(str(session)))
             await self._write(tuple(statements))
+
+    @handles(OpenThread, concurrent=4)
+    async def open_thread(self, request: OpenThread) -> None:
+        await self._write(open_thread(storable(request.name), self._clock()))
 
     @handles(MarkRead, concurrent=16)
     async def mark_read(self, request: MarkRead) -> None:

@@ -162,12 +162,12 @@ def test_a_correction_changes_the_line_of_its_message_and_no_other(
 ) -> None:
     """Law: the text corrected is the text that would have been rendered."""
     changed = [after if one.seq == after.seq else one for one in messages]
-    told = corrected(rendered(messages), after.seq, line_of(after))
+    told = corrected(rendered(messages), after.label, line_of(after))
     assert [part.strip() for part in told.split("\n")] == [
         part.strip() for part in rendered(changed).split("\n")
     ]
     notice = "\n[nobody here is called @zed: ann]"
-    assert corrected(rendered(messages) + notice, after.seq, line_of(after)).endswith(notice)
+    assert corrected(rendered(messages) + notice, after.label, line_of(after)).endswith(notice)
 
 
 @given(talks, said)
@@ -178,12 +178,12 @@ def test_no_word_of_a_withdrawn_message_is_left_in_what_is_stored(
     others = [each for each in messages if each.seq != one.seq]
     text = rendered([*others, secret])
     line = line_of(replace(secret, deleted=True, text=""))
-    assert "SECRET" not in corrected_json(text, one.seq, line)
+    assert "SECRET" not in corrected_json(text, one.label, line)
     body = msgspec.json.encode({"rows": [{"text": text, "n": 1.5}], "id": "x"}).decode()
-    assert "SECRET" not in corrected_json(body, one.seq, line)
+    assert "SECRET" not in corrected_json(body, one.label, line)
     preview = " ".join(text.split())  # lines may be joined in one
-    assert "SECRET" not in corrected_preview(preview, one.seq, line)
-    assert corrected_json(body, 99, line) == body
+    assert "SECRET" not in corrected_preview(preview, one.label, line)
+    assert corrected_json(body, "99", line) == body
 
 
 def test_an_agent_s_own_text_is_withdrawn_from_its_rows() -> None:

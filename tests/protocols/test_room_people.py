@@ -36,7 +36,6 @@ from motet.protocols.room_people import (
     audience,
     candidates,
     decide,
-    may_see,
     rank,
     refusal,
     told,
@@ -89,7 +88,7 @@ def test_a_user_of_a_channel_stands_in_the_longest_pattern() -> None:
     assert here.role(Principal("irc:ann")) == "reader"
     assert here.role(Principal("bob")) is None
     assert here.role(Principal("irc:*")) is None  # nobody passes as everybody
-    assert may_see(Principal("bob"), "olga", audience(("*",), ()))
+    assert Standing("", "olga", audience(("*",), ())).role(Principal("bob")) is not None
 
 
 def test_a_ban_wins_over_patterns_and_can_be_lifted() -> None:

@@ -1,0 +1,106 @@
+"""The open rooms of a host: their table, and the parent of their actors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+import trio
+
+from motet.actors.rooms.live import LiveRoom
+from motet.actors.rooms.room import RoomActor, RoomMessages
+from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
+from motet.protocols.errors import NotFound
+from motet.protocols.messages import Request
+from motet.runtime import Actor, ActorRef, Supervision, handles
+
+
+class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
+    """The actor of an open room, started if it is not alive."""
+
+    name: str
+
+
+class Close(Request[None], frozen=True, tag="rooms.close"):
+    """End the actor of a room, and forget it here; what is on disk stays."""
+
+    name: str
+
+
+class RoomTable:
+    """The open rooms of a host by name: plain data, which stays when an actor is restarted.
+
+    Attributes:
+        rooms: changed by :func:`open_room` and :class:`Close` only.
+        changing: held while the stored definition of a room is changed.
+    """
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, LiveRoom] = {}
+        self.changing = trio.Lock()
+        self._reopen: Callable[[], Awaitable[None]] | None = None
+        self._ready = trio.Event()
+
+    def threads(self, room: str) -> tuple[LiveRoom, ...]:
+        """The open threads of a room."""
+        return tuple(one for name, one in self.rooms.items() if name.startswith(f"{room}/"))
+
+    def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
+        """Have the unfinished rooms of the last host opened: from now on hooks are registered."""
+        self._reopen = reopen
+        self._ready.set()
+
+    async def reopen(self) -> None:
+        """Wait for :meth:`begin`, then open the unfinished rooms of the last host."""
+        await self._ready.wait()
+        assert self._reopen is not None
+        await self._reopen()
+
+
+class Rooms(Actor[Open | Close]):
+    """Parent of all room actors. One room's crash never touches another's."""
+
+    supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
+    cleanup_budget = 12.0
+
+    def __init__(self, table: RoomTable) -> None:
+        self._table = table
+
+    async def on_start(self) -> None:
+        self.start_soon(self._sweep)
+        self.start_soon(self._table.reopen)
+
+    @handles(Open)
+    async def open(self, request: Open) -> ActorRef[RoomMessages]:
+        name = actor_name(request.name)
+        actor: ActorRef[RoomMessages] | None = self.child(name)
+        if actor is None or not actor.is_alive:
+            live = self._table.rooms.get(request.name)
+            if live is None:
+                raise no_room(request.name)
+            await self.stop_child(name)  # one that is ending has its name until it has ended
+            actor = await self.start_child(lambda: RoomActor(live), name=name)
+        return actor
+
+    @handles(Close)
+    async def close(self, request: Close) -> None:
+        self._table.rooms.pop(request.name, None)
+        await self.stop_child(actor_name(request.name))
+
+    async def _sweep(self) -> None:
+        """End the actors of rooms that have been idle for a while: everything is on disk."""
+        while True:
+            await trio.sleep(SWEEP_EVERY)
+            limit = trio.current_time() - IDLE_AFTER
+            for live in list(self._table.rooms.values()):
+                if live.rests and live.history.touched < limit:
+                    await self.stop_child(actor_name(live.name))
+
+
+def actor_name(room: str) -> str:
+    """A room's name as the name of an actor."""
+    return quote(room, safe=":@ ")
+
+
+def no_room(name: str) -> NotFound:
+    return NotFound(f"no room {name!r}")
