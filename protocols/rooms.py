@@ -93,9 +93,8 @@ class RoomMessage(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """Its number as members read it: ``12``, or ``12.3`` in the thread of message 12."""
-        if not self.thread:
-            return str(self.seq)
-        return f"{self.thread}.{self.seq - 1}" if self.seq > 1 else str(self.thread)
+        reply = f"{self.thread}.{self.seq - 1}" if self.seq > 1 else str(self.thread)
+        return reply if self.thread else str(self.seq)
 
     @property
     def principals(self) -> tuple[Principal, ...]:
@@ -565,8 +564,7 @@ class ReadSince(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.since"
 
 
 class ToldDrops(Request[tuple[int, int]], frozen=True, tag="rooms.drops"):
-    """Number of the last dropped call whose event is on disk, and of the last change of a message;
-    0: there is none."""
+    """The last dropped call and the last change whose events are on disk; 0: there is none."""
 
     name: str
 
