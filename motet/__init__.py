@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from motet.actors.hosting.replay import Replay
     from motet.actors.rooms.definition import Member, Room
     from motet.actors.rooms.opening import OpenRoom
-    from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
+    from motet.actors.rooms.selection import (
+        handoff,
+        mentions,
+        round_robin,
+        selector,
+        when_alone,
+    )
     from motet.actors.tools.context import Context
     from motet.actors.tools.process_tool import process_tool
     from motet.actors.tools.tool import Length, Pattern, Range, Tool, tool
@@ -154,7 +160,7 @@ _HOMES = {
     "motet.actors.hosting.replay": "Replay",
     "motet.actors.rooms.definition": "Member Room",
     "motet.actors.rooms.opening": "OpenRoom",
-    "motet.actors.rooms.selection": "handoff mentions round_robin selector",
+    "motet.actors.rooms.selection": "handoff mentions round_robin selector when_alone",
     "motet.actors.tools.context": "Context",
     "motet.actors.tools.process_tool": "process_tool",
     "motet.actors.tools.tool": "Length Pattern Range Tool tool",
@@ -359,6 +365,7 @@ __all__ = [
     "round_robin",
     "selector",
     "tool",
+    "when_alone",
 ]
 
 

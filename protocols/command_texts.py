@@ -13,6 +13,7 @@ from motet.protocols.host import AgentInfo
 from motet.protocols.host_rooms import NewInvite, RoomInfo, RoomPeople
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
+from motet.protocols.rooms import Activation
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
 from motet.protocols.traces import TraceInfo
 
@@ -32,6 +33,14 @@ IN_ROOMS: Final[dict[QueueMode, str]] = {
     "collect": "messages open the next round together",
     "interrupt": "a message ends the turns and opens the next round",
     "reject": "a message is refused",
+}
+
+
+ACTIVATING: Final[dict[Activation | None, str]] = {
+    "always": "every message (always)",
+    "mention": "messages that call one of them, by @name or as a reply (mention)",
+    "off": "nothing (off)",
+    None: "as the room's speakers say: by default one person alone always, several when they call",
 }
 
 
@@ -96,6 +105,13 @@ def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:
     shown = mode or room.mode
     when = "From the next round on, while" if mode and mode != room.mode else "While"
     return f"{when} agents speak: {shown}, {IN_ROOMS[shown]}."
+
+
+def activation_text(room: RoomInfo, wanted: str = "") -> str:
+    """The messages that the agents of a room answer; ``wanted``: was set, also to ``default``."""
+    planned = room.plan.activation if wanted and room.plan else room.activation
+    when = "From the next round on, the" if planned != room.activation else "The"
+    return f"{when} agents answer {ACTIVATING[planned]}."
 
 
 def compacted_text(done: SessionCompacted | None) -> str:

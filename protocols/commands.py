@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, str]] = {
     "stopall": "stop all your runs in every session and room, with queues and sub-agents",
     "new": "start the model from an empty history; the transcript stays",
     "queue": "show the queue, or set the mode of messages during a run: /queue [MODE]",
+    "activation": "what the agents of a room answer: /activation [always, mention, off, default]",
     "model": "show the model; /model NAME sets another, /model default the agent's own",
     "compact": "summarise the history for the model; the transcript stays",
     "approve": "answer an approval: /approve [ID] allow-once, allow-always or deny [why]",

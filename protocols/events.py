@@ -43,7 +43,8 @@ class RunStarted(Event, frozen=True, tag="run.started"):
 
 class MessageAdded(Event, frozen=True, tag="message"):
     """A whole message. ``i`` is its number in its run, as in :class:`TextDelta`. In the stream of a
-    room a run says one thing, number 0; ``number`` is the message's own in the room.
+    room a run says one thing, number 0; ``number`` is the message's own in the room, ``reply_to``
+    that of the message there that it answers.
     """
 
     role: Role
@@ -51,6 +52,7 @@ class MessageAdded(Event, frozen=True, tag="message"):
     text: str
     i: int = 0
     number: int = 0
+    reply_to: int = 0
 
 
 class TextDelta(Event, frozen=True, tag="text.delta"):

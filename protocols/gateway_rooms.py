@@ -9,9 +9,18 @@ from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.room_invites import (
+    RoomInvite,
+)
 from motet.protocols.room_messages import MOST_REACTION
-from motet.protocols.room_people import Given
-from motet.protocols.rooms import RoomChange, RoomInvite, RoomMessage, RoomPlan
+from motet.protocols.room_people import (
+    Given,
+)
+from motet.protocols.rooms import (
+    RoomChange,
+    RoomMessage,
+    RoomPlan,
+)
 
 ROOM_STREAM: Final = "room:"
 
@@ -43,6 +52,7 @@ class RoomsPostParams(msgspec.Struct, frozen=True):
     room: RoomName
     text: Annotated[str, Meta(min_length=1)]
     key: IdempotencyKey
+    reply_to: Position | None = None
 
 
 Number: TypeAlias = Annotated[int, Meta(ge=1)]

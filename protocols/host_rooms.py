@@ -11,11 +11,21 @@ from typing import Protocol
 
 import msgspec
 
-from motet.protocols.room_people import TERMS, Given, RoomAct, RoomPerson, RoomRole, RoomTerms
+from motet.protocols.room_invites import (
+    RoomInvite,
+)
+from motet.protocols.room_people import (
+    TERMS,
+    Given,
+    RoomAct,
+    RoomPerson,
+    RoomRole,
+    RoomTerms,
+)
 from motet.protocols.rooms import (
+    Activation,
     MemberInfo,
     RoomChange,
-    RoomInvite,
     RoomMessage,
     RoomMode,
     RoomPlan,
@@ -58,6 +68,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
         details: whether they are shown the arguments and results of tools.
         gone: members whose agents the host does not have any more; the others go on.
         floor: for each of ``speaking``, since when it has the floor and what it waits for.
+        activation: the messages of people that its agents answer; None: its policy decides.
     """
 
     name: str
@@ -78,6 +89,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
     unread: int = 0
     read: int = 0
     floor: tuple[Speaking, ...] = ()
+    activation: Activation | None = None
 
 
 class RoomPage(msgspec.Struct, frozen=True):
@@ -197,7 +209,13 @@ class HostRooms(Protocol):
         ...
 
     async def post(
-        self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
+        self,
+        room: str,
+        text: str,
+        *,
+        key: str | None = None,
+        reply_to: int | None = None,
+        principal: Principal = LOCAL,
     ) -> Said:
         """Post a message as the principal. Raises as ``OpenRoom.post``."""
         ...

@@ -36,6 +36,11 @@ CREATE TRIGGER memories_changed AFTER UPDATE OF text ON memories BEGIN
 END;
 """
 
+REPLIES: Final = """
+ALTER TABLE room_messages ADD COLUMN reply_to INTEGER NOT NULL DEFAULT 0;   -- its seq; 0: no reply
+ALTER TABLE room_messages ADD COLUMN reply_agent TEXT NOT NULL DEFAULT '';  -- who has said that one
+"""
+
 FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),

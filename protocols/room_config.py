@@ -9,10 +9,16 @@ from typing import Any
 import attrs
 
 from motet.protocols.limits import Limits
-from motet.protocols.rooms import TURN_TIMEOUT, RoomMode
+from motet.protocols.rooms import (
+    ACTIVATIONS,
+    DEFAULT_POLICIES,
+    TURN_TIMEOUT,
+    Activation,
+    RoomMode,
+)
 
 SELECTOR = "selector:"
-_POLICY = re.compile(rf"mentions|round_robin|handoff|{SELECTOR}\S+")
+_POLICY = re.compile(rf"mentions|round_robin|handoff|when_alone|{SELECTOR}\S+")
 
 
 def listed(value: tuple[str, ...] | str) -> tuple[str, ...]:
@@ -26,7 +32,7 @@ def _are_policies(_: object, attribute: attrs.Attribute[Any], value: tuple[str, 
     if wrong or not words:
         shown = repr(wrong[0]) if wrong else "nothing"
         raise ValueError(
-            f"{attribute.name} must be 'mentions', 'round_robin', 'handoff' or "
+            f"{attribute.name} must be 'mentions', 'round_robin', 'handoff', 'when_alone' or "
             f"'{SELECTOR}PROVIDER:MODEL', or a list of them, not {shown}"
         )
 
@@ -58,7 +64,7 @@ class RoomConfig:
         called: those of them that speak only when they are called by name.
         people: users who may see it and speak in it, ``*``: all; admins may in any case.
         speakers: who speaks next, the first that picks someone: ``mentions``, ``round_robin``,
-            ``handoff``, ``selector:PROVIDER:MODEL``.
+            ``handoff``, ``when_alone``, ``selector:PROVIDER:MODEL``.
         until: a text that ends the round when an agent says it.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
@@ -70,14 +76,14 @@ class RoomConfig:
         limits: what all turns of one round may spend together.
         turn_timeout: seconds that one turn may take, or the choice of a speaker.
         reactions: whether agents are told what people react with to messages.
+        activation: the messages of people that the agents answer: ``always``, all; ``mention``,
+            those that call an agent; ``off``, none. By default as ``speakers`` says.
     """
 
     members: tuple[str, ...] = attrs.field(validator=_are_members)
     called: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
-    speakers: tuple[str, ...] | str = attrs.field(
-        default=("mentions", "round_robin"), validator=_are_policies
-    )
+    speakers: tuple[str, ...] | str = attrs.field(default=DEFAULT_POLICIES, validator=_are_policies)
     until: str | None = None
     max_turns: int = attrs.field(default=8, validator=_at_least(1))
     max_depth: int = attrs.field(default=3, validator=_at_least(0))
@@ -87,3 +93,6 @@ class RoomConfig:
     limits: Limits = attrs.field(factory=Limits)
     turn_timeout: float = attrs.field(default=TURN_TIMEOUT, validator=_is_positive)
     reactions: bool = False
+    activation: Activation | None = attrs.field(
+        default=None, validator=attrs.validators.in_((None, *ACTIVATIONS))
+    )

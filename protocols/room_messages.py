@@ -272,14 +272,17 @@ def is_recalled(state: RoomState) -> bool:
 # words between the number and the name are ours, so that a name cannot imitate them.
 
 _HEAD: Final = re.compile(
-    r"(?:(?<=\n)|\A)\[#(\d+(?:\.\d+)?) (?:(?:edited|withdrawn) )?(?:person|agent) [^\[\]\n]*\]"
+    r"(?:(?<=\n)|\A)\[#(\d+(?:\.\d+)?) (?:reply to #[\d.]+ )?(?:(?:edited|withdrawn) )?"
+    r"(?:person|agent) [^\[\]\n]*\]"
 )
 
 
 def head_of(message: RoomMessage) -> str:
-    """``[#12 person alice]``: who says what follows."""
+    """``[#12 person alice]``, ``[#14 reply to #12 agent coder]``: who says what follows."""
     state = standing_of(message)
-    mark = "" if state == "live" else f"{state} "
+    about = replace(message, seq=message.reply_to).label
+    mark = f"reply to #{about} " if message.reply_to else ""
+    mark += "" if state == "live" else f"{state} "
     return f"[#{message.label} {mark}{message.kind} {plain_name(message.author)}]"
 
 

@@ -18,7 +18,18 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
-from motet.protocols.room_people import Given, PeopleChange, RoomPerson, RoomTerms
+from motet.protocols.room_invites import (
+    AddInvite,
+    FindInvite,
+    ListInvites,
+    Redeem,
+    RevokeInvite,
+)
+from motet.protocols.room_people import (
+    PeopleChange,
+    RoomPerson,
+    RoomTerms,
+)
 from motet.protocols.sessions import Principal
 
 Kind: TypeAlias = Literal["person", "agent"]
@@ -33,6 +44,10 @@ next round; ``reject``: it is refused.
 """
 ROOM_MODES: tuple[RoomMode, ...] = MODES
 
+Activation: TypeAlias = Literal["always", "mention", "off"]
+"""The messages of people that a room's agents answer: all, those that call one of them, or none."""
+ACTIVATIONS: tuple[Activation, ...] = ("always", "mention", "off")
+
 NOBODY = "nobody to speak"
 SILENT = "all passed"
 STOPPED = "stopped"
@@ -44,6 +59,7 @@ LATELY = 100
 """Messages behind the last answered one that are in memory at least, however many wait."""
 REMOVED = "not a member any more"
 TOO_LATE = "the round was over"
+OFF = "its agents are off"
 
 
 class MemberInfo(msgspec.Struct, frozen=True):
@@ -75,6 +91,8 @@ class RoomMessage(msgspec.Struct, frozen=True):
         reactions: of people.
         replies: messages in its thread.
         thread: number of the message in whose thread it is; 0: it is in the main talk.
+        reply_to: number of the message that it answers; 0: none.
+        reply_agent: the agent that has said that one, which the message calls; empty: a person.
     """
 
     seq: int
@@ -89,12 +107,19 @@ class RoomMessage(msgspec.Struct, frozen=True):
     reactions: tuple[Reaction, ...] = ()
     replies: int = 0
     thread: int = 0
+    reply_to: int = 0
+    reply_agent: str = ""
 
     @property
     def label(self) -> str:
         """Its number as members read it: ``12``, or ``12.3`` in the thread of message 12."""
         reply = f"{self.thread}.{self.seq - 1}" if self.seq > 1 else str(self.thread)
         return reply if self.thread else str(self.seq)
+
+    @property
+    def calling(self) -> str:
+        """Its text as far as calls go: a reply calls as ``@name`` in front of it would."""
+        return f"@{self.reply_agent} {self.text}" if self.reply_agent else self.text
 
     @property
     def principals(self) -> tuple[Principal, ...]:
@@ -173,6 +198,9 @@ class RoomView(msgspec.Struct, frozen=True):
         round: the messages of this round, with those that opened it.
         elapsed: seconds since the round was opened.
         waiting: members whose earlier turn waits for an approval; they cannot be chosen.
+        alone: at most one person is in the room: none but one was invited, or has spoken lately;
+            so is the run above a room.
+        activation: its setting; None: its policy of speakers decides.
     """
 
     room: str
@@ -183,6 +211,8 @@ class RoomView(msgspec.Struct, frozen=True):
     left: int
     elapsed: float = 0.0
     waiting: tuple[str, ...] = ()
+    alone: bool = True
+    activation: Activation | None = None
 
     @property
     def free(self) -> Sequence[str]:
@@ -273,8 +303,9 @@ class RoomState(msgspec.Struct, frozen=True):
 
 Members: TypeAlias = Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
 Policies: TypeAlias = Annotated[
-    tuple[Literal["mentions", "round_robin", "handoff"], ...], Meta(min_length=1)
+    tuple[Literal["mentions", "round_robin", "handoff", "when_alone"], ...], Meta(min_length=1)
 ]
+DEFAULT_POLICIES: Policies = ("mentions", "when_alone")
 Until: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Turns: TypeAlias = Annotated[int, Meta(ge=1, le=50)]
 Depth: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
@@ -299,11 +330,12 @@ class RoomPlan(msgspec.Struct, frozen=True):
         reactions: whether agents are told what people react with to messages.
         turn_timeout: seconds that one turn may take, or the choice of a speaker; time in which it
             waits for a person's approval does not count.
+        activation: the messages that its agents answer; None: as ``speakers`` says.
     """
 
     members: Members
     called: tuple[str, ...] = ()
-    speakers: Policies = ("mentions", "round_robin")
+    speakers: Policies = DEFAULT_POLICIES
     until: Until | None = None
     max_turns: Turns = 8
     max_depth: Depth = 3
@@ -313,6 +345,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     turn_timeout: TurnTimeout = TURN_TIMEOUT
     reactions: bool = False
+    activation: Activation | None = None
 
     def member(self, name: str) -> MemberInfo:
         """A member as the plan has it."""
@@ -335,6 +368,7 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | UnsetType = UNSET
     turn_timeout: TurnTimeout | UnsetType = UNSET
     reactions: bool | UnsetType = UNSET
+    activation: Activation | UnsetType | None = UNSET
 
     def of(self, plan: RoomPlan) -> RoomPlan:
         """The plan with the changes."""
@@ -472,53 +506,6 @@ class ChangePeople(Request[None], frozen=True, tag="rooms.people"):
     change: PeopleChange
 
 
-class RoomInvite(msgspec.Struct, frozen=True):
-    """A link by which people come in. Its token is stored as a digest only.
-
-    Attributes:
-        expires: Unix seconds; None: never.
-        uses: how often it works still; None: any number of times.
-    """
-
-    id: str
-    room: str
-    role: Given
-    by: str
-    created: float
-    expires: float | None = None
-    uses: int | None = None
-
-
-class AddInvite(Request[None], frozen=True, tag="rooms.invite"):
-    """``digest``: of the token; ``invite.id`` follows from it."""
-
-    digest: str
-    invite: RoomInvite
-
-
-class ListInvites(Request[tuple[RoomInvite, ...]], frozen=True, tag="rooms.invites"):
-    name: str
-
-
-class RevokeInvite(Request[bool], frozen=True, tag="rooms.uninvite"):
-    """End an invite; False: there was none of this id."""
-
-    name: str
-    id: str
-
-
-class FindInvite(Request[RoomInvite | None], frozen=True, tag="rooms.invited"):
-    digest: str
-
-
-class Redeem(Request[bool], frozen=True, tag="rooms.redeem"):
-    """Let a person in by an invite, in one transaction; False: it is spent, over or revoked."""
-
-    digest: str
-    name: str
-    person: RoomPerson
-
-
 class DeleteRoom(Request[None], frozen=True, tag="rooms.delete"):
     """Delete all rows of a room but those of its members' sessions."""
 
@@ -546,12 +533,13 @@ class Say(Request[Said], frozen=True, tag="rooms.say"):
 
 
 class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):
-    """The message that a person has stored under a key. Raises ``KeyConflict`` for another text."""
+    """The message that a person has stored under a key. Raises ``KeyConflict`` for another one."""
 
     name: str
     author: str
     text: str
     key: str
+    reply_to: int = 0
 
 
 class ReadSince(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.since"):

@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from motet.actors.gateway.talk import ROOM_COMMANDS
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.command_texts import (
+    activation_text,
     agents_text,
     compacted_text,
     errors_text,
@@ -39,10 +40,11 @@ from motet.protocols.errors import (
 from motet.protocols.escalations import Answer as Decision
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
+from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.review import decision as review_of
 from motet.protocols.review import question
-from motet.protocols.rooms import RoomChange
+from motet.protocols.rooms import ACTIVATIONS, Activation, RoomChange
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 from motet.runtime.outside import wall_time
@@ -203,23 +205,36 @@ async def _queue(call: Invocation) -> Reply:
     if wanted and mode is None:
         return f"{wanted!r} is not a mode: {', '.join(MODES)}"
     if call.room:
-        return await _room_mode(call, mode)
+        change = None if mode is None else RoomChange(mode=mode)
+        return await _room_setting(call, change, lambda room: mode_text(room, mode))
     if mode is not None:
         await api.set_queue(call.session, mode, principal=call.principal)
     mode = api.queue_mode(call.session, principal=call.principal)
     return queue_text(mode, await _runs(call, "queued"))
 
 
-async def _room_mode(call: Invocation, mode: QueueMode | None) -> Reply:
+async def _room_setting(
+    call: Invocation, change: RoomChange | None, text: Callable[[RoomInfo], str]
+) -> Reply:
     rooms, principal = call.api.rooms, call.principal
-    if mode is None:
-        return mode_text(await rooms.get(call.room, principal=principal))
+    if change is None:
+        return text(await rooms.get(call.room, principal=principal))
     try:
-        return mode_text(
-            await rooms.change(call.room, RoomChange(mode=mode), principal=principal), mode
-        )
+        return text(await rooms.change(call.room, change, principal=principal))
     except (ConfigError, NotFound) as error:
         return f"Nothing was changed: {error}"
+
+
+async def _activation(call: Invocation) -> Reply:
+    if not call.room:
+        return "Nothing was done: /activation is about a room, and this is a session."
+    wanted = call.argument.lower()
+    known: dict[str, Activation | None] = {one: one for one in ACTIVATIONS}
+    known[OWN] = None
+    if not wanted or wanted in known:
+        change = RoomChange(activation=known[wanted]) if wanted else None
+        return await _room_setting(call, change, lambda room: activation_text(room, wanted))
+    return f"{wanted!r} is no activation: {', '.join(known)}"
 
 
 async def _model(call: Invocation) -> Reply:
@@ -339,6 +354,7 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
     "stopall": _stop_all,
     "new": _new,
     "queue": _queue,
+    "activation": _activation,
     "model": _model,
     "compact": _compact,
     "approve": _approve,

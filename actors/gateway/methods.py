@@ -181,7 +181,11 @@ async def _post(caller: Caller, params: rooms.RoomsPostParams) -> Answer:
         return await _command(caller, "", command, params.key, room=params.room)
     caller.spend_message()
     said = await caller.api.rooms.post(
-        params.room, message_text(params.text), key=params.key, principal=caller.principal
+        params.room,
+        message_text(params.text),
+        key=params.key,
+        reply_to=params.reply_to,
+        principal=caller.principal,
     )
     return Answer(rooms.Posted(said.seq, "duplicate" if said.duplicate else "accepted"))
 

@@ -26,6 +26,14 @@ from motet.actors.rooms.table import Close, no_room
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomPeople
+from motet.protocols.room_invites import (
+    AddInvite,
+    FindInvite,
+    ListInvites,
+    Redeem,
+    RevokeInvite,
+    RoomInvite,
+)
 from motet.protocols.room_people import (
     Given,
     RoomAct,
@@ -38,17 +46,11 @@ from motet.protocols.room_people import (
     told,
 )
 from motet.protocols.rooms import (
-    AddInvite,
     ChangePeople,
     CreateRoom,
     DeleteRoom,
-    FindInvite,
     FindRoom,
-    ListInvites,
     ReadSince,
-    Redeem,
-    RevokeInvite,
-    RoomInvite,
     RoomRecord,
     SetRoom,
 )

@@ -282,12 +282,15 @@ class RoomApi(RoomTalk):
         text: str,
         *,
         key: str | None = None,
+        reply_to: int | None = None,
         answers: AnswerEscalation | None = None,
         principal: Principal = LOCAL,
     ) -> Said:
         opened = await self.open(room, principal)
         user, role = principal.user, principal.role
-        return await opened.post(text, user=user, role=role, key=key, answers=answers, invited=True)
+        return await opened.post(
+            text, user=user, role=role, key=key, reply_to=reply_to, answers=answers, invited=True
+        )
 
     async def history(
         self, room: str, *, before: int | None = None, limit: int = 50, principal: Principal = LOCAL
@@ -332,6 +335,7 @@ class RoomApi(RoomTalk):
             details=standing.may(who, "details"),
             gone=live.settings.gone if live else (),
             floor=live.speaking() if live else (),
+            activation=room.activation,
         )
 
     def _definition(self, record: RoomRecord) -> Room | RoomPlan | None:

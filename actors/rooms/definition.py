@@ -13,12 +13,21 @@ from typing import TypeAlias, cast
 import attrs
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
-from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
+from motet.actors.rooms.selection import Function, Mentions, Speakers, WhenAlone
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
-from motet.protocols.rooms import ROOM_MODES, TURN_TIMEOUT, MemberInfo, RoomMode, RoomView, Speak
+from motet.protocols.rooms import (
+    ACTIVATIONS,
+    ROOM_MODES,
+    TURN_TIMEOUT,
+    Activation,
+    MemberInfo,
+    RoomMode,
+    RoomView,
+    Speak,
+)
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key, thread_of
 from motet.protocols.sessions import Principal
 
@@ -75,7 +84,7 @@ def _members(given: Sequence[Member | AnyAgent | str]) -> tuple[Member, ...]:
 
 def _speakers(given: Choice | None) -> Speakers:
     if given is None:
-        return Mentions() | RoundRobin()
+        return Mentions() | WhenAlone()
     return given if isinstance(given, Speakers) else Function(cast("Callable[..., str]", given))
 
 
@@ -86,8 +95,8 @@ class Room:
     Attributes:
         members: agents, their names, or :class:`Member`.
         speakers: the policy of who speaks next: ``mentions()``, ``round_robin()``, ``handoff()``,
-            ``selector(model)``, joined by ``|``, or a function of a ``RoomView``. By default those
-            who are called, else one after the other.
+            ``selector(model)``, joined by ``|``, or a function of a ``RoomView``. By default
+            ``mentions() | when_alone()``: those who are called; a person alone is always answered.
         until: the condition that ends a round: ``MaxTurns(8) | TextMention("DONE")``.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
@@ -103,6 +112,8 @@ class Room:
         people: users of the host who may see it and speak in it besides the one who has opened it
             first; ``*``: all.
         reactions: whether agents are told what people react with to messages.
+        activation: the messages of people that its agents answer. ``always``: all; ``mention``:
+            those that call an agent; ``off``: none; None: as ``speakers`` says.
 
     Raises ``ConfigError`` for an impossible name, and for no members or two of one name.
     """
@@ -124,6 +135,9 @@ class Room:
     )
     people: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...], kw_only=True)
     reactions: bool = attrs.field(default=False, kw_only=True)
+    activation: Activation | None = attrs.field(
+        default=None, kw_only=True, validator=attrs.validators.in_((None, *ACTIVATIONS))
+    )
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

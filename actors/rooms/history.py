@@ -14,12 +14,13 @@ from typing import TypeAlias
 
 import attrs
 import trio
+from attrs import evolve
 from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.room_calls import collect, not_here, skip
@@ -66,7 +67,7 @@ _log = logger("motet.rooms")
 class Draft:
     """A message that is not stored yet.
 
-    ``run_id``: the run of the turn that wrote it; ``asked_by``: as of ``RoomMessage``.
+    ``run_id``: the run of the turn that wrote it; the others: as of ``RoomMessage``.
     """
 
     author: str
@@ -74,6 +75,15 @@ class Draft:
     kind: Kind = "agent"
     run_id: str | None = None
     asked_by: tuple[Principal, ...] = ()
+    reply_to: int = 0
+    reply_agent: str = ""
+
+
+def draft_of(
+    who: Principal, text: str, asked_by: tuple[Principal, ...], reply_to: int | None
+) -> Draft:
+    """The message of a person. ``asked_by``: the people whose words it is, if they are others."""
+    return Draft(who.user, text, "person", asked_by=asked_by or (who,), reply_to=reply_to or 0)
 
 
 class RoomHistory:
@@ -125,7 +135,7 @@ class RoomHistory:
             self._cut = waiting[0].seq - 1
         for one in waiting:
             if one.seq > state.collected:  # an earlier version has stored it
-                state = collect(state, one, self._settings.called(one.text))
+                state = collect(state, one, self._settings.called(one.calling))
         self._set(state)
         self._trim()
 
@@ -185,34 +195,36 @@ class RoomHistory:
     async def post(
         self,
         who: Principal,
-        text: str,
+        draft: Draft,
         key: str | None,
         answers: AnswerEscalation | None = None,
         invited: bool = False,
-        asked_by: tuple[Principal, ...] = (),
         clears: int | None = None,
     ) -> Said:
         """Store a message of a person, with its calls, and the answer to an escalation that it is.
 
-        ``asked_by``: the people whose words they are; empty: that person's. ``clears``: the stops
-        of the room when it was sent; one that has come since counts for it. Raises ``SessionBusy``
-        (mode ``reject``), ``KeyConflict``, ``StorageError``, and as :func:`refusal` says: it is
-        asked last, so that nobody who was removed still gets in.
+        ``clears``: the stops of the room when it was sent; one that has come since counts for it.
+        Raises ``InputValidation`` for a reply to no message, ``SessionBusy`` (mode ``reject``),
+        ``KeyConflict``, ``StorageError``, and as :func:`refusal` says: it is asked last, so that
+        nobody who was removed still gets in.
         """
         async with self._writing:
+            if draft.reply_to:
+                about = await self._said(draft.reply_to)
+                draft = evolve(draft, reply_agent=about.author * (about.kind == "agent"))
             last, now = self._spoke.get(who.user, 0.0), wall_time()
             standing = self._settings.standing
             unwanted = refusal(standing, who, invited=invited, last=last, now=now)
             refused = unwanted or self._refusal()
             if refused is not None:
-                find = FindSaid(self._settings.name, who.user, text, key) if key else None
+                same = (draft.author, draft.text, key, draft.reply_to) if key else None
+                find = FindSaid(self._settings.name, *same) if same else None
                 said = await self._store.ask(find) if find else None
                 if said is None:
                     raise refused
                 return said
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
-                draft = Draft(who.user, text, "person", asked_by=asked_by or (who,))
                 sent, control = self._control.clears if clears is None else clears, self._control
                 # Others may wait that were sent after the stop, and the round may be theirs.
                 going = self.state.floor.going and not control.stopping
@@ -246,7 +258,7 @@ class RoomHistory:
             if before.thread and before.seq == 1 and after.text != before.text:
                 raise NotFound(f"change message {before.thread} in its room, not in its thread")
             is_text = after.text != before.text
-            old, new = (called(one.text) if is_text else () for one in (before, after))
+            old, new = (called(one.calling) if is_text else () for one in (before, after))
             working = is_text and correct(after, before.text)
             settled = await self._publisher.settled()  # or its event would come after the scrubbing
             told = self._settings.members if is_text or room.reactions else ()
@@ -291,6 +303,11 @@ class RoomHistory:
         if len(self._spoke) > _MOST_SPEAKERS:
             since = message.at - max(self._settings.standing.terms.slow, 1.0)
             self._spoke = {who: at for who, at in self._spoke.items() if at > since}
+
+    async def _said(self, number: int) -> RoomMessage:
+        if 0 < number <= self.last:
+            return (await self.these((number,)))[number]
+        raise InputValidation(f"reply_to: the room has no message {number}")
 
     def _refusal(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
@@ -427,9 +444,11 @@ class RoomHistory:
             wall_time(),
             draft.asked_by,
             thread=thread_of(self._settings.name)[1],
+            reply_to=draft.reply_to,
+            reply_agent=draft.reply_agent,
         )
         if draft.kind == "person":
-            called = self._settings.called(draft.text)
+            called = self._settings.called(message.calling)
             state = (
                 skip(state, message, called, STOPPED) if skips else collect(state, message, called)
             )
@@ -448,10 +467,11 @@ class RoomHistory:
         home, number = thread_of(self._settings.name)
         if number:
             self._publisher.replied(home, number, message.seq - 1)
-        added = MessageAdded(role, message.author, message.text, number=message.seq)
+        about = message.reply_to
+        added = MessageAdded(role, message.author, message.text, number=message.seq, reply_to=about)
         await self._publisher.publish(added, run_id)
-        authors = [one.author for one in self.messages]
-        if nobody := self._settings.strangers(message.text, authors):
+        authors = [one.author for one in self.messages if one.kind == "person"]
+        if nobody := self._settings.strangers(message.calling, authors):
             await self.warn(not_here(nobody, self._settings.expected))
 
     def _begin(self, change: Change) -> RoomState:

@@ -16,8 +16,10 @@ from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_people import Standing
+from motet.protocols.rooms import RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
+from motet.runtime.outside import wall_time
 
 
 @attrs.frozen(eq=False)
@@ -44,6 +46,27 @@ class LiveRoom:
         """Whether nothing happens in it, so that its actor may go."""
         waiting = self.control.is_posting or self.history.state.waiting
         return self.control.idle.is_set() and not waiting
+
+    def view(self) -> RoomView:
+        """The room now, as policies and conditions see it."""
+        room = self.settings.room
+        state, messages = self.history.state, self.history.messages
+        said = (one for one in messages if not one.deleted)
+        heard = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
+        shown = heard[-room.history :]
+        people = {one.author for one in shown if one.kind == "person"}
+        return RoomView(
+            room=room.name,
+            members=self.settings.members,
+            messages=tuple(shown),
+            round=tuple(one for one in messages if one.round == state.floor.round),
+            floor=state.floor,
+            left=room.max_turns - state.floor.turns,
+            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
+            waiting=tuple(state.waiting),
+            alone=bool(self.control.above) or not self.settings.is_shared(people),
+            activation=room.activation,
+        )
 
     def speaking(self) -> tuple[Speaking, ...]:
         """The members that have the floor."""

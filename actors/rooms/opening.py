@@ -24,7 +24,15 @@ from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
 from motet.actors.rooms.room import Amend, Post
-from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
+from motet.actors.rooms.selection import (
+    FirstOf,
+    Handoff,
+    Mentions,
+    RoundRobin,
+    Selector,
+    Speakers,
+    WhenAlone,
+)
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
@@ -136,6 +144,7 @@ class OpenRoom:
         user: str,
         role: Role = "operator",
         key: str | None = None,
+        reply_to: int | None = None,
         answers: AnswerEscalation | None = None,
         invited: bool = False,
     ) -> Said:
@@ -143,12 +152,14 @@ class OpenRoom:
 
         ``role``: of the user; agents call no tool for these words that policy denies this user. It
         opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
-        is not said twice; ``answers``: as of ``Say``; ``invited``: refused unless the user is among
-        the room's people when it is stored. Raises ``InputValidation`` for no text, ``Forbidden``
-        and ``SlowDown`` as the room's terms have it, ``KeyConflict``, ``SessionBusy`` (mode
-        ``reject``), ``ShuttingDown``, ``StorageError``.
+        is not said twice; ``reply_to``: number of the message that it answers; if that is an
+        agent's, it calls this agent; ``answers``: as of ``Say``; ``invited``: refused unless the
+        user is among the room's people when it is stored. Raises ``InputValidation`` for no text
+        and for an unknown ``reply_to``, ``Forbidden`` and ``SlowDown`` as the room's terms have it,
+        ``KeyConflict``, ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
         """
-        return await self._post(Principal(user, role), text, key, answers, invited)
+        who = Principal(user, role)
+        return await self._post(who, text, key, answers, invited, reply_to=reply_to)
 
     async def _post(
         self,
@@ -158,6 +169,7 @@ class OpenRoom:
         answers: AnswerEscalation | None = None,
         invited: bool = False,
         asked_by: tuple[Principal, ...] = (),
+        reply_to: int | None = None,
     ) -> Said:
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
@@ -165,7 +177,7 @@ class OpenRoom:
         if control.ends:
             raise ShuttingDown("the host is shutting down: try again when it is back")
         safe = text.encode("utf-8", "replace").decode()
-        post = Post(who, safe, key, control.clears, answers, invited, asked_by)
+        post = Post(who, safe, key, control.clears, answers, invited, asked_by, reply_to)
         with control.posting():
             return await self._ask(post)
 
@@ -287,6 +299,7 @@ _POLICIES: dict[str, Speakers] = {
     "mentions": Mentions(),
     "round_robin": RoundRobin(),
     "handoff": Handoff(),
+    "when_alone": WhenAlone(),
 }
 _log = logger("motet.rooms")
 
@@ -333,6 +346,7 @@ def _room(
         turn_timeout=plan.turn_timeout,
         people=people,
         reactions=plan.reactions,
+        activation=plan.activation,
     )
 
 

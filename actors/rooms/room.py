@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.history import Change, Draft
+from motet.actors.rooms.history import Change, Draft, draft_of
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, Steering, Turn, usage_between
 from motet.actors.rooms.publisher import is_pass, render_for_member
@@ -41,6 +41,7 @@ from motet.protocols.room_messages import (
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
+    OFF,
     STOPPED,
     Due,
     News,
@@ -72,6 +73,7 @@ class Post(Request[Said], frozen=True, tag="room.post"):
     answers: AnswerEscalation | None = None
     invited: bool = False
     asked_by: tuple[Principal, ...] = ()
+    reply_to: int | None = None
 
 
 class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
@@ -163,7 +165,8 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Post, concurrent=64)
     async def post(self, one: Post) -> Said:
-        words = one.author, one.text, one.key, one.answers, one.invited, one.asked_by
+        draft = draft_of(one.author, one.text, one.asked_by, one.reply_to)
+        words = one.author, draft, one.key, one.answers, one.invited
         said = await self._history.post(*words, one.clears)
         if not said.duplicate:
             going = self._state.floor.going and one.clears == self._control.clears
@@ -188,11 +191,10 @@ class RoomActor(Actor[RoomMessages]):
             self._live.interrupt(f"{post.author.user} has spoken")
         elif self._room.mode == "steer":
             speaking = {turn.name for turn in self._state.floor.speaking}
-            called = self._settings.called(post.text)
             people = [one for one in self._history.messages if one.kind == "person"]
             before = max((one.seq for one in people if one.seq < number), default=0)
             message = next((one for one in people if one.seq == number), None)
-            if message and speaking.issuperset(called):
+            if message and speaking.issuperset(self._settings.called(message.calling)):
                 # Before its words can enter: later turns of the round answer them as well.
                 self._history.assume(partial(floor.ask_also, who=post.author))
                 if self._steering.add(message, before):
@@ -277,9 +279,11 @@ class RoomActor(Actor[RoomMessages]):
         """The condition or the limit that ends the round."""
         if not self._state.floor.going:
             return ""
+        if self._room.activation == "off":
+            return OFF
         if limit := self._members.exhausted():
             return limit
-        return self._room.until.met(self._view()) if self._room.until else ""
+        return self._room.until.met(self._live.view()) if self._room.until else ""
 
     # Recovery
 
@@ -355,14 +359,16 @@ class RoomActor(Actor[RoomMessages]):
     async def _open(self) -> None:
         """Open a round for all unanswered messages, or for the first of them."""
         self._settings.adopt()
-        history, only = self._history, None
+        history = self._history
+        only: tuple[str, ...] | None = None
         new, heard = history.unanswered(), history.said
         if self._room.mode == "followup":
             first = await history.next_unanswered()
             if first is None and not is_recalled(self._state):
                 return
             calls = [one.name for one in self._state.calls]
-            new, only = ((first,), self._settings.called(first.text, calls)) if first else ((), ())
+            new = (first,) if first else ()
+            only = self._settings.called(first.calling if first else "", calls)
             heard = first.seq if first else self._state.heard
         told = await history.told()
         asked_by = [who for one in new for who in one.principals]
@@ -375,7 +381,7 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _choose(self) -> bool:
         """Have the policy name the next speakers; False: the round waits for those who are due."""
-        mark, view = self._control.mark(), self._view()
+        mark, view = self._control.mark(), self._live.view()
         names: tuple[str, ...] = ()
         with self._control.choosing():
             names = await self._picked(view, partial(self._control.overtaken, mark))
@@ -392,6 +398,8 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
         ask = partial(self._members.ask_model, too_late)
+        if view.activation == "mention":
+            return ()
         try:
             with foreign_code, trio.fail_after(self._room.turn_timeout):
                 return only_members(await self._room.speakers.pick(view, ask), view)
@@ -454,9 +462,9 @@ class RoomActor(Actor[RoomMessages]):
 
     def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
         """A notice for a member that has called names in its last turn which nobody has."""
-        seen, authors = state.seen.get(name, 0), {one.author for one in messages}
-        own = [one.text for one in messages if one.author == name and one.seq > seen]
-        unknown = self._settings.strangers(" ".join(own), authors)
+        own = [one for one in messages if one.author == name and one.seq > state.seen.get(name, 0)]
+        authors = {one.author for one in messages if one.kind == "person"}
+        unknown = self._settings.strangers(" ".join(one.text for one in own), authors)
         return not_here(unknown, self._settings.members) if unknown else ""
 
     async def _take_turn(self, given: _Given) -> None:
@@ -583,18 +591,3 @@ class RoomActor(Actor[RoomMessages]):
             await self._end_turn(name, turn, note, late=True)
         if self._state.floor.going:
             self._drive_soon()
-
-    def _view(self) -> RoomView:
-        state, messages = self._state, self._history.messages
-        said = (one for one in messages if not one.deleted)
-        shown = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
-        return RoomView(
-            room=self._room.name,
-            members=self._settings.members,
-            messages=tuple(shown[-self._room.history :]),
-            round=tuple(one for one in messages if one.round == state.floor.round),
-            floor=state.floor,
-            left=self._room.max_turns - state.floor.turns,
-            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
-            waiting=tuple(state.waiting),
-        )

@@ -93,6 +93,21 @@ class Handoff(Speakers):
         return [view.floor.last] if view.floor.last in names else list(view.free[:1])
 
 
+@attrs.frozen
+class WhenAlone(Speakers):
+    """One after the other for a person who is alone with the agents; nobody among several people.
+
+    Nobody either in a round whose messages of people call somebody.
+    """
+
+    async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
+        names = [member.name for member in view.members]
+        said = [one for one in view.round if one.kind == "person"]
+        called = any(mentioned(one.calling, names) for one in said)
+        answers = (view.alone or view.activation == "always") and not called
+        return next_in_turn(view) if answers else ()
+
+
 def next_in_turn(view: RoomView, free: Sequence[str] | None = None) -> Sequence[str]:
     """The next member in order after the one who had the floor last. ``free``: one of these.
 
@@ -198,6 +213,13 @@ def round_robin() -> Speakers:
     """One after the other. The round ends when the others have nothing to say to the last message,
     when all have passed, or at its limits."""
     return RoundRobin()
+
+
+def when_alone() -> Speakers:
+    """One after the other, as ``round_robin()``, when a person who is alone with the agents calls
+    none of them. Nobody once a second person was invited or has spoken, unless the room's
+    activation is ``always``; nobody beside those whom a message calls."""
+    return WhenAlone()
 
 
 def handoff() -> Speakers:

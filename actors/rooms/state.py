@@ -6,7 +6,7 @@ its round are in :mod:`motet.actors.rooms.history`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 
 import attrs
@@ -15,10 +15,10 @@ import trio
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
 from motet.actors.runs.run import Run
-from motet.protocols.room_calls import EVERYBODY, strangers
+from motet.protocols.room_calls import EVERYBODY, mentioned, strangers
 from motet.protocols.room_people import Standing
 from motet.protocols.rooms import MemberInfo
-from motet.protocols.sessions import Principal
+from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import foreign_code
 
 Definition = tuple[Room, tuple[MemberInfo, ...]]
@@ -65,7 +65,8 @@ class RoomSettings:
     def called(self, text: str, also: Collection[str] = ()) -> tuple[str, ...]:
         """The members that a message calls, and those of them that ``also`` names.
 
-        A policy of the program that fails calls nobody.
+        A policy of the program that fails calls nobody. Names are calls for every policy in a room
+        whose members speak only when they are called.
         """
         infos = self.expected
         names = [one.name for one in infos]
@@ -73,6 +74,8 @@ class RoomSettings:
         try:
             with foreign_code:
                 found = self.room.speakers.called(text, (*infos, *gone))
+                if self.room.activation == "mention":
+                    found = (*found, *mentioned(text, [one.name for one in (*infos, *gone)]))
         except Exception as error:
             _log.error("the calls of a message are unknown", room=self.name, exc_info=error)
             return ()
@@ -88,6 +91,14 @@ class RoomSettings:
         known += [name for one in people for name in (one, one.rpartition(":")[2])]
         found = strangers(text, known)
         return found if found and self.called(f"@{EVERYBODY}") else ()
+
+    def is_shared(self, authors: Iterable[str]) -> bool:
+        """Whether several people talk in it: invited to, or among the ``authors``."""
+        known = self.standing.people.items()
+        banned = {user for user, one in known if one.banned}
+        here = {user for user, one in known if one.role in ("member", "moderator")}
+        talking = ({*here, *authors} - banned) | ({self.owner} - {"", LOCAL.user})
+        return len(talking) > 1 or any("*" in user for user in talking)
 
     def open_to(self, who: Principal) -> bool:
         """Whether the principal may know that there is such a room."""

@@ -17,6 +17,14 @@ from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.room_changes import READ, UNREAD, change, copies, open_thread, scrub
+from motet.protocols.room_invites import (
+    AddInvite,
+    FindInvite,
+    ListInvites,
+    Redeem,
+    RevokeInvite,
+    RoomInvite,
+)
 from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import MOST_UNREAD, CountUnread, MarkRead, Unread
@@ -38,24 +46,18 @@ from motet.protocols.room_tables import (
 )
 from motet.protocols.rooms import (
     LATELY,
-    AddInvite,
     ChangePeople,
     CountRooms,
     CreateRoom,
     DeleteRoom,
-    FindInvite,
     FindRoom,
     FindSaid,
     KeepState,
-    ListInvites,
     ListRooms,
     PageRooms,
     Reaction,
     ReadRoom,
     ReadSince,
-    Redeem,
-    RevokeInvite,
-    RoomInvite,
     RoomMessage,
     RoomPlan,
     RoomRecord,
@@ -144,8 +146,9 @@ _CREATE = (
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
 _SET = "UPDATE rooms SET plan = coalesce(?2, plan), updated = ?3 WHERE name = ?1 RETURNING 1"
 _SAY = (
-    "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO room_messages"
+    " (room, seq, round, author, kind, text, at, asked_by, reply_to, reply_agent)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -300,7 +303,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         one, name = request.message, storable(request.name)
         text = storable(one.text)
         about = (one.author, one.kind, text, one.at, to_json(one.asked_by))
-        row = (name, one.seq, one.round, *about)
+        row = (name, one.seq, one.round, *about, one.reply_to, one.reply_agent)
         stored = (Statement(_SAY, row), self._kept(name, request.state))
         if request.answers is not None:
             answer = answer_statement(request.answers, self._clock())
@@ -311,7 +314,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         if request.key is None:
             await self._write(stored)
             return Said(one.seq)
-        digest = _digest(name, one.author, one.text)
+        digest = _digest(name, one.author, one.text, one.reply_to)
         claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq))
         try:
             await self._write((*claim, *stored))
@@ -324,7 +327,8 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(FindSaid, concurrent=16)
     async def said(self, request: FindSaid) -> Said | None:
-        digest = _digest(storable(request.name), request.author, request.text)
+        room, reply_to = storable(request.name), request.reply_to
+        digest = _digest(room, request.author, request.text, reply_to)
         return await self._first_use(request.author, request.key, digest)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
@@ -335,5 +339,6 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         return None if seq is None else Said(int(seq), duplicate=True)
 
 
-def _digest(room: str, author: str, text: str) -> str:
-    return sha256(msgspec.msgpack.encode((room, author, text))).hexdigest()
+def _digest(room: str, author: str, text: str, reply_to: int) -> str:
+    said = (room, author, text, *([reply_to] if reply_to else ()))
+    return sha256(msgspec.msgpack.encode(said)).hexdigest()

@@ -46,6 +46,7 @@ MIGRATIONS: tuple[str, ...] = (
     room_changes.STEP,
     tables.ROOM_ROLES,
     error_tables.PARTS,
+    room_changes.REPLIES,
 )
 VERSION = len(MIGRATIONS)
 

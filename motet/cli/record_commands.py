@@ -205,6 +205,14 @@ Query = Annotated[
     str, typer.Option("--query", metavar="TEXT", help="With list: a part of name or title.")
 ]
 
+TurnTimeoutOption = Annotated[
+    float | None,
+    typer.Option("--turn-timeout", min=0.001, max=86_400, help="Seconds that one turn may take."),
+]
+RoomActivation = Annotated[
+    str | None,
+    typer.Option("--activation", help="Messages that agents answer: always, mention, off."),
+]
 RoomModeOption = Annotated[
     str | None,
     typer.Option("--mode", help="Queue mode of messages while agents speak: steer, ..."),
@@ -284,12 +292,8 @@ def rooms(
     max_turns: Annotated[
         int | None, typer.Option("--max-turns", min=1, help="Turns of agents for one message.")
     ] = None,
-    turn_timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--turn-timeout", min=0.001, max=86_400, help="Seconds that one turn may take."
-        ),
-    ] = None,
+    turn_timeout: TurnTimeoutOption = None,
+    activation: RoomActivation = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
@@ -311,7 +315,8 @@ def rooms(
         server = act.Server(None, url, read_token(token_file))
     else:
         server = act.Server(load_setup(config, state))
-    wanted = act.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns, turn_timeout)
+    who = tuple(member or ()), tuple(person or ())
+    wanted = act.Wanted(*who, mode, max_turns, turn_timeout, activation)
     setup = server.setup
     if look not in (RoomLook.LIST, RoomLook.SHOW, RoomLook.CREATE, RoomLook.SET):
         from motet.cli.room_people import administer

@@ -7,7 +7,7 @@ that its user may see, and can make and change them.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from typing import TypeVar
 import attrs
 import msgspec
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from motet.actors.storage import rooms as rows
 from motet.cli.errors import clock_time
@@ -29,8 +29,8 @@ from motet.client import Client, connect
 from motet.protocols import room_tables as sql
 from motet.protocols.errors import ConfigError, MotetError, NotFound
 from motet.protocols.host_rooms import RoomInfo
-from motet.protocols.queueing import MODES, QueueMode
-from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan, RoomRecord
+from motet.protocols.queueing import MODES
+from motet.protocols.rooms import ACTIVATIONS, RoomChange, RoomMessage, RoomPlan, RoomRecord
 
 
 def list_rooms(setup: Setup, *, json: bool) -> int:
@@ -101,6 +101,7 @@ def _print_table(setup: Setup, records: list[RoomRecord]) -> None:
 # Through a server
 
 
+K = TypeVar("K")
 R = TypeVar("R")
 PAGE = 200
 
@@ -137,6 +138,7 @@ class Wanted:
     mode: str | None = None
     max_turns: int | None = None
     turn_timeout: float | None = None
+    activation: str | None = None
 
     @property
     def change(self) -> RoomChange:
@@ -144,7 +146,8 @@ class Wanted:
         return RoomChange(
             people=self.people or UNSET,
             members=self.members or UNSET,
-            mode=_known_mode(self.mode) or UNSET,
+            mode=_known(self.mode, "--mode", MODES),
+            activation=_known(self.activation, "--activation", (*ACTIVATIONS, None)),
             max_turns=self.max_turns or UNSET,
             turn_timeout=self.turn_timeout or UNSET,
         )
@@ -185,9 +188,8 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     """Change a room, and print it."""
     change = wanted.change
     if change == RoomChange():
-        raise ConfigError(
-            "nothing to change: give --member, --person, --mode, --max-turns or --turn-timeout"
-        )
+        options = "--member, --person, --mode, --max-turns, --turn-timeout or --activation"
+        raise ConfigError(f"nothing to change: give {options}")
     name = named_room(room)
     info = ask(server, lambda client: client.change_room(name, change))
     if json:
@@ -215,13 +217,12 @@ def named_room(room: str) -> str:
     return room
 
 
-def _known_mode(word: str | None) -> QueueMode | None:
-    if word is None:
-        return None
-    known: dict[str, QueueMode] = {mode: mode for mode in MODES}
-    if word not in known:
-        raise ConfigError(f"--mode {word!r}: use one of {', '.join(MODES)}")
-    return known[word]
+def _known(word: str | None, option: str, values: Sequence[K]) -> K | UnsetType:
+    """The value that a word names, ``default`` None; unset without a word."""
+    known = {str(value or "default"): value for value in values}
+    if word is not None and word not in known:
+        raise ConfigError(f"{option} {word!r}: use one of {', '.join(known)}")
+    return UNSET if word is None else known[word]
 
 
 def _print_infos(infos: tuple[RoomInfo, ...]) -> None:

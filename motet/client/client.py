@@ -41,8 +41,15 @@ from motet.protocols.gateway_rooms import (
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomInfo, RoomPeople
 from motet.protocols.queueing import QueueMode
-from motet.protocols.room_people import Given, RoomAct, method_of
-from motet.protocols.rooms import RoomChange, RoomInvite, RoomMessage, RoomPlan
+from motet.protocols.room_invites import (
+    RoomInvite,
+)
+from motet.protocols.room_people import (
+    Given,
+    RoomAct,
+    method_of,
+)
+from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
@@ -221,11 +228,14 @@ class Client:
         return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
 
     async def post(
-        self, room: str, text: str, *, key: str | None = None
+        self, room: str, text: str, *, key: str | None = None, reply_to: int | None = None
     ) -> Posted | wire.CommandAnswer:
-        """Send a text to a room, as :meth:`send` does to a session."""
+        """Send a text to a room, as :meth:`send` does to a session.
+
+        ``reply_to``: number of the message that it answers.
+        """
         key = key or secrets.token_hex(16)
-        result = await self.call("rooms.post", room=room, text=text, key=key)
+        result = await self.call("rooms.post", room=room, text=text, key=key, reply_to=reply_to)
         is_command = _of(result, _MaybeCommand).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, Posted)
 

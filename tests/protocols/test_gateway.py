@@ -249,6 +249,6 @@ def test_a_message_is_written_as_documented() -> None:
     record = EventRecord("session:a", MessageAdded("user", "al", "hi"), 1.0, 3, "r")
     assert wire.encode(wire.event_frame(record)) == (
         '{"type":"event","stream":"session:a","event":"message","ts":1.0,'
-        '"data":{"role":"user","author":"al","text":"hi","i":0,"number":0},'
+        '"data":{"role":"user","author":"al","text":"hi","i":0,"number":0,"reply_to":0},'
         '"seq":3,"run_id":"r"}'
     )

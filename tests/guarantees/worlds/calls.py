@@ -43,6 +43,7 @@ from motet.protocols.sessions import Principal
 NAMES: Final = ("ann", "ben", "cid")
 OWNER: Final = Principal("ada")
 WORD: Final = re.compile(r"<m\d+>")
+REPLY: Final = "as for that:"
 CONFIG: Final = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.02, expires=60))
 
 
@@ -106,7 +107,7 @@ class Plan:
 
     def text(self) -> str:
         self.words += 1
-        called = self.random.choice(["", "", "@ann", "@ben", "@all", "@cid @ann", "@zed"])
+        called = self.random.choice(["", REPLY, "@ann", "@ben", "@all", "@cid @ann", "@zed"])
         return f"{called} <m{self.words}>"
 
     def change(self) -> RoomChange:
@@ -126,8 +127,14 @@ async def begin(host: Host, plan: Plan) -> None:
 
 
 async def post(host: Host, plan: Plan, text: str, user: str) -> None:
+    """``text`` with ``reply`` in it answers one of the last messages."""
+    room, about = await name_of(host), None
+    if REPLY in text:
+        last = await host.rooms.history(room, limit=3, principal=OWNER)
+        about = last[int(WORD.findall(text)[0][2:-1]) % len(last)].seq if last else None
+    who = Principal(user)
     with suppress(motet.SessionBusy):
-        await host.rooms.post(await name_of(host), text, key=text, principal=Principal(user))
+        await host.rooms.post(room, text, key=text, reply_to=about, principal=who)
 
 
 async def stop(host: Host) -> None:
@@ -189,13 +196,15 @@ class Seen:
     def mentions(self, here: dict[int, tuple[str, ...]]) -> list[tuple[str, int]]:
         """The members that each message calls, with its number; a call of oneself is none.
 
-        ``here``: the members when it was said.
+        ``here``: the members when it was said. A reply calls the agent that it answers.
         """
+        authors = {one.seq: one.author for one in self.messages if one.kind == "agent"}
         return [
             (name, one.seq)
             for one in self.messages
-            for name in mentioned(one.text, here[one.seq])
+            for name in here[one.seq]
             if name != one.author
+            if name in mentioned(one.text, here[one.seq]) or name == authors.get(one.reply_to)
         ]
 
     @property
