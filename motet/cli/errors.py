@@ -79,7 +79,7 @@ def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) ->
     if json:
         print(msgspec.json.encode(found.errors).decode())
     elif found.errors:
-        _print_each(found)
+        _print_each(found, request)
     else:
         any_ = request == ListErrors(limit=request.limit)
         print(f"no {'' if any_ else 'matching '}errors in {setup.state}", file=sys.stderr)
@@ -197,7 +197,7 @@ def _print_groups(found: GroupPage, request: ListErrors) -> None:
         print(f"older ones: motet errors -n {10 * request.limit}", file=sys.stderr)
 
 
-def _print_each(found: ErrorPage) -> None:
+def _print_each(found: ErrorPage, request: ListErrors) -> None:
     rows = [
         (
             clock_time(error.timestamp)[5:16],
@@ -209,6 +209,8 @@ def _print_each(found: ErrorPage) -> None:
         for error in found.errors
     ]
     print_entries(("time", "session", "tool", "summary", "id"), rows, "summary")
+    if found.cursor is not None:
+        print(f"older ones: motet errors --all -n {10 * request.limit}", file=sys.stderr)
 
 
 # Counting and pruning
@@ -293,11 +295,11 @@ async def statistics(readers: Readers, which: ListErrors, now: float) -> Statist
     ((first, last),) = await readers.read(
         f"SELECT min(timestamp), max(timestamp) FROM {EVERY_RECORD} r{condition}", params
     )
-    start = float(which.start if which.start is not None else first or now)
+    start = which.start if which.start is not None else now if first is None else float(first)
     step = max(1.0, max(now, float(last or 0)) - start) / BUCKETS
     tools: dict[str, ToolErrors] = {}
     rows = await readers.read(
-        "SELECT tool, kind, min(cast((timestamp - ?) / ? AS INTEGER), ?) AS at, count(*),"
+        "SELECT tool, kind, max(0, min(cast((timestamp - ?) / ? AS INTEGER), ?)) AS at, count(*),"
         f" max(timestamp) FROM {EVERY_RECORD} r{condition} GROUP BY tool, kind, at",
         [start, step, BUCKETS - 1, *params],
     )

@@ -7,12 +7,15 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 
 import motet
+from motet.actors.storage.location import DATABASE_FILE
 from motet.cli.errors import described
 from motet.protocols.errors import StoredError
 from tests.motet.command import command, environment, terminal
@@ -125,3 +128,27 @@ def test_a_list_fits_its_terminal_and_breaks_no_id(tmp_path: Path, width: int) -
         assert all(len(line) <= width for line in lines), lines
         assert any(error.id in line for line in lines)
         assert (lines[0].split()[0] in ("time", "last")) == (width == 120)
+
+
+def test_a_row_that_another_program_has_damaged_costs_no_command_its_answer(tmp_path: Path) -> None:
+    """Its time is that of the epoch, also in the chart, which counts it in its first step."""
+    good = stored(tmp_path, lambda: OSError("no route to host"), times=2)
+    with closing(apsw.Connection(str(tmp_path / DATABASE_FILE))) as database:
+        database.execute(
+            "INSERT INTO agent_errors (id, timestamp, session_id, tool_name, raw_error,"
+            " short_summary, kind) VALUES ('err_20240101_000000_00abff', 'yesterday', 's', x'ff',"
+            " '{not json', 42, 'odd')"
+        )
+    of = ("--state", str(tmp_path))
+    for words in ((), ("--all",), ("show", "err_20240101_000000_00abff"), ("stats",)):
+        done = run("errors", *words, *of, cwd=tmp_path)
+        assert (done.code, done.err) == (0, ""), words
+    counted = json.loads(run("errors", "stats", "--json", *of, cwd=tmp_path).out)
+    assert sum(sum(tool["steps"]) for tool in counted["tools"]) == 3
+    assert (
+        "older ones: motet errors --all -n 10"
+        in run("errors", "--all", "-n", "1", *of, cwd=tmp_path).err
+    )
+    assert run("errors", "prune", "--older-than", "2000-01-01", *of, cwd=tmp_path).code == 0
+    listed = json.loads(run("errors", "--json", *of, cwd=tmp_path).out)
+    assert [error["short_summary"] for error in listed] == [good.short_summary] * 2
