@@ -22,7 +22,7 @@ from motet.actors.errors.log import logger
 from motet.actors.hooks.points import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.registry import Hook, HookSet
 from motet.protocols import hooks
-from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point, Verdict, point_of
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Verdict, point_of
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, UnderWay, handles
 from motet.runtime.exceptions import safe_text, sole
@@ -218,10 +218,6 @@ class HooksClient:
         self.hooks = hooks
         self._ref = ref
         self._warn = warn
-
-    def any_at(self, *points: Point) -> bool:
-        """Whether there are hooks at one of these points."""
-        return not self.hooks.points.isdisjoint(points)
 
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.

@@ -216,7 +216,7 @@ class ChildRuns:
             raise ToolRetry(str(error)) from None
 
     async def _allowed(self, ctx: Context[object], child: str, text: str) -> None:
-        if not self._hooks.any_at("before_child"):
+        if "before_child" not in self._hooks.hooks.points:
             return
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
         verdict = await self._hooks.ask(BeforeChild(*base, child, text))

@@ -205,13 +205,13 @@ class Intake:
     def _may_be_alone(self, run: Run) -> bool:
         """Whether an input is all that its session has to do, so that it needs no actor for it."""
         # Other work of the session needs its actor, and would wait until this run has ended.
-        queue, hooks = self._table.queue(run.session), self._services.hooks
+        queue, hooks = self._table.queue(run.session), self._services.hooks.hooks
         return (
             queue.starting == [run]
             and not (run.placement.joined or queue.inputs or queue.dropped or queue.unsaved)
             and self._router.is_alive
             and self._actors.find(run.session) is None
-            and not hooks.any_at("session_start", "session_end")
+            and hooks.points.isdisjoint(("session_start", "session_end"))
         )
 
     async def _run_alone(self, run: Run) -> None:

@@ -176,7 +176,7 @@ class Session(Actor[SessionMessage]):
         if self.queue.unsaved and self.services.health.problem is None:
             with trio.move_on_after(JOIN_BUDGET):
                 await self._save_now()
-        if self.end is not None and self.services.hooks.any_at("session_end"):
+        if self.end is not None and "session_end" in self.services.hooks.hooks.points:
             with trio.move_on_after(END_BUDGET):
                 await self.services.hooks.ask(self.end)
 
