@@ -50,6 +50,7 @@ from tests.actors.gateway.fakes import Client, opened
 
 USERS: tuple[str, ...] = ("ann", "bob", "cem")
 SESSIONS = ("s1", "s2")
+ADMINISTRATION = ("rooms.add", "rooms.remove", "rooms.ban", "rooms.mute")
 ROOMS = 3
 DEVICES = 2
 TEXT = 0x81  # the first byte of a WebSocket frame of text
@@ -411,6 +412,31 @@ async def _set_room(it: Device) -> None:
         town.settles(room)
 
 
+async def _administer(it: Device) -> None:
+    """People come and go one by one; whoever is not the owner only leaves."""
+    town, room = it.town, it.room()
+    method, user = town.random.choice(ADMINISTRATION), town.random.choice(USERS)
+    if town.owners.get(room) != it.user:
+        answer = await it.ask(method, room=room, user=user)
+        assert not answer.ok, f"{method} is for those above a member"
+        method, user = "rooms.leave", it.user
+    elif user == it.user:
+        return
+    if room in town.changing or room not in town.members:
+        return
+    town.changing.add(room)
+    if method == "rooms.add":
+        town.invites(room, {user})
+    given = {} if method == "rooms.leave" else {"user": user}
+    answer = await it.ask(method, room=room, **given)
+    if answer.ok and method in ("rooms.remove", "rooms.ban", "rooms.leave"):
+        town.members[room].discard(user)
+    if method == "rooms.ban":
+        await it.ask(method, room=room, user=user, banned=False)
+    town.changing.discard(room)
+    town.settles(room)
+
+
 async def _post(it: Device) -> None:
     room = it.room()
     if it.user in it.town.members.get(room, ()):
@@ -429,7 +455,7 @@ async def _read_room(it: Device) -> None:
 ACTS: dict[Act, int] = {
     _send: 10, _command: 2, _inject: 2, _subscribe: 10, _unsubscribe: 1, _delete: 8,
     _delete_of_member: 1, _change_session: 1, _read: 6, _read_id: 3, _wait: 1, _resend: 1,
-    _approve: 3, _stop: 1, _make_room: 1, _set_room: 3, _post: 3, _read_room: 2,
+    _approve: 3, _stop: 1, _make_room: 1, _set_room: 2, _administer: 3, _post: 3, _read_room: 2,
 }  # fmt: skip
 
 
