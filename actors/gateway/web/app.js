@@ -6,6 +6,7 @@ import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
 import { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
+const box = $("error-box");
 const TOKEN = "motet-token";
 const LATER = "not connected: sent when the connection is back";
 const FLOOR = new Set(["room.turn", "room.idle", "activity", "tool.call", "tool.result", "approval.requested", "approval.resolved"]);
@@ -15,6 +16,7 @@ let place = null; // {stream, kind: "session" | "room", name, agent}
 let state = EMPTY;
 let waiting = 0; // approvals and escalations that the person in front of the page has to answer
 let failures = 0;
+let joining; // the token of an invite
 let socket = null;
 let drawing = false;
 const reading = {}; // reads of what waits for a person, by their method
@@ -25,14 +27,13 @@ let read = 0; // the last message that the host knows to be read
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
-// -- the connection ---------------------------------------------------------------------------
+// -- the connection
 
 function firstToken() {
-  const found = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (found) {
-    sessionStorage.setItem(TOKEN, found);
-    history.replaceState(null, "", location.pathname);
-  }
+  const given = new URLSearchParams(location.hash.slice(1));
+  joining = given.get("join");
+  if (given.get("token")) sessionStorage.setItem(TOKEN, given.get("token"));
+  if (joining || given.get("token")) history.replaceState(null, "", location.pathname);
   return sessionStorage.getItem(TOKEN);
 }
 
@@ -136,21 +137,25 @@ async function ask(method, params = {}) {
 
 const may = (method) => machine.server?.methods.includes(method);
 
-// -- lists ------------------------------------------------------------------------------------
+// -- lists
 
 async function refresh() {
-  const lists = [
-    ["sessions.list", "sessions", (one) => ({ stream: `session:${one.session}`, kind: "session", name: one.session, label: `${one.needs_review ? "⚠ " : ""}${one.session} · ${one.agent}` })],
-    ["rooms.list", "rooms", (one) => ({ stream: `room:${one.name}`, kind: "room", name: one.name, role: one.role, label: `#${one.name} · ${one.members.map((member) => member.name).join(", ")}${one.unread ? ` (${one.unread < 100 ? one.unread : "99+"})` : ""}` })],
-  ];
-  for (const [method, id, of] of lists) {
-    if (!may(method)) continue;
-    const found = await ask(method).catch(() => ({}));
-    $(id).replaceChildren(...(found[id] ?? []).map((one) => placeItem(of(one))));
-  }
+  if (joining) await ask("rooms.join", { token: joining }).then((one) => enter(roomPlace(one)), problem);
+  joining = null;
+  const { sessions } = await ask("sessions.list").catch(() => ({ sessions: [] }));
+  $("sessions").replaceChildren(...sessions.map((one) => placeItem(sessionPlace(one.session, `${one.needs_review ? "⚠ " : ""}${one.session} · ${one.agent}`))));
+  const { rooms } = await ask("rooms.list", { limit: 200 }).catch(() => ({ rooms: [] }));
+  $("rooms").replaceChildren(...rooms.map((one) => placeItem(roomPlace(one))));
   const { agents } = await ask("agents.list").catch(() => ({ agents: [] }));
   $("new-agent").replaceChildren(...agents.map((one) => element("option", { value: one.name }, one.name)));
   await Promise.all([refreshRuns(), refreshErrors()]);
+}
+
+const sessionPlace = (name, label) => ({ stream: `session:${name}`, kind: "session", name, label });
+
+function roomPlace({ name, role, members, terms, unread }) {
+  const count = unread ? ` (${unread < 100 ? unread : "99+"})` : "";
+  return { stream: `room:${name}`, kind: "room", name, role, label: `#${terms.title || name} · ${members.map((one) => one.name).join(", ")}${count}` };
 }
 
 async function refreshRuns() {
@@ -167,14 +172,12 @@ async function refreshErrors() {
 function runItem(one) {
   const { input_tokens: read, output_tokens: said, cost } = one.usage;
   const spent = `${read + said} tok${cost ? ` · $${cost.toFixed(4)}` : ""}`;
-  const button = element("button", { type: "button" }, `${one.status}${one.unsaved ? ", not saved yet" : ""} · ${one.agent} · ${spent} · ${one.text}`);
-  button.onclick = () => enter({ stream: `session:${one.session}`, kind: "session", name: one.session });
-  return element("li", {}, button);
+  const label = `${one.status}${one.unsaved ? ", not saved yet" : ""} · ${one.agent} · ${spent} · ${one.text}`;
+  return element("li", {}, press(label, () => enter(sessionPlace(one.session))));
 }
 
 function placeItem(one) {
-  const button = element("button", { type: "button" }, one.label);
-  button.onclick = () => enter(one);
+  const button = press(one.label, () => enter(one));
   button.dataset.stream = one.stream;
   button.setAttribute("aria-current", String(place?.stream === one.stream));
   return element("li", {}, button);
@@ -197,18 +200,15 @@ async function wholeError(id) {
 function errorItem(one) {
   const times = one.count > 1 ? `${one.count} times, last ` : "";
   const what = `${one.tool_name} · ${times}${moment(one.last_seen)} · ${reveal(one.summary || one.malformed)}`;
-  const button = element("button", { type: "button" }, what);
-  button.onclick = () => wholeError(one.newest).then(showError, problem);
-  return element("li", {}, button);
+  return element("li", {}, press(what, () => wholeError(one.newest).then(showError, problem)));
 }
 
 function showError(one) {
   const { message, traceback, ...rest } = one.raw_error;
-  const session = element("button", { type: "button" }, reveal(one.session_id));
-  session.onclick = () => {
-    $("error-box").close();
-    enter({ stream: `session:${one.session_id}`, kind: "session", name: one.session_id });
-  };
+  const session = press(reveal(one.session_id), () => {
+    box.close();
+    enter(sessionPlace(one.session_id));
+  });
   const seen = one.count > 1 ? `${one.count} times since ${moment(one.first_seen)}` : "";
   const facts = [
     ["id", one.id], ["time", moment(one.timestamp)], ["seen", seen], ["tool", one.tool_name], ["kind", one.kind],
@@ -220,7 +220,7 @@ function showError(one) {
   const parts = [["Arguments", one.arguments], ["Message", message], ["More", Object.keys(rest).length ? rest : null], ["Traceback", traceback]];
   const texts = parts.filter(([, value]) => value != null).flatMap(([name, value]) => [element("h2", {}, name), pre(value)]);
   $("error").replaceChildren(element("strong", {}, reveal(one.short_summary)), element("dl", {}, ...shown), ...texts);
-  $("error-box").showModal();
+  box.showModal();
 }
 
 /** A moment in the reader's time zone, from Unix seconds. */
@@ -332,7 +332,7 @@ function readWaiting(what, take) {
   }, 30);
 }
 
-// -- people's input ---------------------------------------------------------------------------
+// -- people's input
 
 async function post(event) {
   event.preventDefault();
@@ -403,19 +403,12 @@ async function stop(params) {
   }
 }
 
-async function resolve(approval, decision) {
-  try {
-    await ask("approvals.resolve", { id: approval, decision, key: freshKey() });
-  } catch (error) {
-    problem(error);
-  }
-}
+const resolve = (id, decision) => ask("approvals.resolve", { id, decision, key: freshKey() }).catch(problem);
 
 async function decide(escalation, decision, note) {
   $("problem").textContent = "";
   try {
-    const answered = await ask("escalations.resolve", { escalation, decision, note });
-    state = withEscalation(state, answered);
+    state = withEscalation(state, await ask("escalations.resolve", { escalation, decision, note }));
     draw();
     refresh();
   } catch (error) {
@@ -428,7 +421,7 @@ function problem(error) {
   $("problem").textContent = error.message ?? String(error);
 }
 
-// -- drawing ----------------------------------------------------------------------------------
+// -- drawing
 
 function draw() {
   if (drawing) return;
@@ -440,7 +433,8 @@ function draw() {
     reconcile(log, state.items);
     if (atEnd) log.scrollTop = log.scrollHeight;
     if (atEnd) markRead();
-    $("here").textContent = place?.kind === "room" && state.here.length ? `here: ${state.here.join(", ")}` : "";
+    $("here").hidden = place?.kind !== "room";
+    $("here").textContent = state.here.length ? `here: ${state.here.join(", ")}` : "People";
     drawBusy();
     $("turn").textContent = state.turn ? holding(state.turn, state.floor) : state.running.size ? "working…" : "";
     $("mode").hidden = $("mode-label").hidden = place?.kind !== "session" || !state.running.size;
@@ -499,19 +493,14 @@ function saidParts(item) {
   const moderates = me?.role === "admin" || ["moderator", "owner"].includes(place.role);
   const reactions = (item.reactions ?? []).map(({ text, users }) => {
     const mine = users.includes(me?.user);
-    const button = element("button", { type: "button", title: users.join(", "), ariaPressed: String(mine) }, `${text} ${users.length}`);
-    button.onclick = () => change("messages.react", item, { reaction: text, on: !mine });
-    return button;
+    const react = () => change("messages.react", item, { reaction: text, on: !mine });
+    return press(`${text} ${users.length}`, react, { title: users.join(", "), ariaPressed: String(mine) });
   });
   const acts = [
     ...REACTIONS.map((sign) => ["react", sign, `React with ${sign}`, () => change("messages.react", item, { reaction: sign })]),
     ...(own ? [["edit", "Edit", "Edit the message", () => edit(item)]] : []),
     ...(own || moderates ? [["delete", "Delete", "Withdraw the message", () => change("messages.delete", item)]] : []),
-  ].filter(([method]) => may(`messages.${method}`)).map(([, label, name, act]) => {
-    const button = element("button", { type: "button", ariaLabel: name }, label);
-    button.onclick = act;
-    return button;
-  });
+  ].filter(([method]) => may(`messages.${method}`)).map(([, label, ariaLabel, act]) => press(label, act, { ariaLabel }));
   const row = (className, ...shown) => element("span", { className }, ...shown);
   return [textElement(item), row("mark", item.edited ? " (edited)" : ""), row("acts", ...acts), row("reactions", ...reactions)];
 }
@@ -547,11 +536,7 @@ function approvalParts(item) {
   if (item.decision !== null) return [head, call, `${DECIDED[item.decision] ?? item.decision}${item.by ? ` by ${item.by}` : ""}. ${cut}`];
   if (!item.whole) return [head, call, `${place?.kind === "room" ? "Only the owner of this room or an admin can answer. " : ""}${cut}`];
   const choices = [["Allow once", "allow-once"], ["Always", "allow-always"], ["Deny", "deny"]];
-  const buttons = choices.map(([label, decision]) => {
-    const button = element("button", { type: "button" }, label);
-    button.onclick = () => resolve(item.approval, decision);
-    return button;
-  });
+  const buttons = choices.map(([label, decision]) => press(label, () => resolve(item.approval, decision)));
   const until = item.expires ? `expires ${new Date(item.expires * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}` : "";
   return [head, call, element("div", {}, until), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
 }
@@ -562,11 +547,7 @@ function escalationParts(item) {
   if (item.decision) return [head, calls, `${item.decision}${item.by ? ` by ${item.by}` : ""}${item.note ? `: ${item.note}` : ""}`];
   if (!item.history || !may("escalations.resolve")) return [head, calls];
   const note = element("textarea", { rows: 2, ariaLabel: "What the agent is told", placeholder: "what the agent is told; needed to skip" });
-  const buttons = [["Retry", "retry"], ["Skip with this text", "skip"], ["Give up", "give_up"]].map(([label, decision]) => {
-    const button = element("button", { type: "button" }, label);
-    button.onclick = () => decide(item.escalation, decision, note.value);
-    return button;
-  });
+  const buttons = [["Retry", "retry"], ["Skip with this text", "skip"], ["Give up", "give_up"]].map(([label, decision]) => press(label, () => decide(item.escalation, decision, note.value)));
   return [head, calls, note, element("div", { role: "group", ariaLabel: "What shall become of it?" }, ...buttons)];
 }
 
@@ -576,7 +557,27 @@ function element(name, properties, ...children) {
   return made;
 }
 
-// -- start ------------------------------------------------------------------------------------
+// -- people of a room
+
+async function showPeople() {
+  const room = place.name;
+  const tell = ({ message }) => $("error").append(message);
+  const act = (label, method, more) => press(label, () => ask(`rooms.${method}`, { room, ...more }).then(showPeople, tell));
+  const { owner, people, role } = await ask("rooms.people", { room });
+  const rules = ["moderator", "owner"].includes(role);
+  const rows = people.flatMap(({ user, role: theirs, muted, banned }) => {
+    const quiet = muted > Date.now() / 1000;
+    const acts = [act(quiet ? "Unmute" : "Mute", "mute", { user, seconds: quiet ? 0 : 3600 }), act("Remove", "remove", { user }), act(banned ? "Unban" : "Ban", "ban", { user, banned: !banned })];
+    return [element("dt", {}, reveal(user)), element("dd", {}, theirs, ...(rules ? acts : []))];
+  });
+  const invite = press("Invite by link", () => ask("rooms.invite", { room }).then(({ token }) => tell({ message: `${location.href}#join=${token}` }), tell));
+  $("error").replaceChildren(element("strong", {}, `owner: ${reveal(owner || "the host")}`), element("dl", {}, ...rows), rules ? invite : act("Leave", "leave"));
+  if (!box.open) box.showModal();
+}
+
+const press = (label, onclick, more) => element("button", { type: "button", onclick, ...more }, label);
+
+// -- start
 
 $("composer").onsubmit = post;
 $("text").onkeydown = (event) => {
@@ -587,6 +588,7 @@ $("text").oninput = typing;
 document.onvisibilitychange = draw;
 setInterval(drawBusy, 2000);
 $("stop").onclick = () => place && stop(place.kind === "room" ? { room: place.name } : { session: place.name });
+$("here").onclick = () => showPeople().catch(problem);
 $("stop-all").onclick = () => stop({ all: true });
 $("login").onsubmit = (event) => {
   event.preventDefault();
