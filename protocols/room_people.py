@@ -391,8 +391,8 @@ def method_of(act: RoomAct) -> str:
 
 
 def _role(text: str) -> RoomRole:
-    role = next((one for one in ROLES if one == text), None)
-    if role is None:
+    known: dict[str, RoomRole] = {one: one for one in ROLES}
+    if (role := known.get(text)) is None:
         raise InputValidation(f"{text!r} is no role: {', '.join(ROLES)}")
     return role
 

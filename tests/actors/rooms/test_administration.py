@@ -7,12 +7,12 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
 import motet
 from motet.actors.rooms.opening import RoomEvents
+from motet.actors.storage.connection import Connection
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import Forbidden, NotFound, TooMany, UnknownName
 from motet.protocols.events import RoomChanged
@@ -215,12 +215,10 @@ async def test_the_terms_say_who_answers_approvals_and_owners_see_what_members_d
 
 def _rows(folder: Path) -> list[str]:
     """Every row of every table of the database, behind the table's name. No host may have it."""
-    with closing(apsw.Connection(str(folder / "motet.db"))) as base:
-        tables = list(base.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"))
+    with closing(Connection(str(folder / "motet.db"))) as base:
+        tables = base.run("SELECT name FROM sqlite_schema WHERE type = 'table'")
         return [
-            f"{name} {row!r}"
-            for (name,) in tables
-            for row in base.execute(f'SELECT * FROM "{name}"')
+            f"{name} {row!r}" for (name,) in tables for row in base.run(f'SELECT * FROM "{name}"')
         ]
 
 
