@@ -560,18 +560,19 @@ function element(name, properties, ...children) {
 // -- people of a room
 
 async function showPeople() {
-  const room = place.name;
+  const room = place?.name;
+  if (!room) return box.close();
   const tell = ({ message }) => $("error").append(message);
-  const act = (label, method, more) => press(label, () => ask(`rooms.${method}`, { room, ...more }).then(showPeople, tell));
+  const act = (label, method, more) => press(label, () => ask(`rooms.${method}`, { room, ...more }).then(showPeople).catch(tell));
   const { owner, people, role } = await ask("rooms.people", { room });
   const rules = ["moderator", "owner"].includes(role);
   const rows = people.flatMap(({ user, role: theirs, muted, banned }) => {
     const quiet = muted > Date.now() / 1000;
-    const acts = [act(quiet ? "Unmute" : "Mute", "mute", { user, seconds: quiet ? 0 : 3600 }), act("Remove", "remove", { user }), act(banned ? "Unban" : "Ban", "ban", { user, banned: !banned })];
+    const acts = [act(quiet ? "Unmute" : "Mute", "mute", { user, seconds: 3600 * !quiet }), act("Remove", "remove", { user }), act(banned ? "Unban" : "Ban", "ban", { user, banned: !banned })];
     return [element("dt", {}, reveal(user)), element("dd", {}, theirs, ...(rules ? acts : []))];
   });
   const invite = press("Invite by link", () => ask("rooms.invite", { room }).then(({ token }) => tell({ message: `${location.href}#join=${token}` }), tell));
-  $("error").replaceChildren(element("strong", {}, `owner: ${reveal(owner || "the host")}`), element("dl", {}, ...rows), rules ? invite : act("Leave", "leave"));
+  $("error").replaceChildren(element("strong", {}, `owner: ${reveal(owner)}`), element("dl", {}, ...rows), rules ? invite : act("Leave", "leave"));
   if (!box.open) box.showModal();
 }
 
@@ -603,6 +604,6 @@ $("new").onsubmit = (event) => {
   event.preventDefault();
   const agent = $("new-agent").value;
   const name = `${machine.server?.principal.user ?? "web"}:${freshKey().slice(0, 8)}`;
-  if (agent) enter({ stream: `session:${name}`, kind: "session", name, agent });
+  if (agent) enter({ ...sessionPlace(name), agent });
 };
 connect();

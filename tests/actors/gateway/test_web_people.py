@@ -36,7 +36,7 @@ async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
         await host.rooms.manage(RenameRoom(room=room, title="Garden Club"), principal=ALICE)
 
         await page.call("Page.navigate", url=f"{url}#token={tokens['alice']}")
-        await page.shows("#Garden Club · helper")
+        await page.until("document.body?.innerText.includes('#Garden Club · helper')")
         await page.click("#Garden Club · helper")
         await page.evaluate("document.querySelector('#here').click()")
         await page.shows("owner: alice")
