@@ -195,6 +195,24 @@ async def _run(host: Host, lead: motet.Agent[None], scope: trio.CancelScope) -> 
         await host.run(lead, "go", session="s", check=False)
 
 
+async def test_a_stop_of_the_outer_room_leaves_nothing_and_it_can_go_on() -> None:
+    ann = agent("ann", "yes")
+    model_of(ann).gate = trio.Event()
+    outer = motet.Room("outer", members=[motet.room_agent(nested(2, [ann]))], max_turns=1)
+    async with motet.open_host() as host:
+        opened = await host.open_room(outer)
+        await opened.post("go", user="alice")
+        while not model_of(ann).requests:
+            await trio.lowlevel.checkpoint()
+        report = await host.stop(room="outer")
+        assert report.still_running == []
+        assert host.status().running == host.status().queued == 0
+        assert len(model_of(ann).requests) == 1
+        model_of(ann).gate = None
+        result = await opened.run("again", user="alice")
+        assert "yes" in result.text
+
+
 # Kills
 
 
