@@ -242,11 +242,10 @@ class Records:
 
         Nothing is executed and no model is asked, unless ``model`` or ``tools="live"`` says so;
         nothing of this host changes. See :func:`motet.actors.hosting.replay.replay`, and
-        ``NotFound``, ``ConfigError`` of :func:`motet.actors.hosting.replay_journal.read_journal`.
+        ``NotFound``, ``ConfigError`` of :func:`motet.actors.hosting.replay.read_journal`.
         """
         # Most hosts replay nothing.
-        from motet.actors.hosting.replay import replay
-        from motet.actors.hosting.replay_journal import read_journal
+        from motet.actors.hosting.replay import read_journal, replay
 
         await self._parts.journal.settle()
         journal = await read_journal(self._parts.readers, run_id)

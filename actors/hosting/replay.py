@@ -22,11 +22,15 @@ from msgspec.structs import replace as changed
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.hosting.tree import Parts, StandIns, open_tree
 from motet.actors.models.provider import Played
+from motet.actors.storage.events import record_of
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.recovery import RUNS, run_info
+from motet.actors.storage.session_transcripts import TRANSCRIPT, history_row
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.agents import PLAIN
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.config import HostConfig, TracingConfig
-from motet.protocols.errors import UnknownName
+from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import (
     CallArguments,
@@ -47,6 +51,8 @@ from motet.protocols.run_journal import (
     Comparison,
     RunJournal,
     event_lines,
+    journal_of,
+    require_ended,
     row_lines,
 )
 from motet.protocols.sessions import (
@@ -54,6 +60,7 @@ from motet.protocols.sessions import (
     FinishRun,
     NewInput,
     Principal,
+    RunInfo,
     SessionStoreMessage,
 )
 from motet.protocols.stable_json import in_order
@@ -65,6 +72,12 @@ RECORDED = ("recorded", "scripted")
 """Names for the answers of the journal, where a model is asked for."""
 NO_COMPACTION = 1 << 30
 PAGE = 1_000
+
+_RUNS = f"{RUNS} WHERE run_id LIKE ? ESCAPE '!' LIMIT 2"
+_OWN = "SELECT pos, run_id, ts, body FROM messages WHERE session = ? AND run_id = ? ORDER BY pos"
+_EVENTS = (
+    "SELECT stream, seq, ts, run_id, data FROM events WHERE stream = ? AND run_id = ? ORDER BY seq"
+)
 
 
 @attrs.frozen
@@ -223,6 +236,35 @@ def _compared(
         ),
         Comparison(then, event_lines(events, result.rows) if then else ()),
     )
+
+
+async def read_journal(readers: Readers, run: str) -> RunJournal:
+    """The run of that id, or of the only id that begins so.
+
+    Raises ``NotFound`` when there is none, ``ConfigError`` for one that cannot be replayed: it has
+    not ended, or never began.
+    """
+    info = await _find_run(readers, run)
+    require_ended(info)
+    stored = await readers.read(_OWN, (info.session, info.run_id))
+    shown = map(history_row, await readers.read(TRANSCRIPT, (info.session,)))
+    return journal_of(info, [*map(history_row, stored)], shown, await _stored_events(readers, info))
+
+
+async def _find_run(readers: Readers, run: str) -> RunInfo:
+    pattern = "".join(f"!{sign}" if sign in "!%_" else sign for sign in run) + "%"
+    found = [run_info(row) for row in await readers.read(_RUNS, (pattern,))] if run else []
+    if not found:
+        raise NotFound(f"no run {run!r}; `motet traces` lists them")
+    exact = [info for info in found if info.run_id == run]
+    if len(found) > 1 and not exact:
+        raise ConfigError(f"several runs begin with {run!r}: give more of the id")
+    return (exact or found)[0]
+
+
+async def _stored_events(readers: Readers, info: RunInfo) -> tuple[AnyEvent, ...]:
+    stored = await readers.read(_EVENTS, (f"session:{info.session}", info.run_id))
+    return tuple(record_of(row).event for row in stored)
 
 
 # The turn appends it to the text of a failure, in the run and in the replay.

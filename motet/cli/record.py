@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.hosting.replay_journal import read_journal
+from motet.actors.hosting.replay import read_journal
 from motet.cli.chat import read_token
 from motet.cli.exits import OK
 from motet.cli.running import PATIENCE
@@ -67,7 +67,7 @@ PAGE = 200
 
 
 async def fetch_journal(client: Client, run_id: str) -> RunJournal:
-    """The run of that id, as :func:`~motet.actors.hosting.replay_journal.read_journal` reads it.
+    """The run of that id, as :func:`~motet.actors.hosting.replay.read_journal` reads it.
 
     Raises ``ConfigError`` for a run that has not ended or never began, and the host's error for
     one that it does not know or does not show to this client.

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.hosting.replay import Replay, ToolMode, replay
-from motet.actors.hosting.replay_journal import read_journal
+from motet.actors.hosting.replay import Replay, ToolMode, read_journal, replay
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import visible
 from motet.cli.screen import console
