@@ -20,10 +20,8 @@ let joining; // the token of an invite
 let socket = null;
 let drawing = false;
 const reading = {}; // reads of what waits for a person, by their method
-const REACTIONS = ["👍", "❤️", "🎉", "👀"];
-let editing = null; // the number of the message that gets a new text
-let signed = 0; // when the person was last said to write
-let read = 0; // the last message that the host knows to be read
+let editing = null; // the number of a message
+let [signed, read] = [0, 0]; // when the person was said to write; the last message read
 
 const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
 
@@ -290,7 +288,7 @@ function markRead() {
   read = state.last;
   ask("rooms.read", { room: place.name, number: read }).catch(() => {});
   const label = document.querySelector("nav li button[aria-current=true]");
-  if (label) label.textContent = label.textContent.replace(/ \(\d+\+?\)$/, ""); // nothing is unread
+  if (label) label.textContent = label.textContent.replace(/ \(\d+\+?\)$/, "");
 }
 
 function deliver(frame) {
@@ -363,7 +361,7 @@ async function post(event) {
 }
 
 function typing() {
-  if (place?.kind !== "room" || !$("text").value || editing !== null || Date.now() - signed < 2500 || !may("rooms.typing")) return;
+  if (place?.kind !== "room" || !$("text").value || editing !== null || Date.now() - signed < 2500) return;
   signed = Date.now();
   ask("rooms.typing", { room: place.name }).catch(() => {});
 }
@@ -372,8 +370,11 @@ function edit(item) {
   editing = item.number;
   $("text").value = item.text;
   $("send").textContent = "Save";
-  $("stopped").textContent = "editing; Escape leaves it as it is";
   $("text").focus();
+}
+
+function enterThread({ number }) {
+  enter({ ...place, name: `${place.name}/${number}`, stream: `${place.stream}/${number}` });
 }
 
 function stopEditing() {
@@ -444,7 +445,7 @@ function draw() {
 }
 
 function drawBusy() {
-  $("busy").textContent = place?.kind === "room" ? busyText(state, machine.server?.principal.user, Date.now() / 1000) : "";
+  $("busy").textContent = busyText(state, machine.server?.principal.user, Date.now() / 1000);
 }
 
 /** Elements of unchanged items stay, with their folding and focus. */
@@ -497,10 +498,11 @@ function saidParts(item) {
     return press(`${text} ${users.length}`, react, { title: users.join(", "), ariaPressed: String(mine) });
   });
   const acts = [
-    ...REACTIONS.map((sign) => ["react", sign, `React with ${sign}`, () => change("messages.react", item, { reaction: sign })]),
-    ...(own ? [["edit", "Edit", "Edit the message", () => edit(item)]] : []),
-    ...(own || moderates ? [["delete", "Delete", "Withdraw the message", () => change("messages.delete", item)]] : []),
-  ].filter(([method]) => may(`messages.${method}`)).map(([, label, ariaLabel, act]) => press(label, act, { ariaLabel }));
+    ...["👍", "👀"].map((sign) => ["react", sign, () => change("messages.react", item, { reaction: sign })]),
+    ...(place.name.includes("/") ? [] : [["edit", item.replies ? `Thread (${item.replies})` : "Thread", () => enterThread(item)]]),
+    ...(own ? [["edit", "Edit", () => edit(item)]] : []),
+    ...(own || moderates ? [["delete", "Delete", () => change("messages.delete", item)]] : []),
+  ].filter(([method]) => may(`messages.${method}`)).map(([, label, onclick]) => element("button", { type: "button", onclick }, label));
   const row = (className, ...shown) => element("span", { className }, ...shown);
   return [textElement(item), row("mark", item.edited ? " (edited)" : ""), row("acts", ...acts), row("reactions", ...reactions)];
 }

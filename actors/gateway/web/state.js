@@ -47,6 +47,8 @@ export function reduce(state, frame) {
       return changed(state, data.number, () => ({ text: "", edited: false, deleted: true, reactions: [] }));
     case "message.reaction":
       return changed(state, data.number, (item) => ({ reactions: reacted(item.reactions ?? [], data) }));
+    case "room.replied":
+      return changed(state, data.number, () => ({ replies: data.replies }));
     case "room.typing": {
       const { [data.name]: _, ...others } = state.typing;
       return { ...state, typing: data.on ? { ...others, [data.name]: { role: data.role, at: frame.ts } } : others };
@@ -180,9 +182,9 @@ export function fromHistory(rows) {
 /** The same for the messages of a room. */
 export function fromRoom(messages) {
   return messages.reduce((state, one) => {
-    const { seq: number, author, text, deleted, reactions } = one;
+    const { seq: number, author, text, deleted, reactions, replies } = one;
     const role = one.kind === "person" ? "user" : "assistant";
-    return put({ ...state, last: Math.max(state.last, number) }, { id: `post ${number}`, kind: "said", author, role, text, number, edited: one.edited > 0 && !deleted, deleted, reactions });
+    return put({ ...state, last: Math.max(state.last, number) }, { id: `post ${number}`, kind: "said", author, role, text, number, edited: one.edited > 0 && !deleted, deleted, reactions, replies });
   }, EMPTY);
 }
 
@@ -226,7 +228,7 @@ function reacted(reactions, { reaction: text, by, on }) {
   return now.users.length ? [...others, now] : others;
 }
 
-/** Who writes or works, in words; the signs of people fade after 6 s. */
+// In words; the signs of people fade.
 export function busyText(state, me, now) {
   const busy = Object.entries(state.typing).filter(([name, { role, at }]) => role === "assistant" || (name !== me && now - at < 6));
   return busy.map(([name, { role }]) => `${name} ${role === "assistant" ? "is working" : "is typing"}…`).join(" ");

@@ -350,7 +350,7 @@ async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: P
         await host.rooms.typing(name, principal=bob)
         await page.shows("bob is typing…")
 
-        await page.evaluate("document.querySelector('[aria-label=\"Edit the message\"]').click()")
+        await page.click("Edit")
         await page.shows("Save")
         await page.screenshot(shots / "editing.png")
         await page.evaluate("document.querySelector('#text').value = ''")
@@ -372,6 +372,13 @@ async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: P
         (info,) = await host.rooms.list(principal=alice)
         assert (info.read, info.unread) == (3, 0), "what is on the screen is read"
         await page.until(f"document.querySelector('#rooms').innerText === '#{name} · ann'")
+        await host.rooms.post(f"{name}/3", "why are you fine?", principal=bob)
+        await page.shows("Thread (1)")
+        await page.click("Thread (1)")
+        await page.shows("why are you fine?")
+        await page.until(f"document.querySelector('#title').textContent === '#{name}/3'")
+        await page.screenshot(shots / "thread.png")
+        await page.click(f"#{name} · ann")
         leave()
         await page.until("document.querySelector('#here').textContent === 'here: alice'")
     assert page.problems == []
