@@ -151,14 +151,16 @@ def summary_of(
 ) -> str:
     """The text of the model if it can be a summary, else an extractive summary.
 
-    Open tasks, paths and ids that the model has left out are added.
+    Open tasks, paths and ids that the model has left out are added, and tasks that it ticks though
+    nothing says that they were done.
     """
     rows = without_refused(rows)
     text = _written(response) if response is not None else ""
     long = sum(len(row.text) for row in rows) > _LONG_INPUT
     tasks = open_tasks(rows, previous)[-_MOST_TASKS:]
     lines = [set(_words(line)) for line in dict.fromkeys(text.splitlines())]
-    missing = [task for task in tasks if not _is_told(task, text, lines)]
+    false = _falsely_ticked(tasks, text, rows)
+    missing = [task for task in tasks if task in false or not _is_told(task, text, lines)]
     says_nothing = len(text) < _LEAST_TEXT if long else not text
     if says_nothing or (len(tasks) >= 3 and missing == tasks):
         return extractive_summary(rows, previous)
@@ -166,6 +168,30 @@ def summary_of(
     return "\n\n".join(
         [text, *_sections((_TASKS_TITLE, _tasks(missing)), (_NAMES_TITLE, _listed(names)))]
     )
+
+
+def _falsely_ticked(tasks: Sequence[str], text: str, rows: Sequence[ChatMessage]) -> list[str]:
+    """The open tasks that a summary says are done, and of which no agent or tool has spoken: by one
+    of its names, or, if it has none, by half of its words in a line."""
+    listed = [_TASKS_TITLE, *(task if _ITEM.match(task) else f"- {task}" for task in tasks)]
+    left = open_tasks((UserMessage("\n".join(listed)), AssistantMessage(text)))
+    still, keys = {_key(task) for task in left}, {_key(task) for task in tasks}
+    said = [row.text for row in rows if not isinstance(row, UserMessage)]
+    said += [
+        call.arguments for row in rows if isinstance(row, AssistantMessage) for call in row.calls
+    ]
+    lines = [line for line in dict.fromkeys("\n".join(said).split("\n")) if _key(line) not in keys]
+    spoken, words = {*_NAMED.findall("\n".join(lines))}, [set(_words(line)) for line in lines]
+    false: list[str] = []
+    for task in (task for task in tasks if _key(task) not in still):
+        names, own = {*_NAMED.findall(task)}, set(_words(task))
+        if not (names & spoken if names else any(2 * len(own & one) >= len(own) for one in words)):
+            false.append(task)
+    return false
+
+
+def _key(task: str) -> str:
+    return " ".join(_words(task))
 
 
 def _written(response: ModelResponse) -> str:
@@ -226,7 +252,7 @@ def open_tasks(rows: Iterable[ChatMessage], previous: str = "") -> list[str]:
             if ended and not boxed:
                 _close(found, line)
             elif boxed or (listed and item) or inline.search(line):
-                key = " ".join(_words(line))
+                key = _key(line)
                 found.pop(key, None)
                 found[key] = whole.strip()
     return list(found.values())

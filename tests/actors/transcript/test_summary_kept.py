@@ -216,3 +216,33 @@ def test_names_are_found_in_all_their_forms() -> None:
         "a/b.c",
         "run_00ff00ff",
     ]
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=60)
+def test_a_summary_that_falsely_ticks_tasks_is_not_believed(seed: int) -> None:
+    """Law: a task that is open, and of which nobody has spoken since, is open behind a summary that
+    says it is done, and behind the next one."""
+    random = Random(seed)
+    rows, still_open, _ = conversation(random, random.randrange(1, 20))
+    ways = ("- [x] {line}", "{id}: done", "Done: {id} ({path})", "{id} is done.", "- ✅ {line}")
+    text = ""
+    more: list[ChatMessage] = [UserMessage("go on"), AssistantMessage("Yes.")]
+    for part in (rows, more):
+        way = random.choice(ways)
+        ticks = (
+            way.format(id=one.id, path=one.path, line=one.line.lstrip("-* []"))
+            for one in still_open
+        )
+        text = summary_of(ModelResponse("All is done:\n" + "\n".join(ticks)), part, text)
+        listed = " ".join(open_tasks([], text))
+        assert [one.id for one in still_open if one.path not in listed] == []
+
+
+def test_a_tick_is_believed_where_the_agent_has_spoken_of_the_task() -> None:
+    rows: list[ChatMessage] = [
+        UserMessage("Please:\n- [ ] mend the login of src/login.py"),
+        AssistantMessage("I have changed src/login.py, so that the login works: mend over."),
+    ]
+    text = summary_of(ModelResponse("# Work\n- [x] mend the login of src/login.py"), rows)
+    assert open_tasks([], text) == []
