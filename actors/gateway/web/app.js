@@ -373,8 +373,10 @@ function edit(item) {
   $("text").focus();
 }
 
-function enterThread({ number }) {
-  enter({ ...place, name: `${place.name}/${number}`, stream: `${place.stream}/${number}` });
+function enterThread(item) {
+  const of = (name) => `${name}/${item.number}`;
+  enter({ ...place, name: of(place.name), stream: of(place.stream) });
+  state = { ...state, items: [{ ...item, id: "0", number: 0 }] };
 }
 
 function stopEditing() {
@@ -499,7 +501,7 @@ function saidParts(item) {
   });
   const acts = [
     ...["👍", "👀"].map((sign) => ["react", sign, () => change("messages.react", item, { reaction: sign })]),
-    ...(place.name.includes("/") ? [] : [["edit", item.replies ? `Thread (${item.replies})` : "Thread", () => enterThread(item)]]),
+    ...(place.name.includes("/") ? [] : [["edit", `Thread ${item.replies || ""}`, () => enterThread(item)]]),
     ...(own ? [["edit", "Edit", () => edit(item)]] : []),
     ...(own || moderates ? [["delete", "Delete", () => change("messages.delete", item)]] : []),
   ].filter(([method]) => may(`messages.${method}`)).map(([, label, onclick]) => element("button", { type: "button", onclick }, label));

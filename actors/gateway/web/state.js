@@ -228,7 +228,6 @@ function reacted(reactions, { reaction: text, by, on }) {
   return now.users.length ? [...others, now] : others;
 }
 
-// In words; the signs of people fade.
 export function busyText(state, me, now) {
   const busy = Object.entries(state.typing).filter(([name, { role, at }]) => role === "assistant" || (name !== me && now - at < 6));
   return busy.map(([name, { role }]) => `${name} ${role === "assistant" ? "is working" : "is typing"}…`).join(" ");
