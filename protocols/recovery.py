@@ -51,6 +51,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         waited: its caller waited for it, and is gone with its host: it does not resume.
         lineage: the agents that have handed it over, whose policies hold for it.
         next_agent: takes over after the calls of its last answer.
+        payers: the people of a room who pay for it.
         stopped: the reason of a stop that it has not ended from: it ends so in the next host.
     """
 
@@ -65,6 +66,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     lineage: tuple[Subject, ...] = ()
     next_agent: str = ""
     stopped: str = ""
+    payers: tuple[str, ...] = ()
 
 
 class Quarantined(msgspec.Struct, frozen=True):

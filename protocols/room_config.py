@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from motet.protocols.limits import Limits
+from motet.protocols.room_limits import Budgets
 from motet.protocols.rooms import (
     ACTIVATIONS,
     DEFAULT_POLICIES,
@@ -75,6 +76,7 @@ class RoomConfig:
             over; ``steer``, it enters their turns; ``reject``, it is refused.
         limits: what all turns of one round may spend together.
         turn_timeout: seconds that one turn may take, or the choice of a speaker.
+        budgets: what all its people, and each of them, may spend in an hour and a day.
         reactions: whether agents are told what people react with to messages.
         activation: the messages of people that the agents answer: ``always``, all; ``mention``,
             those that call an agent; ``off``, none. By default as ``speakers`` says.
@@ -92,6 +94,7 @@ class RoomConfig:
     mode: RoomMode = "collect"
     limits: Limits = attrs.field(factory=Limits)
     turn_timeout: float = attrs.field(default=TURN_TIMEOUT, validator=_is_positive)
+    budgets: Budgets = attrs.field(factory=Budgets)
     reactions: bool = False
     activation: Activation | None = attrs.field(
         default=None, validator=attrs.validators.in_((None, *ACTIVATIONS))

@@ -438,6 +438,16 @@ def drop_impossible(
     return after, DEPTH if here and not possible else ""
 
 
+def refuse(state: RoomState, refused: Mapping[str, str]) -> RoomState:
+    """The state without the calls of these members, which are dropped for the given reasons."""
+    gone = [due for due in state.floor.due if due.name in refused]
+    due = tuple(due for due in state.floor.due if due.name not in refused)
+    after = replace(state, floor=replace(state.floor, due=due))
+    for one in gone:
+        after = drop(after, (one,), refused[one.name])
+    return after
+
+
 def no_choice(floor: Floor, names: Sequence[str], free: Sequence[str]) -> str:
     """The reason to end a round after a policy was asked; empty: it has named a speaker.
 

@@ -181,6 +181,7 @@ DELETIONS: Final = (
     "DELETE FROM room_reads WHERE room = ?1 OR room GLOB ?1 || '/*'",
     "DELETE FROM room_people WHERE room = ?1",
     "DELETE FROM room_invites WHERE room = ?1",
+    "DELETE FROM room_costs WHERE room = ?1",
     "DELETE FROM events WHERE stream = 'room:' || ?1 OR stream GLOB 'room:' || ?1 || '/*'",
     "DELETE FROM memories WHERE owner = 'room:' || ?1",
     "DELETE FROM team_task_needs WHERE user = 'room:' || ?1",

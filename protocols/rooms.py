@@ -25,6 +25,7 @@ from motet.protocols.room_invites import (
     Redeem,
     RevokeInvite,
 )
+from motet.protocols.room_limits import Budgets, FindCosts
 from motet.protocols.room_people import (
     PeopleChange,
     RoomPerson,
@@ -331,6 +332,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
         turn_timeout: seconds that one turn may take, or the choice of a speaker; time in which it
             waits for a person's approval does not count.
         activation: the messages that its agents answer; None: as ``speakers`` says.
+        budgets: what all its people, and each of them, may spend in an hour and a day.
     """
 
     members: Members
@@ -344,6 +346,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
     mode: RoomMode = "collect"
     limits: Limits = Limits()
     turn_timeout: TurnTimeout = TURN_TIMEOUT
+    budgets: Budgets = Budgets()
     reactions: bool = False
     activation: Activation | None = None
 
@@ -367,6 +370,7 @@ class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
     mode: RoomMode | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
     turn_timeout: TurnTimeout | UnsetType = UNSET
+    budgets: Budgets | UnsetType = UNSET
     reactions: bool | UnsetType = UNSET
     activation: Activation | UnsetType | None = UNSET
 
@@ -585,4 +589,5 @@ RoomStoreMessage: TypeAlias = (
     | ReadRoom
     | ReadSince
     | ToldDrops
+    | FindCosts
 )

@@ -18,6 +18,7 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
+from motet.protocols.room_limits import Budgets
 from motet.protocols.rooms import (
     ACTIVATIONS,
     ROOM_MODES,
@@ -107,6 +108,7 @@ class Room:
             first; ``followup``: it opens a round of its own when this one is over; ``steer``: it
             enters these turns; ``reject``: it is refused.
         limits: for all turns of one round together.
+        budgets: what all its people, and each of them, may spend in an hour and a day (UTC).
         turn_timeout: seconds that one turn may take, or the choice of a speaker. Then it ends, and
             the round goes on. Time in which it waits for a person's approval does not count.
         people: users of the host who may see it and speak in it besides the one who has opened it
@@ -130,6 +132,7 @@ class Room:
         default="collect", kw_only=True, validator=attrs.validators.in_(ROOM_MODES)
     )
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
+    budgets: Budgets = attrs.field(factory=Budgets, kw_only=True)
     turn_timeout: float = attrs.field(
         default=TURN_TIMEOUT, kw_only=True, validator=attrs.validators.gt(0)
     )

@@ -24,6 +24,7 @@ from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.room_calls import collect, not_here, skip
+from motet.protocols.room_limits import Costs, FindCosts
 from motet.protocols.room_messages import (
     Amendment,
     ChangeMessage,
@@ -187,6 +188,10 @@ class RoomHistory:
                 insort(self.messages, first, key=lambda one: one.seq)
             return first
         raise AssertionError("pauses never end")
+
+    async def costs(self, now: float) -> Costs:
+        """What the room and its people have spent. Raises ``StorageError``."""
+        return await self._store.ask(FindCosts(self._settings.name, now))
 
     async def said_since(self, after: int, limit: int) -> tuple[RoomMessage, ...]:
         """The first messages of people behind number ``after``, also those not in memory."""

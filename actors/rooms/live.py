@@ -15,8 +15,9 @@ from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
 from motet.protocols.host_rooms import Speaking
+from motet.protocols.room_limits import ROOM, Costs, plan, refusal
 from motet.protocols.room_people import Standing
-from motet.protocols.rooms import RoomView
+from motet.protocols.rooms import Due, RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
@@ -76,6 +77,37 @@ class LiveRoom:
             for due in state.floor.speaking
         }
         return tuple(Speaking(name, state.given, what) for name, what in waits.items())
+
+    async def afford(self, speakers: Sequence[Due]) -> dict[str, str]:
+        """Plan turns within the budgets; the reasons against those that these do not allow.
+
+        ``speakers`` none: whether the room's own budget is used up. Raises ``StorageError``.
+        """
+        budgets, now = self.settings.room.budgets, wall_time()
+        costs = await self.history.costs(now) if budgets.are_set else Costs()
+        if not speakers:
+            why = refusal(budgets, costs, ROOM, now)
+            return {ROOM: why} if why else {}
+        asked_by = self.history.state.floor.asked_by
+        people = {one.name: [who.user for who in (*asked_by, *one.asked_by)] for one in speakers}
+        self.members.planned, refused = plan(budgets, costs, people, now)
+        return refused
+
+    def view(self) -> RoomView:
+        """The room as its policies and conditions see it."""
+        room, state, messages = self.settings.room, self.history.state, self.history.messages
+        said = (one for one in messages if not one.deleted)
+        shown = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
+        return RoomView(
+            room=room.name,
+            members=self.settings.members,
+            messages=tuple(shown[-room.history :]),
+            round=tuple(one for one in messages if one.round == state.floor.round),
+            floor=state.floor,
+            left=room.max_turns - state.floor.turns,
+            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
+            waiting=tuple(state.waiting),
+        )
 
     def change(self, definition: Definition | None, standing: Standing | None) -> None:
         """Change its definition from the next round on, and its audience at once; None: neither.

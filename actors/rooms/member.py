@@ -8,7 +8,7 @@ of a turn is read from its run, which ends once, in whatever host.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -35,6 +35,7 @@ from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
 from motet.protocols.policy import Subject
+from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import Fix, line_of, reader_of
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
@@ -272,6 +273,8 @@ class MemberRunner:
         self._budget = RoomBudget(settings.room.limits, self._pays)
         self._refused = ""
         self._choosers: dict[str, AnyAgent] = {}
+        self._payers: tuple[str, ...] = ()
+        self.planned: dict[str, Planned] = {}
 
     @property
     def usage(self) -> Usage:
@@ -293,6 +296,7 @@ class MemberRunner:
         self._budget = RoomBudget(limits, self._pays, trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
+        self._payers = tuple(dict.fromkeys(who.user for who in state.floor.asked_by))
 
     def begin_batch(self) -> None:
         """What members read in their next turns is not rendered yet."""
@@ -352,9 +356,9 @@ class MemberRunner:
         try:
             if f"@{member} " in text:
                 text = await self._with_history(session, text)
-            seconds = room.turn_timeout
+            seconds, planned = room.turn_timeout, self.planned.get(member, Planned())
             result = await self._run(
-                agent, text, session, extra, too_late, seconds, sender, asked_by
+                agent, text, session, extra, too_late, seconds, planned, sender, asked_by
             )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
@@ -379,7 +383,8 @@ class MemberRunner:
         session = sub_agent_key(agent.name, f"{self._settings.name}-{wall_time():.6f}")
         # A policy may ask twice, and then know what to do without the model.
         seconds = self._settings.room.turn_timeout / 3
-        result = await self._run(agent, text, session, "", too_late, seconds)
+        planned = Planned(self._payers)
+        result = await self._run(agent, text, session, "", too_late, seconds, planned)
         return result.text if result and result.status == "completed" else ""
 
     async def may_repeat(self, member: str) -> bool:
@@ -407,6 +412,7 @@ class MemberRunner:
         extra: str,
         too_late: Callable[[], bool],
         seconds: float,
+        planned: Planned,
         sender: str = "",
         asked_by: tuple[Principal, ...] = (),
     ) -> RunResult[object] | None:
@@ -419,7 +425,9 @@ class MemberRunner:
             agent, text, session, None, None, who, None, extra=extra, sender=sender
         )
         # In the run's own limits, so that they hold when it is resumed, also by another host.
-        run.limits = replace(run.limits, wall=min(seconds, run.limits.wall or seconds))
+        own = run.limits
+        run.limits = replace(planned.lowered(own), wall=min(seconds, own.wall or seconds))
+        run.input = attrs.evolve(run.input, payers=planned.payers)
         for one in asked_by:
             run.ask_also(one)
         if self._above is not None:
@@ -437,13 +445,13 @@ class MemberRunner:
             run.lineage.budget.close()
             self._runs.discard(run)
         assert run.result is not None
-        self._notice(run.result.limit, run.limits)
+        self._notice(run.result.limit, own, planned.why)
         return run.result
 
-    def _notice(self, limit: str, own: Limits) -> None:
+    def _notice(self, limit: str, own: Limits, why: Mapping[str, str]) -> None:
         """A run that ends at a limit which is not its own ends the round: that one has no more."""
-        if limit in ("tokens", "usd", "wall") and getattr(own, limit) is None:
-            self._refused = limit
+        if limit in ("tokens", "usd") and getattr(own, limit) is None:
+            self._refused = why.get(limit) or limit
 
     def running_members(self) -> dict[str, Run]:
         """The runs under way of members who have the floor, by name."""

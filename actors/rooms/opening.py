@@ -344,6 +344,7 @@ def _room(
         mode=plan.mode,
         limits=plan.limits,
         turn_timeout=plan.turn_timeout,
+        budgets=plan.budgets,
         people=people,
         reactions=plan.reactions,
         activation=plan.activation,

@@ -260,7 +260,10 @@ class RoomActor(Actor[RoomMessages]):
             case floor.Choose():
                 return await self._choose()
             case floor.Give(speakers):
-                await self._give(speakers)
+                if refused := await self._live.afford(speakers):
+                    await self._refuse(speakers, refused)
+                else:
+                    await self._give(speakers)
             case floor.Wait():
                 return False
         return True
@@ -381,6 +384,9 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _choose(self) -> bool:
         """Have the policy name the next speakers; False: the round waits for those who are due."""
+        if used_up := await self._live.afford(()):  # to choose may cost, too
+            await self._end(used_up[""])
+            return True
         mark, view = self._control.mark(), self._live.view()
         names: tuple[str, ...] = ()
         with self._control.choosing():
@@ -411,6 +417,14 @@ class RoomActor(Actor[RoomMessages]):
             _log.error("nobody could be chosen", room=self._room.name, exc_info=error)
             await self._history.warn(f"nobody could be chosen: {type(error).__name__}; see the log")
         return ()
+
+    async def _refuse(self, speakers: tuple[Due, ...], refused: dict[str, str]) -> None:
+        """Drop the calls that the budgets do not allow; the round ends if nobody was called."""
+        calls = {due.name: refused[due.name] for due in speakers if due.name in refused}
+        if all(due.is_call for due in speakers):
+            await self._history.record(partial(floor.refuse, refused=calls))
+        else:
+            await self._end("; ".join(dict.fromkeys(calls.values())))
 
     async def _give(self, speakers: tuple[Due, ...]) -> None:
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""

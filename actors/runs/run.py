@@ -225,6 +225,7 @@ class Input:
             scoped to (principal, method).
         sender: the author, among those who share the session; empty: the principal's user.
         asked_by: in a room, the people whose words it answers: policy is asked about each of them.
+        payers: those of them who share its cost.
         deps: given by the program, for tools.
         extra: what the system prompt says beside the agent's instructions.
         answers: the answer to an escalation that it carries out.
@@ -241,6 +242,7 @@ class Input:
     extra: str = ""
     answers: AnswerEscalation | None = None
     asked_by: tuple[Principal, ...] = ()
+    payers: tuple[str, ...] = ()
 
     @property
     def author(self) -> str:

@@ -193,7 +193,8 @@ class ChildRuns:
         )
         run.lineage.caller = (ctx.run_id, ctx.call_id)
         run.lineage.child_limit, run.lineage.ancestors = parent.child_limiter, parent.subjects
-        run.input = attrs.evolve(run.input, asked_by=parent.input.asked_by)
+        of = parent.input
+        run.input = attrs.evolve(run.input, asked_by=of.asked_by, payers=of.payers)
         if _one_team(parent.agent, agent):
             run.workspace = parent.workspace
         run.lineage.budget = _budget(parent.lineage.budget, run)

@@ -386,5 +386,6 @@ def _given(run: Run) -> str:
         mode=place.mode,
         only_enters=place.only_enters is not None,
         waited=not kept,
+        payers=run.input.payers,
     )
     return msgspec.json.encode(given).decode()

@@ -25,6 +25,8 @@ from motet.protocols.room_invites import (
     RevokeInvite,
     RoomInvite,
 )
+from motet.protocols.room_limits import DAY, Costs, FindCosts, costs_of, hour_of
+from motet.protocols.room_limits import FIND as FIND_COSTS
 from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import MOST_UNREAD, CountUnread, MarkRead, Unread
@@ -191,6 +193,12 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     async def since(self, request: ReadSince) -> tuple[RoomMessage, ...]:
         params = (storable(request.name), request.after, request.limit, request.people)
         return room_messages(await self._readers.read(_SINCE, params))
+
+    @handles(FindCosts, concurrent=16)
+    async def costs(self, request: FindCosts) -> Costs:
+        hour = hour_of(request.now)
+        params = (storable(request.room), hour, hour - hour % DAY)
+        return costs_of(await self._readers.read(FIND_COSTS, params))
 
     @handles(ToldDrops, concurrent=16)
     async def told_drops(self, request: ToldDrops) -> tuple[int, int]:

@@ -218,7 +218,7 @@ _JOIN_TEXT = """
 UPDATE runs SET text = ?2, status = 'running', updated = ?3
 WHERE run_id = ?1 AND status IN ('queued', 'running') RETURNING 1"""
 
-_SET_USAGE = "UPDATE runs SET usage = ? WHERE run_id = ?"
+_SET_USAGE = "UPDATE runs SET usage = ?, updated = ? WHERE run_id = ?"
 
 # With ``IN`` and a list of three SQLite would build a table to look into.
 END_RUN = """
@@ -469,7 +469,8 @@ class RunTables(TableStore):
         intent = add_step(run_id, request.step, request.row, must=True)
         known = tuple((run_id, at, encode_message(row)) for at, row in request.results)
         results = (Statement(KEEP_ROW, each=known),) if known else ()
-        spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
+        now = self._clock()
+        spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), now, run_id)),)
         if not await self._succeeds((*steps, *again, intent, *results, *spent)):
             raise NotFound(f"no unfinished run {run_id!r}")
         self._journal.written(run_id, steps)

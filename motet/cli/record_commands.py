@@ -205,6 +205,14 @@ Query = Annotated[
     str, typer.Option("--query", metavar="TEXT", help="With list: a part of name or title.")
 ]
 
+BudgetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        metavar="WHEN.WHAT=N",
+        help="All budgets: hour, day, person_hour, person_day of turns, tokens, usd; or none.",
+    ),
+]
 TurnTimeoutOption = Annotated[
     float | None,
     typer.Option("--turn-timeout", min=0.001, max=86_400, help="Seconds that one turn may take."),
@@ -293,6 +301,7 @@ def rooms(
         int | None, typer.Option("--max-turns", min=1, help="Turns of agents for one message.")
     ] = None,
     turn_timeout: TurnTimeoutOption = None,
+    budget: BudgetOption = None,
     activation: RoomActivation = None,
     json: Json = False,
     config: Config = None,
@@ -315,8 +324,8 @@ def rooms(
         server = act.Server(None, url, read_token(token_file))
     else:
         server = act.Server(load_setup(config, state))
-    who = tuple(member or ()), tuple(person or ())
-    wanted = act.Wanted(*who, mode, max_turns, turn_timeout, activation)
+    who, budgets = (tuple(member or ()), tuple(person or ())), tuple(budget or ())
+    wanted = act.Wanted(*who, mode, max_turns, turn_timeout, activation, budgets)
     setup = server.setup
     if look not in (RoomLook.LIST, RoomLook.SHOW, RoomLook.CREATE, RoomLook.SET):
         from motet.cli.room_people import administer

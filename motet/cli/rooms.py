@@ -30,6 +30,7 @@ from motet.protocols import room_tables as sql
 from motet.protocols.errors import ConfigError, MotetError, NotFound
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES
+from motet.protocols.room_limits import Budgets
 from motet.protocols.rooms import ACTIVATIONS, RoomChange, RoomMessage, RoomPlan, RoomRecord
 
 
@@ -139,6 +140,7 @@ class Wanted:
     max_turns: int | None = None
     turn_timeout: float | None = None
     activation: str | None = None
+    budgets: tuple[str, ...] = ()
 
     @property
     def change(self) -> RoomChange:
@@ -150,6 +152,7 @@ class Wanted:
             activation=_known(self.activation, "--activation", (*ACTIVATIONS, None)),
             max_turns=self.max_turns or UNSET,
             turn_timeout=self.turn_timeout or UNSET,
+            budgets=_budgets(self.budgets) if self.budgets else UNSET,
         )
 
 
@@ -188,7 +191,7 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     """Change a room, and print it."""
     change = wanted.change
     if change == RoomChange():
-        options = "--member, --person, --mode, --max-turns, --turn-timeout or --activation"
+        options = "--member, --person, --mode, --max-turns, --turn-timeout, --budget, --activation"
         raise ConfigError(f"nothing to change: give {options}")
     name = named_room(room)
     info = ask(server, lambda client: client.change_room(name, change))
@@ -197,6 +200,23 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     else:
         _print_infos((info,))
     return OK
+
+
+def _budgets(given: Sequence[str]) -> Budgets:
+    """The budgets of texts such as ``day.usd=5``; ``none`` for none. Raises ``ConfigError``."""
+    values: dict[str, dict[str, str]] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        window, _, what = key.partition(".")
+        if one == "none":
+            continue
+        if not (equals and what):
+            raise ConfigError(f"--budget {one!r}: write it as day.usd=5 or person_hour.turns=20")
+        values.setdefault(window, {})[what] = value
+    try:
+        return msgspec.convert(values, Budgets, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"--budget: {error}") from None
 
 
 def ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:

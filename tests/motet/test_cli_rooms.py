@@ -8,6 +8,7 @@ import pytest
 
 from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
 from motet.protocols.errors import ConfigError
+from motet.protocols.room_limits import Allowance, Budgets
 from tests.motet.command import motet, started, terminal
 
 FILE = """
@@ -107,3 +108,12 @@ def test_the_rooms_of_a_server_are_talked_in_made_and_changed(
         for wrong in (Wanted(), Wanted(mode="nod")):
             with pytest.raises(ConfigError):
                 set_room(there, name, wrong, json=False)
+
+
+def test_budgets_are_given_as_texts_and_a_wrong_one_is_named() -> None:
+    wanted = Wanted(budgets=("day.usd=5", "person_hour.turns=20"))
+    assert wanted.change.budgets == Budgets(day=Allowance(usd=5.0), person_hour=Allowance(turns=20))
+    assert Wanted(budgets=("none",)).change.budgets == Budgets()
+    for wrong in ("usd=5", "day.usd", "week.usd=5", "day.usd=much", "day.tokens=0"):
+        with pytest.raises(ConfigError, match="--budget"):
+            _ = Wanted(budgets=(wrong,)).change

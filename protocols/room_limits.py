@@ -1,0 +1,324 @@
+"""Budgets of rooms and of their people by hour and day, and the sums of what they have spent.
+
+Hours and days are those of UTC: so it is known when a used-up budget opens again. The cost of a run
+is shared equally by its payers: the people whose words it answers, less those whose own budget is
+used up; it is refused when the room's budget is, or when nobody is left to pay.
+
+The sums are kept by triggers on the table of runs (:data:`STEP`), in the transactions that store
+the usage of a run: so no kill parts the two, and turns that are suspended, late or resumed by
+another host, and selectors, count as all others do. Invariants: the sum of the people's shares is
+the room's, token by token; a run's usage includes that of its sub-agents, and counts when it is
+stored. Sub-agents that a dead host has left, whose usage is in no run above them, count when they
+are closed. Rejected: sums in the state of the room, which would lose what a turn has used before
+its host died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.protocols.limits import Limits
+from motet.protocols.messages import Request
+
+HOUR: Final = 3600
+DAY: Final = 24
+"""In hours."""
+ROOM: Final = ""
+"""In place of a user: the room itself."""
+NANO: Final = 10**9
+
+
+class Allowance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The most that may be spent in some time. None: any amount.
+
+    Attributes:
+        turns: turns of agents.
+        tokens: input and output tokens together.
+        usd: US dollars. A model with an unknown price is not counted.
+    """
+
+    turns: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0 or absent, not {value}")
+
+
+ANY: Final = Allowance()
+
+
+class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The budgets of a room: of all its people together, and of each person."""
+
+    hour: Allowance = ANY
+    day: Allowance = ANY
+    person_hour: Allowance = ANY
+    person_day: Allowance = ANY
+
+    @property
+    def are_set(self) -> bool:
+        return self != Budgets()
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What was spent in some time; ``nanos``: billionths of a dollar, so that shares are exact."""
+
+    turns: int = 0
+    tokens: int = 0
+    nanos: int = 0
+
+
+NOTHING: Final = Spent()
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """What was spent in this hour and on this day, by user; by all of a room's people: ``""``."""
+
+    hour: Mapping[str, Spent] = {}
+    day: Mapping[str, Spent] = {}
+
+
+class FindCosts(Request[Costs], frozen=True, tag="rooms.costs"):
+    """The costs of a room at a time, in Unix seconds."""
+
+    room: str
+    now: float
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A turn that may be taken, who pays for it, and how much it may use. None: any amount.
+
+    ``why``: what to tell when it ends at such a limit, by its name.
+    """
+
+    payers: tuple[str, ...] = ()
+    tokens: int | None = None
+    usd: float | None = None
+    why: Mapping[str, str] = {}
+
+    def lowered(self, limits: Limits) -> Limits:
+        """The limits of its run."""
+        pairs = ((limits.tokens, self.tokens), (limits.usd, self.usd))
+        tokens, usd = (min((n for n in pair if n is not None), default=None) for pair in pairs)
+        if (tokens, usd) == (limits.tokens, limits.usd):
+            return limits
+        return replace(limits, tokens=None if tokens is None else int(tokens), usd=usd)
+
+
+def hour_of(now: float) -> int:
+    return int(now // HOUR)
+
+
+def _windows(
+    budgets: Budgets, costs: Costs, user: str, now: float
+) -> list[tuple[Allowance, Spent, str]]:
+    """The budgets of a user or of the room, the one first that opens last: what is allowed and was
+    spent, and a sentence about it.
+    """
+    hour = hour_of(now)
+    is_room = user == ROOM
+    hourly = budgets.hour if is_room else budgets.person_hour
+    daily = budgets.day if is_room else budgets.person_day
+    who = "the room has" if is_room else f"{user} has"
+    found: list[tuple[Allowance, Spent, str]] = []
+    for allowed, sums, name, opens in (
+        (daily, costs.day, "today", hour - hour % DAY + DAY),
+        (hourly, costs.hour, "this hour", hour + 1),
+    ):
+        again = datetime.fromtimestamp(opens * HOUR, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        told = f"{who} {{how}} the {{what}} of {name}: agents answer again from {again}"
+        found.append((allowed, sums.get(user, NOTHING), told))
+    return found
+
+
+def refusal(budgets: Budgets, costs: Costs, user: str, now: float, turns: int = 0) -> str:
+    """Why no turn may begin for this user, or in the room, and when one may again; empty: it may.
+
+    ``turns``: those that begin with it.
+    """
+    for allowed, spent, told in _windows(budgets, costs, user, now):
+        if allowed.turns is not None and spent.turns + turns >= allowed.turns:
+            return _told(told, "used", f"{allowed.turns:,} turns")
+        if allowed.tokens is not None and spent.tokens >= allowed.tokens:
+            return _told(told, "used", f"{allowed.tokens:,} tokens")
+        if allowed.usd is not None and spent.nanos >= allowed.usd * NANO:
+            return _told(told, "used", f"${allowed.usd:,.2f}")
+    return ""
+
+
+def _told(sentence: str, how: str, what: str) -> str:
+    return sentence.replace("{how}", how).replace("{what}", what)
+
+
+def plan(
+    budgets: Budgets, costs: Costs, turns: Mapping[str, Sequence[str]], now: float
+) -> tuple[dict[str, Planned], dict[str, str]]:
+    """The turns that may be taken at once, and the reasons against the others, by member.
+
+    ``turns``: the people that each of them answers. What is left is divided among them, so that
+    they exceed no budget together; a request that is under way may, by what it costs beyond what
+    was expected of it.
+    """
+    taken: dict[str, int] = {}
+    payers: dict[str, tuple[str, ...]] = {}
+    refused: dict[str, str] = {}
+    for name, people in turns.items():
+        reasons = {
+            who: refusal(budgets, costs, who, now, taken.get(who, 0)) for who in (ROOM, *people)
+        }
+        paying = tuple(who for who in dict.fromkeys(people) if not reasons[who])
+        if reasons[ROOM] or (people and not paying):
+            refused[name] = reasons[ROOM] or next(filter(None, reasons.values()))
+            continue
+        payers[name] = paying
+        for who in (ROOM, *paying):
+            taken[who] = taken.get(who, 0) + 1
+    planned = {name: _planned(budgets, costs, who, taken, now) for name, who in payers.items()}
+    return planned, refused
+
+
+def _planned(
+    budgets: Budgets,
+    costs: Costs,
+    payers: tuple[str, ...],
+    taken: Mapping[str, int],
+    now: float,
+) -> Planned:
+    tokens: list[tuple[int, str]] = []
+    nanos: list[tuple[int, str]] = []
+    for who in (ROOM, *payers):
+        share = 1 if who == ROOM else len(payers)
+        for allowed, spent, told in _windows(budgets, costs, who, now):
+            if allowed.tokens is not None:
+                left = max(0, allowed.tokens - spent.tokens) * share // taken[who]
+                tokens.append((left, _told(told, "nearly used", f"{allowed.tokens:,} tokens")))
+            if allowed.usd is not None:
+                left = max(0, int(allowed.usd * NANO) - spent.nanos) * share // taken[who]
+                nanos.append((left, _told(told, "nearly used", f"${allowed.usd:,.2f}")))
+    few, cheap = min(tokens, default=None), min(nanos, default=None)
+    return Planned(
+        payers,
+        None if few is None else max(1, few[0]),
+        None if cheap is None else max(1, cheap[0]) / NANO,
+        {name: one[1] for name, one in (("tokens", few), ("usd", cheap)) if one is not None},
+    )
+
+
+def shares(total: int, payers: int) -> list[int]:
+    """A sum in equal parts; the first ones have one more where it does not divide."""
+    return [total // payers + (at < total % payers) for at in range(payers)]
+
+
+# SQL
+
+_TOKENS = (
+    "coalesce(json_extract({0}.usage, '$.input_tokens'), 0)"
+    " + coalesce(json_extract({0}.usage, '$.output_tokens'), 0)"
+)
+_NANOS = "CAST(round(coalesce(json_extract({0}.usage, '$.cost'), 0) * 1e9) AS INTEGER)"
+_PAYERS = "json_array_length(new.given, '$.payers')"
+_PARENT = "(SELECT parent FROM sessions WHERE session = new.session)"
+_CHILDREN = (
+    "FROM runs AS one JOIN sessions ON sessions.session = one.session"
+    " WHERE sessions.parent = new.run_id AND one.created >= old.updated"
+    " AND one.status NOT IN ('queued', 'running', 'waiting', 'interrupted')"
+)
+
+
+def _part(sum: str) -> str:
+    """The share of the payer ``payer.key`` in a sum, as :func:`shares` has it."""
+    return f"(({sum}) / {_PAYERS} + (payer.key < ({sum}) % {_PAYERS}))"
+
+
+def _charge(tokens: str, nanos: str, token_share: str, nano_share: str) -> str:
+    """Add to the sums of the room, and of each payer."""
+    return f"""
+    INSERT INTO room_costs (room, user, hour, tokens, nanos)
+    SELECT substr(new.user, 6), '', CAST(new.updated / {HOUR} AS INTEGER), {tokens}, {nanos}
+    UNION ALL
+    SELECT substr(new.user, 6), payer.value, CAST(new.updated / {HOUR} AS INTEGER),
+        {token_share}, {nano_share}
+    FROM json_each(new.given, '$.payers') AS payer WHERE true
+    ON CONFLICT (room, user, hour) DO UPDATE SET
+        tokens = tokens + excluded.tokens, nanos = nanos + excluded.nanos;"""
+
+
+def _whole(tokens: str, nanos: str) -> str:
+    return _charge(tokens, nanos, _part(tokens), _part(nanos))
+
+
+def _step() -> str:
+    new, old = (
+        (_TOKENS.format("new"), _NANOS.format("new")),
+        (_TOKENS.format("old"), _NANOS.format("old")),
+    )
+    grown = [f"({now}) - ({before})" for now, before in zip(new, old, strict=True)]
+    parts = [f"{_part(now)} - {_part(before)}" for now, before in zip(new, old, strict=True)]
+    below = [
+        f"(SELECT coalesce(sum({one.format('one')}), 0) {_CHILDREN})" for one in (_TOKENS, _NANOS)
+    ]
+    return f"""
+CREATE TABLE room_costs (                   -- what rooms and their people have spent
+    room TEXT NOT NULL,
+    user TEXT NOT NULL,                     -- empty: all of them together
+    hour INTEGER NOT NULL,                  -- since 1970
+    turns INTEGER NOT NULL DEFAULT 0,
+    tokens INTEGER NOT NULL DEFAULT 0,
+    nanos INTEGER NOT NULL DEFAULT 0,       -- billionths of a dollar
+    PRIMARY KEY (room, user, hour)
+) WITHOUT ROWID;
+
+CREATE TRIGGER room_turn_begun AFTER INSERT ON runs
+WHEN new.user LIKE 'room:%' AND new.session LIKE 'agent:%:room:group:%'
+    AND json_type(new.given, '$.payers') = 'array'
+BEGIN
+    INSERT INTO room_costs (room, user, hour, turns)
+    SELECT substr(new.user, 6), '', CAST(new.created / {HOUR} AS INTEGER), 1
+    UNION ALL
+    SELECT substr(new.user, 6), value, CAST(new.created / {HOUR} AS INTEGER), 1
+    FROM json_each(new.given, '$.payers') WHERE true
+    ON CONFLICT (room, user, hour) DO UPDATE SET turns = turns + 1;
+END;
+
+CREATE TRIGGER room_run_spent AFTER UPDATE OF usage ON runs
+WHEN new.user LIKE 'room:%' AND new.usage <> old.usage AND {_PARENT} IS NULL
+BEGIN{_charge(*grown, *parts)}
+END;
+
+CREATE TRIGGER room_child_cut AFTER UPDATE OF status ON runs
+WHEN new.user LIKE 'room:%' AND new.status = 'interrupted' AND old.status <> 'interrupted'
+    AND {_PARENT} IS NOT NULL
+BEGIN{_whole(*new)}
+END;
+
+CREATE TRIGGER room_run_cut AFTER UPDATE OF status ON runs
+WHEN new.user LIKE 'room:%' AND new.status = 'interrupted' AND old.status <> 'interrupted'
+BEGIN{_whole(*below)}
+END;
+"""
+
+
+STEP: Final = _step()
+FIND: Final = """
+SELECT user, sum(turns * (hour = ?2)), sum(tokens * (hour = ?2)), sum(nanos * (hour = ?2)),
+    sum(turns), sum(tokens), sum(nanos)
+FROM room_costs WHERE room = ?1 AND hour >= ?3 GROUP BY user"""
+
+
+def costs_of(rows: Iterable[Sequence[object]]) -> Costs:
+    """The costs that :data:`FIND` has found."""
+    hour: dict[str, Spent] = {}
+    day: dict[str, Spent] = {}
+    for user, *sums in rows:
+        numbers = [one if isinstance(one, int) else 0 for one in sums]
+        hour[str(user)], day[str(user)] = Spent(*numbers[:3]), Spent(*numbers[3:])
+    return Costs(hour, day)
