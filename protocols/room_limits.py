@@ -88,7 +88,7 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class FindCosts(Request[Costs], frozen=True, tag="rooms.costs"):
-    """The costs of a room at a time, in Unix seconds."""
+    """The costs of a room at a time, in Unix seconds; those of a thread are its room's."""
 
     room: str
     now: float
@@ -226,6 +226,8 @@ _TOKENS = (
 )
 _NANOS = "CAST(round(coalesce(json_extract({0}.usage, '$.cost'), 0) * 1e9) AS INTEGER)"
 _PAYERS = "json_array_length(new.given, '$.payers')"
+# A thread is a room below another one, ``NAME/SEQ``, and spends its budgets.
+_ROOM = "substr(new.user, 6, instr(new.user || '/', '/') - 6)"
 _PARENT = "(SELECT parent FROM sessions WHERE session = new.session)"
 _CHILDREN = (
     "FROM runs AS one JOIN sessions ON sessions.session = one.session"
@@ -243,9 +245,9 @@ def _charge(tokens: str, nanos: str, token_share: str, nano_share: str) -> str:
     """Add to the sums of the room, and of each payer."""
     return f"""
     INSERT INTO room_costs (room, user, hour, tokens, nanos)
-    SELECT substr(new.user, 6), '', CAST(new.updated / {HOUR} AS INTEGER), {tokens}, {nanos}
+    SELECT {_ROOM}, '', CAST(new.updated / {HOUR} AS INTEGER), {tokens}, {nanos}
     UNION ALL
-    SELECT substr(new.user, 6), payer.value, CAST(new.updated / {HOUR} AS INTEGER),
+    SELECT {_ROOM}, payer.value, CAST(new.updated / {HOUR} AS INTEGER),
         {token_share}, {nano_share}
     FROM json_each(new.given, '$.payers') AS payer WHERE true
     ON CONFLICT (room, user, hour) DO UPDATE SET
@@ -282,9 +284,9 @@ WHEN new.user LIKE 'room:%' AND new.session LIKE 'agent:%:room:group:%'
     AND json_type(new.given, '$.payers') = 'array'
 BEGIN
     INSERT INTO room_costs (room, user, hour, turns)
-    SELECT substr(new.user, 6), '', CAST(new.created / {HOUR} AS INTEGER), 1
+    SELECT {_ROOM}, '', CAST(new.created / {HOUR} AS INTEGER), 1
     UNION ALL
-    SELECT substr(new.user, 6), value, CAST(new.created / {HOUR} AS INTEGER), 1
+    SELECT {_ROOM}, value, CAST(new.created / {HOUR} AS INTEGER), 1
     FROM json_each(new.given, '$.payers') WHERE true
     ON CONFLICT (room, user, hour) DO UPDATE SET turns = turns + 1;
 END;

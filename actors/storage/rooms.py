@@ -197,7 +197,8 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(FindCosts, concurrent=16)
     async def costs(self, request: FindCosts) -> Costs:
         hour = hour_of(request.now)
-        params = (storable(request.room), hour, hour - hour % DAY)
+        room = storable(request.room.partition("/")[0])
+        params = (room, hour, hour - hour % DAY)
         return costs_of(await self._readers.read(FIND_COSTS, params))
 
     @handles(ToldDrops, concurrent=16)

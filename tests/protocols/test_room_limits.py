@@ -171,8 +171,8 @@ class Ledger:
         )
         self.db.run(
             "INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)"
-            " VALUES (?, ?, 'a', 'room:dev', 'running', '', ?, ?, ?)",
-            (run, session, self.now, self.now, given),
+            " VALUES (?, ?, 'a', ?, 'running', '', ?, ?, ?)",
+            (run, session, "room:dev/7" if number % 3 else "room:dev", self.now, self.now, given),
         )
         self.runs[run] = parent, payers, session
         self.own[run], self.stored[run] = [0, 0], [0, 0]

@@ -16,8 +16,8 @@ TABLES = {
     "agent_errors", "agents", "approval_grants", "approvals", "conversations", "error_groups",
     "error_parts", "error_sequels", "error_tail",
     "error_records", "escalations",
-    "events", "idempotency", "memories", "messages", "results", "resumptions", "room_costs", "room_invites",
-    "room_messages", "room_people", "room_reads",
+    "events", "idempotency", "memories", "messages", "results", "resumptions", "room_invites",
+    "room_costs", "room_messages", "room_people", "room_reads",
     "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
     "team_tasks", "tokens", "traces",
 }  # fmt: skip
