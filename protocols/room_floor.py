@@ -438,6 +438,14 @@ def drop_impossible(
     return after, DEPTH if here and not possible else ""
 
 
+def refusal(speakers: Sequence[Due], refused: Mapping[str, str]) -> str:
+    """The reason to end a round whose next speakers are refused; empty if they were called: then
+    only their calls are dropped.
+    """
+    chosen = not all(one.is_call for one in speakers)
+    return "; ".join(dict.fromkeys(refused.values())) if chosen else ""
+
+
 def refuse(state: RoomState, refused: Mapping[str, str]) -> RoomState:
     """The state without the calls of these members, which are dropped for the given reasons."""
     gone = [due for due in state.floor.due if due.name in refused]

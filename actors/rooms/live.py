@@ -93,22 +93,6 @@ class LiveRoom:
         self.members.planned, refused = plan(budgets, costs, people, now)
         return refused
 
-    def view(self) -> RoomView:
-        """The room as its policies and conditions see it."""
-        room, state, messages = self.settings.room, self.history.state, self.history.messages
-        said = (one for one in messages if not one.deleted)
-        shown = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
-        return RoomView(
-            room=room.name,
-            members=self.settings.members,
-            messages=tuple(shown[-room.history :]),
-            round=tuple(one for one in messages if one.round == state.floor.round),
-            floor=state.floor,
-            left=room.max_turns - state.floor.turns,
-            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
-            waiting=tuple(state.waiting),
-        )
-
     def change(self, definition: Definition | None, standing: Standing | None) -> None:
         """Change its definition from the next round on, and its audience at once; None: neither.
 

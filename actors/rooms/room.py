@@ -1,9 +1,8 @@
 """One room at work: it opens rounds, gives the floor, and has its members speak.
 
 Guarantees: a message is acknowledged only when it is on disk (G15); only a person's message opens a
-round, and what a round has used stays used after a restart; a stop ends every speaker and waits
-for it (G1), and works while the room's own actor or the disk is stuck. An error of a policy or a
-condition of the program ends the round and not the room.
+round; what it has used stays used after a restart; a stop ends every speaker and waits for it (G1),
+also while the room's actor or the disk is stuck. The program's errors end the round, not the room.
 """
 
 from __future__ import annotations
@@ -260,10 +259,13 @@ class RoomActor(Actor[RoomMessages]):
             case floor.Choose():
                 return await self._choose()
             case floor.Give(speakers):
-                if refused := await self._live.afford(speakers):
-                    await self._refuse(speakers, refused)
+                mark, refused = control.mark(), await self._live.afford(speakers)
+                if why := floor.refusal(speakers, refused):
+                    await self._end(why)
+                elif refused:
+                    await history.record(partial(floor.refuse, refused=refused))
                 else:
-                    await self._give(speakers)
+                    await self._give(speakers, mark)
             case floor.Wait():
                 return False
         return True
@@ -284,9 +286,8 @@ class RoomActor(Actor[RoomMessages]):
             return ""
         if self._room.activation == "off":
             return OFF
-        if limit := self._members.exhausted():
-            return limit
-        return self._room.until.met(self._live.view()) if self._room.until else ""
+        until = self._room.until
+        return self._members.exhausted() or (until.met(self._live.view()) if until else "")
 
     # Recovery
 
@@ -384,11 +385,11 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _choose(self) -> bool:
         """Have the policy name the next speakers; False: the round waits for those who are due."""
-        if used_up := await self._live.afford(()):  # to choose may cost, too
+        mark, used_up = self._control.mark(), await self._live.afford(())  # to choose may cost, too
+        if used_up and not self._control.overtaken(mark):
             await self._end(used_up[""])
             return True
-        mark, view = self._control.mark(), self._live.view()
-        names: tuple[str, ...] = ()
+        view, names = self._live.view(), tuple[str, ...]()
         with self._control.choosing():
             names = await self._picked(view, partial(self._control.overtaken, mark))
         names = tuple(name for name in names if name not in self._state.waiting)
@@ -418,20 +419,12 @@ class RoomActor(Actor[RoomMessages]):
             await self._history.warn(f"nobody could be chosen: {type(error).__name__}; see the log")
         return ()
 
-    async def _refuse(self, speakers: tuple[Due, ...], refused: dict[str, str]) -> None:
-        """Drop the calls that the budgets do not allow; the round ends if nobody was called."""
-        calls = {due.name: refused[due.name] for due in speakers if due.name in refused}
-        if all(due.is_call for due in speakers):
-            await self._history.record(partial(floor.refuse, refused=calls))
-        else:
-            await self._end("; ".join(dict.fromkeys(calls.values())))
-
-    async def _give(self, speakers: tuple[Due, ...]) -> None:
+    async def _give(self, speakers: tuple[Due, ...], mark: int) -> None:
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""
         self._members.begin_batch()
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
         changed = await self._changed({one.number for some in news.values() for one in some})
-        mark, given, heard = self._control.mark(), self._state.floor.turns, self._state.heard
+        given, heard = self._state.floor.turns, self._state.heard
         state, messages = self._state, tuple(self._history.messages)
         told = {name: read_before(state, name, some, changed) for name, some in news.items()}
         shown: dict[str, Sequence[RoomMessage]] = {}
