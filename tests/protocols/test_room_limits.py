@@ -38,6 +38,7 @@ ALLOWANCES = st.builds(
 SPENT = st.builds(
     Spent, st.integers(0, 70), st.integers(0, 70), st.integers(0, 70).map(lambda n: n * NANO)
 )
+MEMBERS: list[str] = ["x", "y", "z"]
 PEOPLE = st.lists(st.sampled_from("abc"), max_size=3)
 
 
@@ -76,7 +77,7 @@ def test_turns_that_begin_at_once_exceed_no_budget_together(
         )
         for user, one in day.items()
     }
-    turns = data.draw(st.dictionaries(st.sampled_from(("x", "y", "z")), PEOPLE, max_size=3))
+    turns = data.draw(st.dictionaries(st.sampled_from(MEMBERS), PEOPLE, max_size=3))
     planned, refused = plan(budgets, Costs(hour, day), turns, NOON)
     assert planned.keys() | refused.keys() == turns.keys()
     assert not planned.keys() & refused.keys()

@@ -159,7 +159,7 @@ async def test_selectors_and_sub_agents_count_and_a_used_up_room_asks_no_selecto
 
 
 async def test_the_sums_are_there_in_the_next_host_and_go_with_the_room(tmp_path: Path) -> None:
-    ann = agent("ann", "hello")
+    ann, name = agent("ann", "hello"), ""
     for turns in (1, 2):
         async with motet.open_host(tmp_path, agents=[ann]) as host:
             if turns == 1:
