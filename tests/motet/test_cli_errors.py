@@ -134,7 +134,7 @@ def test_a_row_that_another_program_has_damaged_costs_no_command_its_answer(tmp_
     """Its time is that of the epoch, also in the chart, which counts it in its first step."""
     good = stored(tmp_path, lambda: OSError("no route to host"), times=2)
     with closing(apsw.Connection(str(tmp_path / DATABASE_FILE))) as database:
-        database.execute(
+        database.execute(  # pyright: ignore[reportUnknownMemberType]  # its stub
             "INSERT INTO agent_errors (id, timestamp, session_id, tool_name, raw_error,"
             " short_summary, kind) VALUES ('err_20240101_000000_00abff', 'yesterday', 's', x'ff',"
             " '{not json', 42, 'odd')"
