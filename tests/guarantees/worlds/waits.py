@@ -37,9 +37,9 @@ from motet.runtime import (
     open_system,
     waits,
 )
-from motet.runtime.testing import Simulation, Stuck
+from motet.runtime.testing import Outcome, Simulation, Stuck
 from motet.runtime.testing.scheduler import patched
-from tests.guarantees.law import Law, Search, no_faults
+from tests.guarantees.law import Law, Search
 
 __all__ = ["EVERY_WAIT", "NAME", "Book", "play", "refusing_nothing"]
 
@@ -241,21 +241,21 @@ async def _world(sim: Simulation) -> Sequence[str]:
     return book.refused
 
 
-SEARCH: Search = Search("G11", _world, no_faults)
+class _InVain(Search):
+    """Broken also if something was refused, and the same schedule ends without a refusal."""
+
+    def judged(self, outcome: Outcome[object]) -> str | None:
+        if (how := super().judged(outcome)) is not None:
+            return how
+        refused = cast("Sequence[str]", outcome.value)
+        return self._in_vain(outcome.seed, refused[0]) if refused else None
+
+    def _in_vain(self, number: int, refusal: str) -> str | None:
+        with refusing_nothing():
+            again = self.run(number, traced=False)
+        if isinstance(again.error, Stuck):
+            return None
+        return f"refused, though the program ends without it: {refusal}"
 
 
-def _broken(number: int) -> str | None:
-    outcome = SEARCH.run(number, traced=False)
-    if (how := SEARCH.judged(outcome)) is not None:
-        return how
-    refused = cast("Sequence[str]", outcome.value)
-    if not refused:
-        return None
-    with refusing_nothing():
-        again = SEARCH.run(number, traced=False)
-    if isinstance(again.error, Stuck):
-        return None
-    return f"refused, though the program ends without it: {refused[0]}"
-
-
-EVERY_WAIT = Law(NAME, _broken)
+EVERY_WAIT = Law(NAME, _InVain("G11", _world))

@@ -1,7 +1,8 @@
 """A project whose group chat never ends: a bridge brings back what agents have said.
 
 What is said in the room goes to a messenger. What comes from the messenger is posted in the room,
-and nobody has thought of leaving out what the room itself has said.
+and nobody has thought of leaving out what the room itself has said. The room answers every message,
+also among several people, which it would not do by default.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import motet
 
 planner = motet.Agent("planner", description="plans")
 coder = motet.Agent("coder", description="writes code")
-room = motet.Room("den", members=[planner, coder], max_turns=2, people=("*",))
+speakers = motet.mentions() | motet.round_robin()
+room = motet.Room("den", members=[planner, coder], speakers=speakers, max_turns=2, people=("*",))
 
 MESSENGER = motet.Principal("messenger")
 
