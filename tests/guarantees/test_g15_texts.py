@@ -183,8 +183,8 @@ def test_a_message_of_a_room_that_has_entered_no_turn_is_in_the_room_only(end: s
         (session,) = [info.session for info in host.call(sessions)]
         status = {run.text: run.status for run in host.call(runs_of, session)}
         asked = host.call(users, session)
-        assert status["[ann] second"] == "dropped"
-        assert asked[0] == "[ann] first"
+        assert status["[#2 person ann] second"] == "dropped"
+        assert asked[0] == "[#1 person ann] first"
         assert sum("second" in text for text in asked) <= 1
 
 

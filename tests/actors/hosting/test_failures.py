@@ -300,7 +300,9 @@ async def said(room: motet.OpenRoom, *authors: str) -> None:
 
 
 def den(*agents: motet.Agent[None], name: str = "den") -> motet.Room:
-    return motet.Room(name, members=list(agents), max_turns=len(agents))
+    """A room whose agents answer everybody, also among several people."""
+    speakers = motet.mentions() | motet.round_robin()
+    return motet.Room(name, members=list(agents), speakers=speakers, max_turns=len(agents))
 
 
 async def test_in_a_room_one_persons_faults_take_the_tool_from_nobody_else() -> None:
