@@ -55,12 +55,17 @@ _CHANGE: Final = (
 _SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
 _STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
+_IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
+    "event = 'tool.result' AND (stream = 'room:' || ?1"
+    " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
+)
 _COPIES: Final = (
     ("messages", "body", f"session IN {_SESSIONS}"),
     ("runs", "text", f"session IN {_SESSIONS}"),
     ("runs", "given", f"session IN {_SESSIONS}"),
     ("steps", "body", f"run_id IN {_RUNS}"),
     ("events", "data", f"stream IN {_STREAMS}"),
+    ("events", "data", _IN_ROOM),
     ("spans", "body", f"run_id IN {_RUNS}"),
     ("summaries", "text", f"session IN {_SESSIONS}"),
     ("memories", "text", f"session IN {_SESSIONS}"),

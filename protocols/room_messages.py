@@ -17,13 +17,13 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import drop, merged
-from motet.protocols.room_presence import CountUnread, MarkRead
+from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
     Due,
     News,
@@ -363,7 +363,7 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
 
     def fix(row: ChatMessage) -> ChatMessage:
         match row:
-            case UserMessage(text=text):
+            case UserMessage(text=text) | ToolMessage(text=text):
                 return replace(row, text=corrected(text, message.label, line))
             case AssistantMessage(text=text) if message.kind == "agent" and before:
                 own = without_head(text, message.author) == before
@@ -465,5 +465,11 @@ class FindMessages(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.mes
 
 
 RoomStoreRequest: TypeAlias = (
-    RoomStoreMessage | ChangeMessage | OpenThread | FindMessages | MarkRead | CountUnread
+    RoomStoreMessage
+    | ChangeMessage
+    | OpenThread
+    | FindMessages
+    | MarkRead
+    | CountUnread
+    | CountUnshown
 )

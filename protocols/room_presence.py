@@ -46,6 +46,21 @@ class CountUnread(Request[dict[str, Unread]], frozen=True, tag="rooms.unread"):
     names: tuple[str, ...]
 
 
+class CountUnshown(Request[int], frozen=True, tag="rooms.unshown"):
+    """How many messages of others an agent was not shown, up to number ``last``, besides ``shown``.
+
+    ``seen``, ``told``, ``heard``: as of ``RoomState``, for this agent.
+    """
+
+    name: str
+    member: str
+    seen: int
+    told: int
+    heard: int
+    last: int
+    shown: tuple[int, ...] = ()
+
+
 @attrs.define
 class Presence:
     """The users who have rooms open, with the number of their connections."""

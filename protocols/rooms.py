@@ -562,11 +562,15 @@ class ToldDrops(Request[tuple[int, int]], frozen=True, tag="rooms.drops"):
 
 
 class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
-    """Messages before number ``before`` (None: the last ones), oldest first."""
+    """Messages before number ``before`` (None: the last ones), oldest first.
+
+    ``heard``: of people's messages only those up to this number, if it is given.
+    """
 
     name: str
     before: int | None = None
     limit: int = 50
+    heard: int | None = None
 
 
 RoomStoreMessage: TypeAlias = (

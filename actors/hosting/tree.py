@@ -31,7 +31,7 @@ from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import RoomParts, run_below
+from motet.actors.rooms.opening import RoomParts, for_runs
 from motet.actors.rooms.table import Close, Open, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
@@ -278,7 +278,7 @@ async def start_actors(
         config=lambda: generations.config,
         add=partial(_add_agent, generations, suspended_runs, recovery),
     )
-    workers.children.connect_rooms(partial(run_below, room_parts))
+    workers.children.connect_rooms(*for_runs(room_parts))
     access = Access(stores.sessions, stores.approvals, rooms := RoomApi(room_parts), table)
     resumable = location.outlives_host and config.recovery.resume_within > 0
     return Parts(

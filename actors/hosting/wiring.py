@@ -19,7 +19,7 @@ from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Users, Workspaces
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.rooms.member import ROOM_TOOL_GROUP, floor_tool
+from motet.actors.rooms.member import ROOM_TOOL_GROUP, room_tools
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore
@@ -319,6 +319,7 @@ def _builtin(
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
-    more += [*child_tools(children), *task_tools(stores.boards, children.team), floor_tool()]
+    more += [*child_tools(children), *task_tools(stores.boards, children.team)]
+    more += room_tools(children.read_room)
     together = builtin | {tool.name: tool for tool in more}
     return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})

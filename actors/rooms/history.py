@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from motet.actors.errors.log import logger
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.protocols import room_reading as reading
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
@@ -34,6 +35,7 @@ from motet.protocols.room_messages import (
     amended,
 )
 from motet.protocols.room_people import refusal
+from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
     LATELY,
     STOPPED,
@@ -41,6 +43,7 @@ from motet.protocols.rooms import (
     FindSaid,
     KeepState,
     Kind,
+    ReadRoom,
     ReadSince,
     RoomMessage,
     RoomState,
@@ -55,6 +58,7 @@ from motet.runtime import ActorRef
 from motet.runtime.outside import wall_time
 
 Change: TypeAlias = Callable[[RoomState], RoomState]
+People: TypeAlias = Collection[Principal]
 
 ATTEMPT = 5.0
 """Seconds for one attempt to write, also while the host closes."""
@@ -122,6 +126,10 @@ class RoomHistory:
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
+        async with self._writing:  # a turn that outlives an actor may be reading back
+            await self._load()
+
+    async def _load(self) -> None:
         found = await self._store.ask(FindRoom(self._settings.name, self._settings.room.history))
         assert found is not None
         self.messages = list(found.messages)
@@ -302,6 +310,42 @@ class RoomHistory:
             more = await self._store.ask(FindMessages(self._settings.name, missing))
             found |= {one.seq: one for one in more}
         return found
+
+    async def changed(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
+        """As :meth:`these`; without the storage, those in memory."""
+        try:
+            return await self.these(numbers)
+        except StorageError as error:
+            _log.error("messages cannot be read", room=self._settings.name, error=str(error))
+            return {one.seq: one for one in self.messages if one.seq in numbers}
+
+    async def unshown(self, found: int | CountUnshown) -> int | None:
+        """How many messages of others a member is not shown; None: that cannot be read now."""
+        try:
+            return found if isinstance(found, int) else await self._store.ask(found)
+        except StorageError as error:
+            _log.error("messages cannot be counted", room=self._settings.name, error=str(error))
+            return None
+
+    async def read_back(
+        self, name: str, before: int | None, limit: int, answer: Callable[[People], None]
+    ) -> str:
+        """Earlier messages, for a turn of a member; ``answer`` has its run answer their people.
+
+        From now on the turn answers their people, on disk too. Raises ``StorageError``,
+        ``InputValidation``.
+        """
+        async with self._writing:  # or a change that is on its way would not reach what it reads
+            if not reading.has_turn(self.state, name):
+                raise InputValidation("You do not have the floor, so there is nothing to read.")
+            page = ReadRoom(self._settings.name, before, limit, self.state.heard)
+            shown, text = reading.page_of(await self._store.ask(page))
+            answer(people := reading.people_of(shown))
+            state = self._begin(lambda state: reading.read_also(state, name, people))
+            if state != self.state:
+                await self._store.ask(KeepState(self._settings.name, state))
+                self._stored(state)
+            return text
 
     def _note(self, message: RoomMessage) -> None:
         self._spoke[message.author] = message.at

@@ -8,7 +8,7 @@ of a turn is read from its run, which ends once, in whatever host.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -37,6 +37,7 @@ from motet.protocols.models import Model, Usage
 from motet.protocols.policy import Subject
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import Fix, line_of, reader_of
+from motet.protocols.room_reading import PAGE
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
@@ -59,11 +60,18 @@ from motet.runtime.outside import wall_time
 # hands over nothing.
 
 GIVE_FLOOR = "give_floor"
-ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR,)}
+ROOM_HISTORY = "room_history"
+ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR, ROOM_HISTORY)}
 
 _DESCRIPTION = (
     "In a group chat, have another member speak after your turn. What you answer after this call "
     "is said first. Call it once, with the member's name as it stands in your instructions."
+)
+
+_READS = (
+    "In this group chat, read earlier messages, such as those that you were told are not shown: "
+    "the last ``limit`` (at most 50) before the one with the number ``before``, as it stands in "
+    "its square brackets; without it, the last ones."
 )
 
 
@@ -71,15 +79,23 @@ class _Arguments(msgspec.Struct, frozen=True):
     to: str
 
 
-def floor_tool() -> Tool:
-    """``give_floor``, for agents that take part in rooms."""
+def room_tools(
+    read: Callable[[Context[object], str | int, int], Awaitable[str]],
+) -> list[Tool]:
+    """``give_floor`` and ``room_history``, for agents that take part in rooms."""
 
     async def give_floor(ctx: Context[object], to: str) -> str:
         if not ctx.principal.user.startswith(f"{CHANNEL}:"):
             raise ToolRetry("This is not a group chat, so there is no floor to give. Just answer.")
         return f"{to} speaks after your turn. Finish it now."
 
-    return tool(give_floor, name=GIVE_FLOOR, description=_DESCRIPTION)
+    async def room_history(ctx: Context[object], before: str | int = "", limit: int = PAGE) -> str:
+        return await read(ctx, before, limit)
+
+    return [
+        tool(give_floor, name=GIVE_FLOOR, description=_DESCRIPTION),
+        tool(room_history, name=ROOM_HISTORY, description=_READS),
+    ]
 
 
 def floor_given_to(rows: Sequence[ChatMessage]) -> str:

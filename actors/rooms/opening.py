@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from typing import Self, TypeVar
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Member, Room
+from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -37,6 +38,7 @@ from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
+from motet.actors.sessions.children import FromRoom, InRoom
 from motet.actors.sessions.intake import CALLER_GONE, Intake
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
@@ -49,6 +51,7 @@ from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import TERMS, Standing, audience
+from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.rooms import (
     INTERRUPTED,
     CreateRoom,
@@ -65,7 +68,7 @@ from motet.protocols.rooms import (
     RoomResult,
     Said,
 )
-from motet.protocols.session_keys import thread_of
+from motet.protocols.session_keys import parse_key, thread_of
 from motet.protocols.sessions import (
     LOCAL,
     Principal,
@@ -74,6 +77,8 @@ from motet.protocols.sessions import (
     ShuttingDown,
     StopReport,
 )
+from motet.protocols.storage import StorageError
+from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 
 T = TypeVar("T")
@@ -465,6 +470,35 @@ async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text:
     finally:
         with trio.CancelScope(shield=True), suppress(ActorDead):
             await parts.actor.ask(Close(own.name))
+
+
+def for_runs(parts: RoomParts) -> tuple[InRoom, FromRoom]:
+    """What runs do with rooms."""
+    return partial(run_below, parts), partial(read_back, parts)
+
+
+async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -> str:
+    """A page of what was said in the room whose member a run is. Raises ``ToolRetry``."""
+
+    def answer(people: Collection[Principal]) -> None:
+        # The state that such a call has stored has the people so far, for whoever resumes the run.
+        step = parts.services.pending_approvals.steps.get(run.id)
+        if step is not None and step.waits and not {*people}.issubset(run.input.asked_by):
+            raise ToolRetry("Another call of yours waits for a person: read when that is decided.")
+        for who in people:
+            run.ask_also(who)
+
+    chat = parse_key(run.session)
+    live = parts.table.rooms.get(chat.chat) if chat and chat.channel == CHANNEL else None
+    own = chat and live and run.session == live.members.session(chat.agent)
+    if not (chat and live and own and run.input.principal == acts_as(live.name)):
+        raise ToolRetry("No group chat is open whose member you are, so there is nothing to read.")
+    try:
+        number = number_of(before, thread_of(live.name)[1])
+        most = max(1, min(limit, MOST))
+        return await live.history.read_back(chat.agent, number, most, answer)
+    except (InputValidation, StorageError) as error:
+        raise ToolRetry(str(error)) from error
 
 
 def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:

@@ -7,7 +7,7 @@ also while the room's actor or the disk is stuck. The program's errors end the r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ from motet.protocols.room_messages import (
     without_head,
     without_news,
 )
+from motet.protocols.room_reading import unshown, unshown_lines
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
@@ -51,7 +52,6 @@ from motet.protocols.rooms import (
     Waiting,
 )
 from motet.protocols.sessions import FINAL, Principal
-from motet.protocols.storage import StorageError
 from motet.runtime import Actor, handles
 from motet.runtime.outside import foreign_code, wall_time
 
@@ -423,7 +423,9 @@ class RoomActor(Actor[RoomMessages]):
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""
         self._members.begin_batch()
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
-        changed = await self._changed({one.number for some in news.values() for one in some})
+        changed = await self._history.changed(
+            {one.number for some in news.values() for one in some}
+        )
         given, heard = self._state.floor.turns, self._state.heard
         state, messages = self._state, tuple(self._history.messages)
         told = {name: read_before(state, name, some, changed) for name, some in news.items()}
@@ -455,17 +457,12 @@ class RoomActor(Actor[RoomMessages]):
                 batch.announced.add(due.name)
                 notice = self._notice(due.name, state, messages)
                 lines = news_lines(told[due.name], changed)
+                cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
+                lines += unshown_lines(await self._history.unshown(cut))
                 text = render_for_member(shown[due.name], notice, lines)
                 turn = _Given(due, text, batch, before)
                 before = turn.done
                 nursery.start_soon(self._take_turn, turn)
-
-    async def _changed(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
-        try:
-            return await self._history.these(numbers)
-        except StorageError as error:
-            _log.error("changed messages cannot be read", room=self._room.name, error=str(error))
-            return {one.seq: one for one in self._history.messages if one.seq in numbers}
 
     def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
         """A notice for a member that has called names in its last turn which nobody has."""

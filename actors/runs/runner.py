@@ -119,6 +119,8 @@ class Runner:
         turn.rows[:] = map(fix, turn.rows)
         turn.waiting[:] = [replace(one, text=fixed_text(fix, one.text)) for one in turn.waiting]
         self.inbox.texts.correct(fix)
+        if self.tool_step is not None:
+            self.tool_step.correct(fix)
         summary = fixed_text(fix, step.view.summary)
         history = tuple(map(fix, step.view.history))
         step.view = replace(step.view, history=history, summary=summary)

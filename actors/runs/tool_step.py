@@ -24,6 +24,7 @@ from motet.actors.transcript.grammar import held, missing_result, row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
 from motet.protocols.chat import Call, ChatMessage, ToolMessage
+from motet.protocols.room_messages import Fix, fixed_text
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -74,6 +75,18 @@ class ToolStep:
         self._journalling = trio.Lock()
         self._spans: dict[int, ToolSpan] = {}
         self._announced = left.announced if left is not None else frozenset[str]()
+        self._fixes: list[Fix] = []
+
+    def correct(self, fix: Fix) -> None:
+        """Change the results of the calls, also of those under way; see ``room_messages``."""
+        self._fixes.append(fix)
+        self.record[:] = map(self._as_now, self.record)
+        self._known = {id: self._as_now(result) for id, result in self._known.items()}
+
+    def _as_now(self, result: CallResult) -> CallResult:
+        for fix in self._fixes:
+            result = replace(result, text=fixed_text(fix, result.text))
+        return result
 
     @property
     def results(self) -> list[CallResult]:
@@ -211,7 +224,7 @@ class ToolStep:
             if isinstance(became, Failed):
                 raise became.error
             result = self._screened(became.value)
-            result = self._since_kill(call, result)
+            result = self._as_now(self._since_kill(call, result))
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.
@@ -229,7 +242,7 @@ class ToolStep:
             if self.run.next_agent is not None:
                 await journal.hand_over(self.run.id, self.run.next_agent.name)
             await journal.note(self.run.id, self.step + 1 + index, row)
-            await self._report(result, index)
+            await self._report(self.record[index], index)  # a message may have changed meanwhile
 
     async def _announce(self, index: int, call: Call) -> None:
         if self.states[call.id] == "announced":

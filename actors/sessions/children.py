@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from motet.protocols.run import RunResult
 
 InRoom: TypeAlias = "Callable[[Run, str, RoomLike, str], Awaitable[RoomResult]]"
+FromRoom: TypeAlias = "Callable[[Run, str | int, int], Awaitable[str]]"
 
 TASK_PREVIEW = 500
 PUBLISH_BUDGET = 1.0
@@ -48,6 +49,7 @@ class ChildRuns:
     def __init__(self, table: RunTable, hooks: HooksClient, events: RunEvents) -> None:
         self._connected: Intake | None = None
         self._consult: InRoom | None = None
+        self._read: FromRoom | None = None
         self._table = table
         self._hooks = hooks
         self._events = events
@@ -56,9 +58,9 @@ class ChildRuns:
         """Give it the intake, which is made after the tools that start children."""
         self._connected = intake
 
-    def connect_rooms(self, consult: InRoom) -> None:
-        """Give it the function that has a room answer below a run, by the id of its call."""
-        self._consult = consult
+    def connect_rooms(self, consult: InRoom, read: FromRoom) -> None:
+        """Give it the functions by which a room answers a run's call, and a run reads its room."""
+        self._consult, self._read = consult, read
 
     @property
     def _intake(self) -> Intake:
@@ -95,6 +97,11 @@ class ChildRuns:
         assert self._consult is not None
         await self._allowed(ctx, room.name, text)
         return await self._consult(self._table.runs[ctx.run_id], ctx.call_id, room, text)
+
+    async def read_room(self, ctx: Context[object], before: str | int, limit: int) -> str:
+        """A page of what was said in the room whose member the run is. Raises ``ToolRetry``."""
+        assert self._read is not None
+        return await self._read(self._table.runs[ctx.run_id], before, limit)
 
     async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
         """Start a child run in the background of its caller; its input is on disk then.

@@ -29,7 +29,8 @@ from motet.protocols.room_limits import DAY, Costs, FindCosts, costs_of, hour_of
 from motet.protocols.room_limits import FIND as FIND_COSTS
 from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_people import RoomPerson, RoomTerms
-from motet.protocols.room_presence import MOST_UNREAD, CountUnread, MarkRead, Unread
+from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown, MarkRead, Unread
+from motet.protocols.room_reading import UNSHOWN
 from motet.protocols.room_tables import (
     ADD_INVITE,
     FIND_INVITE,
@@ -86,7 +87,8 @@ _THREAD = (
 _MADE = {"replies": _REPLIES, "thread": _THREAD}
 _COLUMNS = ", ".join(_MADE.get(name, name) for name in _NAMES)
 LAST_MESSAGES = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
+    " AND (kind = 'agent' OR seq <= ?4) ORDER BY seq DESC LIMIT ?3"
 )
 _MEMORY = " UNION ALL ".join(
     f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
@@ -185,9 +187,16 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
         before = END if request.before is None else request.before
-        return room_messages(
-            await self._readers.read(LAST_MESSAGES, (storable(request.name), before, request.limit))
-        )
+        heard = END if request.heard is None else request.heard
+        params = (storable(request.name), before, request.limit, heard)
+        return room_messages(await self._readers.read(LAST_MESSAGES, params))
+
+    @handles(CountUnshown, concurrent=16)
+    async def unshown(self, request: CountUnshown) -> int:
+        room, *cursors, shown = msgspec.structs.astuple(request)
+        params = (storable(room), *cursors, to_json(shown))
+        ((count,),) = await self._readers.read(UNSHOWN, params)
+        return int(str(count))
 
     @handles(ReadSince, concurrent=16)
     async def since(self, request: ReadSince) -> tuple[RoomMessage, ...]:

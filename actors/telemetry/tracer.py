@@ -28,7 +28,7 @@ from motet.protocols.redaction.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.protocols.room_messages import Fix, fixed_input
+from motet.protocols.room_messages import Fix, fixed_input, fixed_text
 from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
@@ -493,7 +493,7 @@ class Tracer:
         """Change texts of a user's runs that are to be stored; see ``room_messages``."""
         ours = [one for one in (*self.live.values(), *self._changed) if one.user == user]
         for span in (span for trace in ours for span in trace.to_store()):
-            span.output = fix(AssistantMessage(span.output)).text
+            span.output = fixed_text(fix, fix(AssistantMessage(span.output)).text)
             span.input = fixed_input(fix, span.input)
 
     def finished(self, trace: RunTrace, *, queued: bool) -> None:

@@ -78,7 +78,9 @@ async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
     async with reading(state) as readers:
         if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
-        return rows.room_messages(await readers.read(rows.LAST_MESSAGES, (room, rows.END, limit)))
+        return rows.room_messages(
+            await readers.read(rows.LAST_MESSAGES, (room, rows.END, limit, rows.END))
+        )
 
 
 def _print_table(setup: Setup, records: list[RoomRecord]) -> None:

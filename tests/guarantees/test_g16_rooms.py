@@ -1,8 +1,9 @@
 """G16 in rooms: no effect that one of the people whose words it answers could not have had alone.
 
-Random rules (deny, ask, allow, by user, role and agent, and Cedar), members that call each other,
-and people who talk at any moment. Each message has a word of its own, which agents repeat, in what
-they say and in the arguments of their calls: so an effect shows the people that it goes back to.
+Random rules (deny, ask, allow, by user, role and agent, and Cedar), members that call each other
+and read earlier messages, and people who talk at any moment. Each message has a word of its own,
+which agents repeat, in what they say and in the arguments of their calls: so an effect shows the
+people that it goes back to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import trio
 from msgspec.structs import replace
 
 import motet
-from motet.actors.rooms.member import MemberRunner
+from motet.actors.rooms.member import ROOM_HISTORY, MemberRunner
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.actors.runs import suspend
 from motet.actors.runs.publisher import RunPublisher
@@ -28,12 +29,13 @@ from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.policy.cedar import CedarPolicy
 from motet.protocols import room_floor as floor
+from motet.protocols import room_reading
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision, SuspendedState
-from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.policy import Policy
-from motet.protocols.rooms import Due, RoomMode, RoomState
+from motet.protocols.rooms import Due, RoomMessage, RoomMode, RoomState
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.tools import Effects
 from tests.scripted import call, say
@@ -73,7 +75,9 @@ class Obeys:
         words = " ".join(sorted(told(request)))
         other = self._random.choice([name for name in AGENTS if name != self.name])
         offered = [one.name for one in request.tools if one.name in TOOLS]
-        if offered and self._random.random() < 0.6:
+        if self._random.random() < 0.3:
+            step = call((ROOM_HISTORY, {"limit": self._random.choice([1, 2, 5, 20])}))
+        elif offered and self._random.random() < 0.6:
             step = call((self._random.choice(offered), {"words": words}))
         else:
             step = say(f"{self._random.choice(['', f'@{other} '])}so {words}")
@@ -85,12 +89,12 @@ class Obeys:
 
 
 def told(request: ModelRequest) -> set[str]:
-    """The words of the messages that this turn was given, or that have entered it."""
+    """The words of the messages that this turn was given or has read, or that have entered it."""
     found = set[str]()
     for row in reversed(request.messages):
         if isinstance(row, AssistantMessage) and not row.calls:
             break
-        if isinstance(row, UserMessage):
+        if isinstance(row, UserMessage | ToolMessage):
             found.update(WORD.findall(row.text))
     return found
 
@@ -118,7 +122,7 @@ class Talk:
         )
 
     def _agent(self, name: str) -> motet.Agent[None]:
-        agent = motet.Agent(name, model=Obeys(name, self.random))
+        agent = motet.Agent(name, model=Obeys(name, self.random), tools=[ROOM_HISTORY])
         for tool in TOOLS:
             effects: Effects = "read" if tool == "look" else "write"
             agent.tool(name=tool, effects=effects)(self._tool(tool))
@@ -245,6 +249,16 @@ def forgets_when_suspended(
     return replace(SUSPEND(run, turn, publisher, trace), asked_by=())
 
 
+def reads_unnoticed(messages: Sequence[RoomMessage]) -> tuple[Principal, ...]:
+    """A member reads earlier messages and goes on with the rights that it had."""
+    return ()
+
+
+def says_unnoticed(state: RoomState, name: str, people: Sequence[Principal]) -> RoomState:
+    """Its run answers their people; what it says, and whom it calls, does not."""
+    return state
+
+
 SUSPEND = suspend.suspended_state
 GIVE, STEER = floor.give_floor, MemberRunner.steering_input
 DEFECTS: list[tuple[object, str, object]] = [
@@ -252,6 +266,8 @@ DEFECTS: list[tuple[object, str, object]] = [
     (floor, "give_floor", keeps_only_the_round),
     (MemberRunner, "steering_input", steers_unnoticed),
     (suspend, "suspended_state", forgets_when_suspended),
+    (room_reading, "people_of", reads_unnoticed),
+    (room_reading, "read_also", says_unnoticed),
 ]
 
 

@@ -1,0 +1,130 @@
+"""Earlier messages of a room, as its members read them: how many are not shown, and pages. Pure.
+
+Invariants: the messages of others that a member is not shown when it gets the floor are counted
+exactly; a page has the form in which members read all messages, fits into one result of a tool, and
+has no message of a person that waits for its round; a member answers the people whose words it has
+read, in its run and in what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from motet.protocols.errors import InputValidation
+from motet.protocols.room_floor import unread
+from motet.protocols.room_messages import line_of
+from motet.protocols.room_presence import CountUnshown
+from motet.protocols.rooms import RoomMessage, RoomState
+from motet.protocols.sessions import Principal
+
+PAGE: Final = 20
+"""Messages of a page, unless its reader wants fewer or more."""
+MOST: Final = 50
+MOST_BYTES: Final = 12_000
+"""Of the lines of a page: a tool gives at most 16,384 at once, and stores the rest elsewhere."""
+_LEFT_OUT: Final = "\n[The rest of this message is left out.]"
+
+UNSHOWN: Final = """
+SELECT count(*) FROM room_messages
+WHERE room = ?1 AND seq > min(?3, ?4) AND seq <= ?6 AND NOT deleted
+AND CASE kind WHEN 'person' THEN seq > ?4 AND seq <= ?5
+    ELSE seq > ?3 AND (author <> ?2 OR seq = 1 AND instr(room, '/') > 0) END
+AND seq NOT IN (SELECT value FROM json_each(?7))"""
+"""The count of ``CountUnshown``, by the rule of ``room_floor.unread``."""
+
+
+def unshown(
+    state: RoomState,
+    messages: Sequence[RoomMessage],
+    room: str,
+    name: str,
+    shown: Sequence[RoomMessage],
+) -> int | CountUnshown:
+    """How many new messages of others a member is not shown; or, if memory lacks some, the request
+    that counts them. ``messages``: in memory, when ``shown`` were taken from them.
+    """
+    seen = state.seen.get(name, 0)
+    told = state.told.get(name, seen)
+    first, last = min(seen, told), messages[-1].seq if messages else 0
+    if sum(one.seq > first for one in messages) == max(0, last - first):
+        return len(unread(state, messages, name, len(messages) or 1)) - len(shown)
+    numbers = tuple(one.seq for one in shown)
+    return CountUnshown(room, name, seen, told, state.heard, last, numbers)
+
+
+def unshown_lines(count: int | None) -> list[str]:
+    """What a member reads of that, as a line of its own; None: the number is unknown."""
+    if count is None:
+        return ["[Earlier messages may not be shown.]"]
+    what = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
+    return [f"[{what} not shown.]"] if count > 0 else []
+
+
+def number_of(label: str | int, thread: int) -> int | None:
+    """The number of a message in its room, from that in front of its text; None: there is none.
+
+    ``12``, or in the thread of message 12 ``12.3``. Raises ``InputValidation``.
+    """
+    text = str(label).strip(" #[]")
+    if not text:
+        return None
+    home, dot, reply = text.partition(".")
+    if thread and home == str(thread) and (reply.isdecimal() or not dot):
+        return int(reply or 0) + 1
+    if thread or not text.isdecimal():
+        example = f"{thread}.3" if thread else "12"
+        raise InputValidation(f"before: {text!r} is no number of a message here, such as {example}")
+    return int(text)
+
+
+def page_of(found: Sequence[RoomMessage]) -> tuple[tuple[RoomMessage, ...], str]:
+    """The last of these messages that fit into a page, and their text. Oldest first."""
+    lines: list[str] = []
+    size = 0
+    for one in reversed(found):
+        line = line_of(one)
+        size += len(line.encode()) + 1
+        if size > MOST_BYTES:
+            if lines:
+                break
+            line = line.encode()[:MOST_BYTES].decode(errors="ignore") + _LEFT_OUT
+        lines.append(line)
+    if not lines:
+        return (), "[There are no messages before that.]"
+    shown = tuple(found[-len(lines) :])
+    first = shown[0]
+    more = f"[Earlier ones: before={first.label}]" if first.seq > 1 else "[There are none before.]"
+    return shown, "\n".join((*reversed(lines), more))
+
+
+def people_of(messages: Iterable[RoomMessage]) -> tuple[Principal, ...]:
+    """The people whose words these messages are, or answer. A withdrawn one has no words."""
+    texts = (one for one in messages if not one.deleted)
+    return tuple(dict.fromkeys(who for one in texts for who in one.principals))
+
+
+def has_turn(state: RoomState, name: str) -> bool:
+    """Whether a member has the floor, or its turn waits for a person."""
+    return name in state.waiting or any(due.name == name for due in state.floor.speaking)
+
+
+def read_also(state: RoomState, name: str, people: Iterable[Principal]) -> RoomState:
+    """A member reads the words of these people in its turn: what it says and whom it calls goes
+    back to them, too. The other turns of its round have not read them.
+    """
+    added = tuple(people)
+
+    def also(before: tuple[Principal, ...]) -> tuple[Principal, ...]:
+        return tuple(dict.fromkeys((*before, *added)))
+
+    speaking = tuple(
+        replace(due, asked_by=also(due.asked_by)) if due.name == name else due
+        for due in state.floor.speaking
+    )
+    waiting = dict(state.waiting)
+    if (waits := waiting.get(name)) is not None:
+        waiting[name] = replace(waits, asked_by=also(waits.asked_by))
+    return replace(state, floor=replace(state.floor, speaking=speaking), waiting=waiting)
