@@ -14,7 +14,7 @@ from motet import testing as mt
 from motet.actors.rooms.table import Close
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import NotFound
-from motet.protocols.events import ToolResult
+from motet.protocols.events import ApprovalRequested, ToolResult
 from motet.protocols.models import ModelRequest
 from tests.actors.rooms.talk import agent, model_of
 from tests.actors.rooms.test_messages import SECRET, on_disk
@@ -230,3 +230,43 @@ async def test_a_withdrawn_message_that_was_read_back_leaves_no_text(
         if when != "afterwards":
             assert SECRET not in str(requests[-2].messages), "in the same turn, too"
     assert SECRET not in on_disk(tmp_path)
+
+
+@pytest.mark.parametrize("hold", [0.0, 60.0])
+async def test_words_of_others_wait_while_a_call_beside_them_waits_for_a_person(
+    hold: float,
+) -> None:
+    """The run is stored with its people when it asks; a later host must not miss one of them."""
+    both = call(("pay", {}), ("room_history", {}))
+    ann = reader("ann", both, call(("room_history", {})), say("read"))
+    seen: list[tuple[str, ...]] = []
+
+    @ann.tool(approval=True)
+    def pay(ctx: motet.Context[None]) -> str:
+        seen.append(tuple(who.user for who in ctx.asked_by))
+        return "paid"
+
+    room = motet.Room("r", members=[ann], speakers=motet.mentions(), history=1)
+    config = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=hold))
+    async with motet.open_host(config=config) as host:
+        opened = await host.open_room(room)
+        await opened.post("what I say", user="bob")
+        async with opened.subscribe() as events:
+            await opened.post("@ann pay", user="ada")
+            asked = ""
+            refused = False
+            async for event in events:
+                if isinstance(event, ApprovalRequested):
+                    asked = event.id
+                refused |= isinstance(event, ToolResult) and event.name == "room_history"
+                if asked and refused:
+                    break
+        await host.approve(asked, "allow-once")
+        with trio.fail_after(20):
+            while (await opened.history())[-1].text != "read":
+                await trio.lowlevel.checkpoint()
+        first, second = (text for text in results(ann) if text != "paid")
+        assert "Another call of yours waits for a person" in first
+        assert "what I say" in second
+        assert {who.user for who in (await opened.history())[-1].asked_by} == {"ada", "bob"}
+    assert seen == [("ada",)]
