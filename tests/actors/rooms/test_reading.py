@@ -1,4 +1,4 @@
-"""What members are not shown is counted, and read by ``room_history``: of their own room only."""
+"""Messages that members are not shown: they are counted, and read by ``room_history``."""
 
 from __future__ import annotations
 
