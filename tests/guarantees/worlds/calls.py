@@ -252,7 +252,7 @@ async def look(host: Host) -> Seen:
 class Given:
     """The calls that have come to a turn, as the floor was given: an independent record.
 
-    ``here``: the members who could be called when each message was said.
+    ``here``: the members who could be called when each message got its text.
     """
 
     calls: list[Due] = attrs.field(factory=list[Due])
@@ -262,7 +262,8 @@ class Given:
 @contextmanager
 def recorded() -> Generator[Given]:
     """Record the calls with which the floor is given, and turns that nobody was told of."""
-    given, give, end, say = Given(), floor.give_floor, floor.end_round, RoomHistory._say
+    given, give, end = Given(), floor.give_floor, floor.end_round
+    say, amend = RoomHistory._say, RoomHistory.amend
 
     def give_floor(state: RoomState, speakers: Sequence[Due], **more: Any) -> RoomState:
         given.calls += speakers
@@ -281,8 +282,16 @@ def recorded() -> Generator[Given]:
         given.here[said.seq] = given.here.get(said.seq, names) if said.duplicate else names
         return said
 
+    async def amend_here(self: RoomHistory, wish: Any, *more: Any) -> RoomMessage:
+        after = await amend(self, wish, *more)
+        if wish.act == "edit":
+            # Another text calls those who are members now, and nobody who has gone meanwhile.
+            given.here[after.seq] = tuple(one.name for one in self._settings.expected)
+        return after
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoomHistory, "_say", say_here)
+        patch.setattr(RoomHistory, "amend", amend_here)
         patch.setattr(floor, "give_floor", give_floor)
         patch.setattr(floor, "end_round", end_round)
         yield given
@@ -293,7 +302,9 @@ def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]
 
     Calls of people and agents that are one have the numbers of the first and the last of them: in
     mode ``followup``, a call of a person between these may have an end of its own, which counts.
+    So may one behind an older message that calls only since it was edited.
     """
+    edited = {one.seq for one in seen.messages if one.edited > 0}
     turns = [
         (one.first, one.last, (*one.people, *one.called_by), "turn")
         for one in given.calls
@@ -305,7 +316,14 @@ def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]
         if one.of == name
     ]
     found = [
-        (end, last > first and len({*by} - {*NAMES}) not in (0, len(by)))
+        (
+            end,
+            last > first
+            and (
+                len({*by} - {*NAMES}) not in (0, len(by))
+                or (first in edited and first < message.seq < last)
+            ),
+        )
         for first, last, by, end in (*turns, *drops)
         if first <= message.seq <= last and message.author in by
     ]
