@@ -117,14 +117,15 @@ class RoomPublisher:
         return not self._publisher.subscribers.feed.late
 
     async def last_published(self) -> tuple[int | None, bool]:
-        """Number of the last published message, None if there is none lately; and whether the end
-        of a round was published after all messages.
+        """Number of the last published message, 0 if none ever was, None if there is none lately;
+        and whether the end of a round was published after all messages.
         """
         head = (await self._journal.head(self._stream)).head
         recent = await self._journal.read(self._stream, max(0, head - _RECENT), _RECENT)
         numbers = [one.event.number for one in recent if isinstance(one.event, events.MessageAdded)]
         ends = [isinstance(one.event, events.RoomIdle) for one in recent if _of_rounds(one.event)]
-        return numbers[-1] if numbers else None, bool(ends) and ends[-1]
+        none = None if head > _RECENT else 0
+        return numbers[-1] if numbers else none, bool(ends) and ends[-1]
 
     def forward(self, session: str) -> Callable[[], None]:
         """Forward the events of a member's session until the returned function is called."""

@@ -52,6 +52,20 @@ async def test_a_speaker_that_was_killed_speaks_again_and_the_lost_turn_stays_us
     assert said(events)[-1] == ("ben", "I am ben")
 
 
+async def test_the_first_message_is_told_though_its_round_was_on_disk_before_any_event(
+    tmp_path: Path,
+) -> None:
+    killed(tmp_path, "speaking")
+    behind_the_host(
+        tmp_path,
+        "DELETE FROM events WHERE stream = 'room:r'",
+        "DELETE FROM streams WHERE stream = 'room:r'",
+    )
+    events = await after(tmp_path)
+    numbers = [one.number for one in events if isinstance(one, MessageAdded)]
+    assert numbers == [1, 2, 3]
+
+
 @pytest.mark.slow
 async def test_a_turn_that_has_used_tools_is_not_repeated(tmp_path: Path) -> None:
     killed(tmp_path, "acted")
