@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     seed = SystemRandom().randrange(1 << 32) if chosen.seed is None else chosen.seed
     folder = Path(tempfile.mkdtemp(prefix="motet-crash-"))
-    print(f"seed {seed}: {chosen.kills} kills of a host with 50 sessions and a room, in {folder}")
+    print(f"seed {seed}: {chosen.kills} kills of a host with 60 sessions and 7 rooms, in {folder}")
     kills = Kills(folder, seed, told=_progress)
     try:
         outcome = kills.run(chosen.kills)

@@ -19,7 +19,8 @@ import attrs
 from motet.actors.storage.location import DATABASE_FILE
 from motet.actors.storage.tables import decode_message
 from motet.actors.transcript.grammar import violations
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from tests.crash.calls import Calls
 from tests.crash.workload import INPUT, ONCE, lines
 from tests.guarantees.worlds.texts import WANTED, Image, names_in
 
@@ -51,6 +52,7 @@ FROM events WHERE stream LIKE 'session:%' AND event IN (
     'approval.resolved')"""
 
 
+NO_EFFECT = ("denied", "answered", "cancelled_before_start")
 NEW, ALL = 500, 1_000_000
 """Runs whose texts are looked at after a kill, and in the end; always with all that go on, which an
 input that came much later may have joined."""
@@ -86,6 +88,12 @@ class Checker:
     finals: Counter[str] = attrs.field(factory=Counter[str])
     _events: dict[str, int] = attrs.field(factory=dict[str, int])
     _acks: int = 0
+    _asked: dict[tuple[str, str], Call] = attrs.field(factory=dict[tuple[str, str], Call])
+    _times: Counter[str] = attrs.field(factory=Counter[str])
+    calls: Calls = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.calls = Calls(self.folder)
 
     def problems(self, *, quiet: bool = False) -> list[str]:
         """``quiet``: the host has ended by itself, with nothing left to do."""
@@ -104,6 +112,7 @@ class Checker:
                 *self._posts(db, "posts", "carl", "cat"),
                 *self._posts(db, "said", "dora", "dot"),
                 *self._owners(db, NEW if not quiet else ALL),
+                *self.calls.problems(db, quiet=quiet),
                 *((*self._left(db), *self._retold(db), *self._wanted(db)) if quiet else ()),
             ]
 
@@ -144,12 +153,36 @@ class Checker:
                 if pos != self.known.get(session, 0) + 1:
                     yield f"session {session} has a gap before row {pos}"
                 self.known[session] = pos
+        done = set(lines(self.folder / "effects"))
         for session, new in rows.items():
+            yield from self._recorded(session, new, done)
             for problem in violations([row for _, row in new]):
                 yield f"session {session}: {problem}"
             # A turn that texts enter may answer several times.
-            if not session.startswith("m") and "dot" not in session:
+            if not session.startswith("m") and "dot" not in session and "club-" not in session:
                 yield from self._answers(session, new)
+
+    def _recorded(
+        self, session: str, new: list[tuple[str, ChatMessage]], done: set[str]
+    ) -> Iterator[str]:
+        """A call on record as done has had its effect; one that did not run has had none."""
+        for run_id, row in new:
+            for call in row.calls if isinstance(row, AssistantMessage) else ():
+                self._asked[session, call.id] = call
+                self._times[call.arguments] += 1
+            if isinstance(row, ToolMessage):
+                call = self._asked.pop((session, row.call_id))
+                effect = json.loads(call.arguments)["effect"]
+                ways = (
+                    f"{call.name} {effect}",
+                    f"{call.name} {run_id} {effect}",
+                    f"{call.name} {effect} {run_id} {call.id}",
+                )
+                happened = not done.isdisjoint(ways)
+                if row.outcome == "done" and not happened:
+                    yield f"{call} of run {run_id} is on record as done, and has had no effect"
+                if row.outcome in NO_EFFECT and happened and self._times[call.arguments] == 1:
+                    yield f"{call} of run {run_id} is on record as {row.outcome}, and has an effect"
 
     def _answers(self, session: str, new: list[tuple[str, ChatMessage]]) -> Iterator[str]:
         for run_id, row in new:

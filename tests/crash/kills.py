@@ -44,6 +44,7 @@ class Outcome:
     runs: Counter[str] = attrs.field(factory=Counter[str])
     acked: int = 0
     effects: int = 0
+    rooms: str = ""
 
     def line(self) -> str:
         found = f"{len(self.problems)} PROBLEMS" if self.problems else "all laws hold"
@@ -55,6 +56,7 @@ class Outcome:
         return (
             f"{self.line()}\n"
             f"runs: {runs}\n"
+            f"{self.rooms}\n"
             f"taken up: {self.notes['resumed']} runs; put aside and released: "
             f"{self.notes['released']} sessions\n"
             f"serving again after {_spread(self.serving)}\n"
@@ -146,6 +148,7 @@ class Kills:
             else:
                 self.outcome.notes[what] += int(value) if value.isdigit() else 1
         self.outcome.runs = self._checker.counts()
+        self.outcome.rooms = self._checker.calls.summary()
         return self.outcome
 
     def _start(self, life: str) -> int:

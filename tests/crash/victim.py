@@ -1,4 +1,4 @@
-"""The host that is killed: fifty people, ten who interrupt their agents, approvals, and two rooms.
+"""The host that is killed: fifty people, ten who interrupt their agents, approvals, and rooms.
 
 ``python -m tests.crash.victim FOLDER SEED LIFE [MODE]``; the last life is ``quiet``: nobody says
 anything new, and it ends by itself when nothing is left to be done. In any other mode its storage
@@ -28,8 +28,10 @@ from motet.actors.storage import location
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
+from motet.protocols.rooms import ROOM_MODES
 from motet.protocols.sessions import QueueFull, RunStatus, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
+from tests.crash import clubs
 from tests.crash.workload import Diary, lines, listener, mixed_plans, plans, worker
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Life:
             approvals=motet.ApprovalsConfig(hold=0.05),
             recovery=RecoveryConfig(quarantine_after=10),
         )
-        agents = [agent, mixed]
+        agents = [agent, mixed, *clubs.agents(self.random, self.folder)]
         async with motet.open_host(self.folder / "state", config=config, agents=agents) as host:
             for one in await host.quarantined():
                 self.starts.write(f"released {one.session}")
@@ -87,6 +89,9 @@ class Life:
                         nursery.start_soon(told_to_end, self.talk, host, session, acked)
                     for session in range(MIXED):
                         nursery.start_soon(told_to_end, self.mix, host, session, acked)
+                    for mode in ROOM_MODES:
+                        club = clubs.Club(self.folder, mode, self.random, stored)
+                        nursery.start_soon(told_to_end, club.live, host)
 
     async def keep_count(self, host: motet.Host) -> None:
         while True:
@@ -227,7 +232,8 @@ def main(folder: str, seed: str, life: str, mode: str = "") -> None:
     if mode:  # one that waits long for a lock would see the end of few
         location.BUSY_TIMEOUT = 0.05
     one = Life(Path(folder), int(seed), int(life), quiet=mode == "quiet")
-    trio.run(one.live)
+    with clubs.recorded(Path(folder), int(life)):
+        trio.run(one.live)
 
 
 if __name__ == "__main__":
