@@ -291,6 +291,11 @@ def line_of(message: RoomMessage) -> str:
     return head_of(message) if message.deleted else f"{head_of(message)} {escaped(message.text)}"
 
 
+def newest_in(text: str) -> int:
+    """The highest number of a message in a text that a member was given; 0: it has none."""
+    return max((int(label.rpartition(".")[2]) for label in _HEAD.findall(text)), default=0)
+
+
 def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> list[str]:
     """Changes as a member reads them: the new line of a message, or a reaction to it."""
     found: list[str] = []

@@ -36,7 +36,7 @@ from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
 from motet.protocols.policy import Subject
 from motet.protocols.room_limits import Planned
-from motet.protocols.room_messages import Fix, line_of, reader_of
+from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
@@ -403,15 +403,21 @@ class MemberRunner:
         result = await self._run(agent, text, session, "", too_late, seconds, planned)
         return result.text if result and result.status == "completed" else ""
 
-    async def may_repeat(self, member: str) -> bool:
+    async def may_repeat(self, member: str, state: RoomState) -> bool:
         """Whether a turn that was cut off had no effects (G15): it has called no tool."""
-        rows = await self._sessions.ask(LoadTranscript(self.session(member)))
-        for row in reversed(rows):
-            if isinstance(row, AssistantMessage) and row.calls:
-                return False
+        session, called = self.session(member), False
+        for row in reversed(await self._sessions.ask(LoadTranscript(session))):
+            called = called or (isinstance(row, AssistantMessage) and bool(row.calls))
+            if called and isinstance(row, UserMessage) and not row.note:
+                # The turn before, if it shows only what the member had read by its end, and no run
+                # has begun since the floor was given. The time alone may be that of another clock.
+                read = max(state.seen.get(member, 0), state.told.get(member, 0))
+                if not (state.given and 0 < newest_in(row.text) <= read):
+                    return False
+                return await self.detached.run_since(session, state.given) is None
             if isinstance(row, UserMessage) and not row.note:
                 break
-        return True
+        return not called
 
     async def entered(self, member: str, since: float) -> int:
         """How many messages have entered the turn that a member began then, from the first on."""

@@ -347,7 +347,7 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _repeat(self, cut: Sequence[str]) -> None:
         """Give members that were cut off another turn, unless it could have effects twice."""
-        again = [name for name in cut if await self._members.may_repeat(name)]
+        again = [name for name in cut if await self._members.may_repeat(name, self._state)]
         lost = [name for name in cut if name not in again]
         for name in lost:
             await self._history.warn(f"{name} was cut off while it used its tools")

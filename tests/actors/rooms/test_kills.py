@@ -24,6 +24,8 @@ NUMBER = re.compile(r"words (\d)")
 SAID = ("1", "2", "3")
 CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.5, expires=20))
 NAMES = ("dot", "eli")
+ACTED: list[str] = []
+"""Members that have used their tools, in the story that is played."""
 
 
 def member(name: str, kind: Kind) -> motet.Agent[None, str]:
@@ -43,6 +45,7 @@ def member(name: str, kind: Kind) -> motet.Agent[None, str]:
 
     @agent.tool(effects="write", approval=kind == "is allowed")
     async def act() -> str:
+        ACTED.append(name)
         return "done"
 
     return agent
@@ -133,3 +136,31 @@ def test_what_is_said_into_a_turn_is_answered_once_after_a_kill_at_any_moment(
     fault: mt.HostFault, kind: Kind, members: int
 ) -> None:
     kill(fault, kind, members, 1).check()
+
+
+@pytest.mark.slow
+def test_a_turn_that_had_not_begun_is_repeated_whatever_the_one_before_it_has_done() -> None:
+    """Law: a call is given up for a tool only if its own turn has used one. The host dies at each
+    moment of two turns, between the floor and the stored input of the second one, too."""
+
+    def story(host: mt.SimulatedHost) -> None:
+        ACTED.clear()
+        ask_twice(host)
+
+    def check(host: mt.SimulatedHost) -> None:
+        ask_twice(host)  # again, if it was not acknowledged
+        host.advance(12)
+        host.settle()
+        found = host.call(heard)
+        assert set(found.values()) <= {1}, found
+        assert found["dot", "2"] or len(ACTED) == 2, (found, ACTED)
+
+    mt.sweep(story, "power", every=1, config=CONFIG, check=check).check()
+
+
+def ask_twice(host: mt.SimulatedHost) -> None:
+    """A person calls a member, and calls it again when it has answered."""
+    room = den("acts", 1)
+    for number in SAID[:2]:
+        host.post(room, f"@dot words {number}", user="dora", key=number)
+        host.advance(2)
