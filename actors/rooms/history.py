@@ -415,7 +415,9 @@ class RoomHistory:
                     known = dropped or self.state.untold
                     told = await self._store.ask(ToldDrops(name)) if known else (0, 0)
                     self._told, self._shown = told
-                last = self.state.heard if published is None else published
+                # The first message of a thread is one of its room, and was told there.
+                first = int(thread_of(name)[1] > 0)
+                last = self.state.heard if published is None else max(published, first)
                 missing = await self._untold(last)
             except StorageError as error:
                 _log.error("the stored messages cannot be read", room=name, error=str(error))
