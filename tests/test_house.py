@@ -105,6 +105,18 @@ def test_no_function_is_longer_than_80_lines() -> None:
     )
 
 
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    """No linter reads the documents and the page, where such marks stay unseen."""
+    texts = files_below(*LAYERS, "motet", "tests", "bench", "examples", "docs")
+    readable = [path for path in texts if path.suffix in (".md", ".py", ".js", ".css", ".html")]
+    refuse(
+        shown(path, line)
+        for path in (*readable, *ROOT.glob("*.md"))
+        for line, text in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if re.match(r"(<{7}|>{7}) \S", text)
+    )
+
+
 def test_every_module_begins_with_a_docstring() -> None:
     refuse(
         shown(path)
