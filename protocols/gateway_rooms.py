@@ -9,13 +9,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.room_acts import Given
 from motet.protocols.room_invites import (
     RoomInvite,
 )
 from motet.protocols.room_messages import MOST_REACTION
-from motet.protocols.room_people import (
-    Given,
-)
 from motet.protocols.rooms import (
     RoomChange,
     RoomMessage,

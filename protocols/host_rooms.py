@@ -11,17 +11,11 @@ from typing import Protocol
 
 import msgspec
 
+from motet.protocols.room_acts import Given, RoomAct, RoomRole
 from motet.protocols.room_invites import (
     RoomInvite,
 )
-from motet.protocols.room_people import (
-    TERMS,
-    Given,
-    RoomAct,
-    RoomPerson,
-    RoomRole,
-    RoomTerms,
-)
+from motet.protocols.room_people import TERMS, RoomPerson, RoomTerms
 from motet.protocols.rooms import (
     Activation,
     MemberInfo,

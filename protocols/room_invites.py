@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from motet.protocols.messages import Request
-from motet.protocols.room_people import Given, RoomPerson
+from motet.protocols.room_acts import Given
+from motet.protocols.room_people import RoomPerson
 
 
 class RoomInvite(msgspec.Struct, frozen=True):

@@ -26,11 +26,7 @@ from motet.protocols.room_invites import (
     RevokeInvite,
 )
 from motet.protocols.room_limits import Budgets, FindCosts
-from motet.protocols.room_people import (
-    PeopleChange,
-    RoomPerson,
-    RoomTerms,
-)
+from motet.protocols.room_people import PeopleChange, RoomPerson, RoomTerms
 from motet.protocols.sessions import Principal
 
 Kind: TypeAlias = Literal["person", "agent"]

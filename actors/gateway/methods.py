@@ -26,7 +26,7 @@ from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
-from motet.protocols import room_people as people
+from motet.protocols import room_acts as acts
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
@@ -401,7 +401,7 @@ async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
     return Answer(await caller.api.rooms.change(params.room, params, principal=caller.principal))
 
 
-async def _act(caller: Caller, act: people.RoomAct) -> Answer:
+async def _act(caller: Caller, act: acts.RoomAct) -> Answer:
     caller.spend_message()
     return Answer(await caller.api.rooms.manage(act, principal=caller.principal))
 
@@ -559,7 +559,7 @@ METHODS: Final[dict[str, Method]] = {
         method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
         method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),
         method("rooms.post", "operator", rooms.RoomsPostParams, _post),
-        *(method(name, "operator", act, _act) for name, act in people.ACTS.items()),
+        *(method(name, "operator", act, _act) for name, act in acts.ACTS.items()),
         method("rooms.invite", "operator", rooms.RoomsInviteParams, _invite),
         method("rooms.join", "operator", rooms.RoomsJoinParams, _join),
         method("rooms.export", "operator", rooms.RoomsExportParams, _export),

@@ -14,7 +14,8 @@ from motet.protocols import gateway_rooms as wire
 from motet.protocols.command_texts import invite_text, people_text
 from motet.protocols.errors import Forbidden, InputValidation
 from motet.protocols.host_rooms import HostRooms, RoomPeople
-from motet.protocols.room_people import WORDS, act_of, invited_as, told
+from motet.protocols.room_acts import WORDS, act_of, invited_as
+from motet.protocols.room_people import told
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import Principal, Role
 from motet.runtime.outside import wall_time

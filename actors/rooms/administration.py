@@ -26,6 +26,7 @@ from motet.actors.rooms.table import Close, no_room
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomPeople
+from motet.protocols.room_acts import Given, RoomAct, rank
 from motet.protocols.room_invites import (
     AddInvite,
     FindInvite,
@@ -34,17 +35,7 @@ from motet.protocols.room_invites import (
     RevokeInvite,
     RoomInvite,
 )
-from motet.protocols.room_people import (
-    Given,
-    RoomAct,
-    RoomPerson,
-    RoomTerms,
-    Standing,
-    decide,
-    invite_digest,
-    rank,
-    told,
-)
+from motet.protocols.room_people import RoomPerson, RoomTerms, Standing, decide, invite_digest, told
 from motet.protocols.rooms import (
     ChangePeople,
     CreateRoom,

@@ -21,14 +21,9 @@ from motet.client import Client
 from motet.protocols.command_texts import invite_text, people_text
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.host_rooms import RoomExport
+from motet.protocols.room_acts import WORDS, RoomAct, act_of, invited_as
 from motet.protocols.room_invites import (
     RoomInvite,
-)
-from motet.protocols.room_people import (
-    WORDS,
-    RoomAct,
-    act_of,
-    invited_as,
 )
 from motet.runtime.outside import wall_time
 

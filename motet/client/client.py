@@ -41,13 +41,9 @@ from motet.protocols.gateway_rooms import (
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomInfo, RoomPeople
 from motet.protocols.queueing import QueueMode
+from motet.protocols.room_acts import Given, RoomAct, method_of
 from motet.protocols.room_invites import (
     RoomInvite,
-)
-from motet.protocols.room_people import (
-    Given,
-    RoomAct,
-    method_of,
 )
 from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport

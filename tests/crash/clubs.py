@@ -39,7 +39,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
-from motet.protocols.room_people import AddPerson, RemovePerson
+from motet.protocols.room_acts import AddPerson, RemovePerson
 from motet.protocols.rooms import ROOM_MODES, Due, RoomChange, RoomMode, RoomPlan, RoomState
 from motet.protocols.sessions import Principal, SessionBusy
 from tests.crash.workload import Diary, Planner, lines

@@ -17,7 +17,7 @@ from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
-from motet.protocols import room_people as people
+from motet.protocols import room_acts as acts
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
@@ -176,16 +176,16 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "tokens.revoke": records.TokensRevokeParams,
     "rooms.list": rooms.RoomsListParams,
     "rooms.people": rooms.RoomParams,
-    "rooms.add": people.AddPerson,
-    "rooms.remove": people.RemovePerson,
-    "rooms.mute": people.MutePerson,
-    "rooms.ban": people.BanPerson,
-    "rooms.leave": people.LeaveRoom,
-    "rooms.transfer": people.TransferRoom,
-    "rooms.rename": people.RenameRoom,
-    "rooms.slow": people.SlowRoom,
-    "rooms.archive": people.ArchiveRoom,
-    "rooms.terms": people.SetTerms,
+    "rooms.add": acts.AddPerson,
+    "rooms.remove": acts.RemovePerson,
+    "rooms.mute": acts.MutePerson,
+    "rooms.ban": acts.BanPerson,
+    "rooms.leave": acts.LeaveRoom,
+    "rooms.transfer": acts.TransferRoom,
+    "rooms.rename": acts.RenameRoom,
+    "rooms.slow": acts.SlowRoom,
+    "rooms.archive": acts.ArchiveRoom,
+    "rooms.terms": acts.SetTerms,
     "rooms.invite": rooms.RoomsInviteParams,
     "rooms.invites": rooms.RoomParams,
     "rooms.revoke": rooms.RoomsRevokeParams,

@@ -11,32 +11,34 @@ from hypothesis import strategies as st
 
 from motet.protocols.errors import Forbidden, InputValidation, NotFound
 from motet.protocols.events import ApprovalRequested, EventRecord, ToolCall, ToolResult
-from motet.protocols.room_people import (
+from motet.protocols.room_acts import (
     ACTS,
-    LEAST,
     ROLES,
     AddPerson,
     ArchiveRoom,
     BanPerson,
     LeaveRoom,
     MutePerson,
-    PeopleChange,
     RemovePerson,
     RenameRoom,
     RoomAct,
+    RoomRole,
+    SetTerms,
+    SlowRoom,
+    TransferRoom,
+    rank,
+)
+from motet.protocols.room_people import (
+    LEAST,
+    PeopleChange,
     RoomPerson,
     RoomRight,
-    RoomRole,
     RoomTerms,
-    SetTerms,
     SlowDown,
-    SlowRoom,
     Standing,
-    TransferRoom,
     audience,
     candidates,
     decide,
-    rank,
     refusal,
     told,
     without_details,

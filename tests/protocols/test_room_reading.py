@@ -129,7 +129,8 @@ def test_a_message_larger_than_a_page_is_cut_and_can_still_be_withdrawn(
     gone = corrected(text, "7", "[#7 withdrawn person ada]")
     left = "[#7 withdrawn person ada]", "[Earlier ones: before=7]"
     rest = "[The rest of this message is left out.]"
-    assert tuple(gone.split("\n")) in (left, (left[0], rest, left[1]))
+    lines = tuple(line for line in gone.split("\n") if line)  # the ends of its lines stay
+    assert lines in (left, (left[0], rest, left[1]))
 
 
 def test_a_withdrawn_message_has_no_people() -> None:

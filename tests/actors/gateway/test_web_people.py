@@ -10,7 +10,7 @@ import pytest
 import motet
 from motet.actors.storage.tokens import new_token
 from motet.protocols.config import GatewayConfig, TokenConfig
-from motet.protocols.room_people import RenameRoom
+from motet.protocols.room_acts import RenameRoom
 from motet.protocols.rooms import RoomPlan
 from tests.browser import browser, tab
 from tests.scripted import Scripted

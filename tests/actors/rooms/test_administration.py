@@ -16,7 +16,7 @@ from motet.actors.storage.connection import Connection
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import Forbidden, NotFound, TooMany, UnknownName
 from motet.protocols.events import RoomChanged
-from motet.protocols.room_people import (
+from motet.protocols.room_acts import (
     AddPerson,
     ArchiveRoom,
     BanPerson,
@@ -25,11 +25,10 @@ from motet.protocols.room_people import (
     RemovePerson,
     RenameRoom,
     SetTerms,
-    SlowDown,
     SlowRoom,
     TransferRoom,
-    invite_digest,
 )
+from motet.protocols.room_people import SlowDown, invite_digest
 from motet.protocols.rooms import RoomPlan
 from tests.actors.runs.ops import pending
 from tests.scripted import Scripted, Step, call, say

@@ -13,7 +13,7 @@ from motet import testing as mt
 from motet.actors.storage.connection import Connection
 from motet.protocols.errors import NotFound
 from motet.protocols.events import MessageAdded, RoomReplied
-from motet.protocols.room_people import AddPerson, LeaveRoom
+from motet.protocols.room_acts import AddPerson, LeaveRoom
 from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import Principal
 from tests.actors.rooms.talk import agent, model_of, turns, until_idle
