@@ -13,6 +13,7 @@ from motet.protocols.host import AgentInfo
 from motet.protocols.host_rooms import NewInvite, RoomInfo, RoomPeople
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
+from motet.protocols.room_newcomers import Summary
 from motet.protocols.rooms import Activation
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
 from motet.protocols.traces import TraceInfo
@@ -167,10 +168,19 @@ def people_text(found: RoomPeople) -> str:
         marks: list[str] = [one.role] if one.role else []
         marks += ["banned"] if one.banned else []
         marks += ["muted"] if one.muted else []
-        lines.append(f"{one.user}: {', '.join(marks)}")
+        lines.append(f"{one.user}: {', '.join(marks) or 'here by a pattern'}")
     if found.terms.slow:
         lines.append(f"slow mode: one message in {found.terms.slow:g} s")
+    if found.terms.newcomers:
+        lines.append(f"newcomers read: {found.terms.newcomers}")
     return "\n".join(lines)
+
+
+def summary_text(found: Summary) -> str:
+    """What was said before a newcomer came."""
+    if not found.upto:
+        return "There is no summary for you: you may read what was said, or nobody made one."
+    return found.text or "The summary cannot be made now. Try again later."
 
 
 def invite_text(made: NewInvite) -> str:

@@ -64,6 +64,8 @@ COMMANDS: Final[dict[str, str]] = {
     "unarchive": "in a room: take messages again",
     "answers": "in a room: set who answers approvals: /answers ROLE",
     "details": "in a room: set who sees arguments and results of tools: /details ROLE",
+    "newcomers": "in a room: what newcomers read: /newcomers none, joining, all, summary, default",
+    "summary": "in a room: what was said before you came, if newcomers read a summary",
     "invite": "in a room: make an invite: /invite [ROLE] [how long, such as 7d] [uses]",
     "deleteroom": "delete the room and all that was said in it: /deleteroom NAME",
 }

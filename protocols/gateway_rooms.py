@@ -160,6 +160,16 @@ class RoomInvites(msgspec.Struct, frozen=True):
     invites: tuple[RoomInvite, ...]
 
 
+class RoomSummary(msgspec.Struct, frozen=True):
+    """What was said before the user came, up to message ``upto``, in short; 0: nothing was, or the
+    room has newcomers read something else.
+    """
+
+    room: str
+    upto: int
+    text: str
+
+
 class RoomDone(msgspec.Struct, frozen=True):
     """It was done."""
 

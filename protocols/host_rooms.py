@@ -15,6 +15,7 @@ from motet.protocols.room_acts import Given, RoomAct, RoomRole
 from motet.protocols.room_invites import (
     RoomInvite,
 )
+from motet.protocols.room_newcomers import DEFAULT, Newcomers, Summary
 from motet.protocols.room_people import TERMS, RoomPerson, RoomTerms
 from motet.protocols.rooms import (
     Activation,
@@ -63,6 +64,9 @@ class RoomInfo(msgspec.Struct, frozen=True):
         gone: members whose agents the host does not have any more; the others go on.
         floor: for each of ``speaking``, since when it has the floor and what it waits for.
         activation: the messages of people that its agents answer; None: its policy decides.
+        newcomers: what newcomers read of the earlier talk.
+        hidden: the principal is shown no message up to this number, and no event of its stream up
+            to number ``hidden_events``: they came later.
     """
 
     name: str
@@ -84,6 +88,9 @@ class RoomInfo(msgspec.Struct, frozen=True):
     read: int = 0
     floor: tuple[Speaking, ...] = ()
     activation: Activation | None = None
+    newcomers: Newcomers = DEFAULT
+    hidden: int = 0
+    hidden_events: int = 0
 
 
 class RoomPage(msgspec.Struct, frozen=True):
@@ -222,7 +229,13 @@ class HostRooms(Protocol):
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
-        """Messages before number ``before``, oldest first."""
+        """Messages before number ``before``, oldest first, that the principal is shown."""
+        ...
+
+    async def summary(self, room: str, *, principal: Principal = LOCAL) -> Summary:
+        """The summary of the messages before the principal came, if the room has newcomers read
+        one; an empty one else, and if it cannot be made now. Made once, which may take a minute.
+        """
         ...
 
     async def edit_message(

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.errors import InputValidation
+from motet.protocols.room_newcomers import NEWCOMERS, Newcomers
 
 RoomRole: TypeAlias = Literal["reader", "member", "moderator", "owner"]
 ROLES: Final[tuple[RoomRole, ...]] = ("reader", "member", "moderator", "owner")
@@ -99,10 +100,13 @@ class ArchiveRoom(RoomAct, frozen=True, kw_only=True):
 
 
 class SetTerms(RoomAct, frozen=True, kw_only=True):
-    """Set who answers approvals, and who sees the arguments and results of tools."""
+    """Set who answers approvals, who sees the arguments and results of tools, and what newcomers
+    read of the earlier talk; ``newcomers`` None: as the room's definition has it.
+    """
 
     answers: RoomRole | UnsetType = UNSET
     details: RoomRole | UnsetType = UNSET
+    newcomers: Newcomers | UnsetType | None = UNSET
 
 
 ACTS: Final[Mapping[str, type[RoomAct]]] = {
@@ -139,6 +143,7 @@ _ROOM_ACTS: Final[Mapping[str, Callable[[str, str], RoomAct]]] = {
     "unarchive": lambda room, _: ArchiveRoom(room=room, archived=False),
     "answers": lambda room, rest: SetTerms(room=room, answers=_role(rest)),
     "details": lambda room, rest: SetTerms(room=room, details=_role(rest)),
+    "newcomers": lambda room, rest: SetTerms(room=room, newcomers=_newcomers(rest)),
 }
 WORDS: Final = (*_USER_ACTS, *_ROOM_ACTS)
 """The words for acts, in chats and at the command line."""
@@ -178,6 +183,14 @@ def _role(text: str) -> RoomRole:
     if (role := known.get(text)) is None:
         raise InputValidation(f"{text!r} is no role: {', '.join(ROLES)}")
     return role
+
+
+def _newcomers(text: str) -> Newcomers | None:
+    known: dict[str, Newcomers | None] = {one: one for one in NEWCOMERS}
+    known["default"] = None
+    if text not in known:
+        raise InputValidation(f"newcomers read one of {', '.join(known)}, not {text!r}")
+    return known[text]
 
 
 def _given(text: str) -> Given:

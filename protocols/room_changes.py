@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from motet.protocols.room_messages import corrected_json, line_of, previews_json, without_said
+from motet.protocols.room_newcomers import outdated
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.session_keys import thread_of
 from motet.protocols.storage import SqlValue, Statement
@@ -120,6 +121,7 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
                 (room, message.seq, before, home),
             )
     yield Statement(_TOLD, (room, message.seq, message.text))
+    yield outdated(room, message.seq)
 
 
 def copies(room: str, message: RoomMessage) -> Statement:
@@ -152,11 +154,13 @@ READ: Final = (
     " ON CONFLICT (user, room) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq"
 )
 UNREAD: Final = """
-SELECT one.value, coalesce(mark.seq, 0), (
+SELECT one.key, coalesce(mark.seq, 0), (
     SELECT count(*) FROM (
         SELECT 1 FROM room_messages AS said
-        WHERE said.room = one.value AND said.seq > coalesce(mark.seq, 0)
+        WHERE said.room = one.key AND said.seq > max(coalesce(mark.seq, 0), one.value)
         AND said.author <> ?1 AND NOT said.deleted LIMIT ?3))
 FROM json_each(?2) AS one
-LEFT JOIN room_reads AS mark ON mark.user = ?1 AND mark.room = one.value"""
-"""For a user, the read marks of rooms and how many messages of others are behind them."""
+LEFT JOIN room_reads AS mark ON mark.user = ?1 AND mark.room = one.key"""
+"""For a user, the read marks of rooms and how many messages of others are behind them; ``?2``: for
+each room, the number up to which messages are hidden from the user.
+"""

@@ -10,6 +10,7 @@ import attrs
 
 from motet.protocols.limits import Limits
 from motet.protocols.room_limits import Budgets
+from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
 from motet.protocols.rooms import (
     ACTIVATIONS,
     DEFAULT_POLICIES,
@@ -80,6 +81,9 @@ class RoomConfig:
         reactions: whether agents are told what people react with to messages.
         activation: the messages of people that the agents answer: ``always``, all; ``mention``,
             those that call an agent; ``off``, none. By default as ``speakers`` says.
+        newcomers: what people and agents who come later read of the earlier talk: ``all`` of it;
+            ``joining``, what was said since they were added; ``none``, what is said from their
+            first visit or turn on; ``summary``, as ``joining`` with a summary of the rest.
     """
 
     members: tuple[str, ...] = attrs.field(validator=_are_members)
@@ -99,3 +103,4 @@ class RoomConfig:
     activation: Activation | None = attrs.field(
         default=None, validator=attrs.validators.in_((None, *ACTIVATIONS))
     )
+    newcomers: Newcomers = attrs.field(default=DEFAULT, validator=attrs.validators.in_(NEWCOMERS))

@@ -129,6 +129,7 @@ def open_round(
         due=merged((one for one in state.floor.due if one.is_call), called),
         last=state.floor.last,
         asked_by=tuple(dict.fromkeys(asked_by)),
+        after=state.heard,
     )
     after = replace(
         state,

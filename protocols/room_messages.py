@@ -23,6 +23,7 @@ from motet.protocols.events import MessageDeleted, MessageEdited, MessageReactio
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import drop, merged
+from motet.protocols.room_newcomers import FindSummary, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
     Due,
@@ -477,4 +478,6 @@ RoomStoreRequest: TypeAlias = (
     | MarkRead
     | CountUnread
     | CountUnshown
+    | FindSummary
+    | KeepSummary
 )

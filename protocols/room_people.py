@@ -43,6 +43,7 @@ from motet.protocols.room_acts import (
     rank,
     span,
 )
+from motet.protocols.room_newcomers import ALL, DEFAULT, NOTHING, Hidden, Newcomers
 from motet.protocols.sessions import Principal
 
 RoomRight: TypeAlias = Literal[
@@ -85,9 +86,12 @@ class RoomPerson(msgspec.Struct, frozen=True):
     Attributes:
         role: empty: they stand in a pattern or a configuration, and have a row for a mute or a ban.
         joined: number of the room's last message when they came; 0: they were there from the start.
+            In a change: -1 for these, else the number is taken when it is stored.
         since: Unix seconds.
         muted: Unix seconds until which they may not speak.
         banned: they may not come back, whatever pattern they match.
+        event: number of the last event of the room's stream when they came.
+        came: they have visited the room since they were added.
     """
 
     user: str
@@ -96,6 +100,8 @@ class RoomPerson(msgspec.Struct, frozen=True):
     since: float = 0.0
     muted: float = 0.0
     banned: bool = False
+    event: int = 0
+    came: bool = False
 
 
 class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +112,7 @@ class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
         slow: seconds between two messages of one person, moderators excepted.
         answers: the lowest role that answers approvals and escalations of its members.
         details: the lowest role that sees the arguments and results of tools.
+        newcomers: what newcomers read of the earlier talk; None: as the room's definition has it.
         archived: Unix seconds; it takes no messages and is not listed by default. 0: it is in use.
     """
 
@@ -114,6 +121,7 @@ class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: RoomRole = "owner"
     details: RoomRole = "moderator"
     archived: float = 0.0
+    newcomers: Newcomers | None = None
 
     def fits(self, name: str, query: str, *, archived: bool) -> bool:
         """Whether a room of these terms belongs in a list, as the SQL of lists has it."""
@@ -124,6 +132,22 @@ class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     def least(self) -> Mapping[RoomRight, RoomRole]:
         """The table of rights under these terms."""
         return {**LEAST, "answer": self.answers, "details": self.details}
+
+
+class PeopleChange(msgspec.Struct, frozen=True):
+    """The rows and fields of a room that an act changes.
+
+    Attributes:
+        put: rows to add; of one that is there only role, muted and banned change.
+        gone: rows to remove.
+        revoked: users whose invites end.
+    """
+
+    put: tuple[RoomPerson, ...] = ()
+    gone: tuple[str, ...] = ()
+    owner: str | None = None
+    terms: RoomTerms | None = None
+    revoked: tuple[str, ...] = ()
 
 
 TERMS: Final = RoomTerms()
@@ -137,7 +161,9 @@ class Standing(msgspec.Struct, frozen=True):
         owner: empty: the room is the host's.
         people: by user and pattern, those of a configuration included.
         configured: those whom a configuration or a program names: they cannot be removed here.
-        thread: it is a thread of the room, which is administered there only.
+        thread: number of the message whose thread it is, which is administered in its room only;
+            0: it is a room. Who is not shown the message is not shown its thread.
+        newcomers: what its definition says of them.
     """
 
     room: str
@@ -145,10 +171,15 @@ class Standing(msgspec.Struct, frozen=True):
     people: People = {}
     terms: RoomTerms = TERMS
     configured: frozenset[str] = frozenset()
-    thread: bool = False
+    thread: int = 0
+    newcomers: Newcomers = DEFAULT
 
     def role(self, who: Principal) -> RoomRole | None:
         """The role of a principal; None: the room does not exist for them (G16)."""
+        role = self._role(who)
+        return None if self.thread and self._hides(who, role).messages >= self.thread else role
+
+    def _role(self, who: Principal) -> RoomRole | None:
         if who.role == "admin" or (self.owner and who.user == self.owner):
             return "owner"
         for one in rows_of(who.user, self.people):
@@ -173,6 +204,42 @@ class Standing(msgspec.Struct, frozen=True):
             only = "owner" if least == "owner" else f"{least}s and those above them"
             raise Forbidden(f"in the room {self.room!r}, {right!r} is for only its {only}")
         return role
+
+    def hidden(self, who: Principal) -> Hidden:
+        """What of the earlier talk a principal is not shown.
+
+        Moderators, and those whom a definition names, are no newcomers. A user of a pattern is one
+        from their first visit on, and is shown nothing before it (:meth:`arrival`).
+        """
+        return self._hides(who, self._role(who))
+
+    def _hides(self, who: Principal, role: RoomRole | None) -> Hidden:
+        own = self.people.get(who.user)
+        if role is None or not self._is_new(who, role):
+            return NOTHING
+        return ALL if own is None or self._comes_anew(own) else Hidden(own.joined, own.event)
+
+    def _comes_anew(self, own: RoomPerson) -> bool:
+        """Whether somebody comes with their first visit, and not when they were added."""
+        return not own.came and (not own.role or (self.reads == "none" and own.joined > 0))
+
+    def _is_new(self, who: Principal, role: RoomRole) -> bool:
+        named = who.user in self.configured
+        return self.reads != "all" and rank(role) < rank("moderator") and not named
+
+    @property
+    def reads(self) -> Newcomers:
+        """What newcomers read."""
+        return self.terms.newcomers or self.newcomers
+
+    def arrival(self, who: Principal) -> PeopleChange | None:
+        """The change that the first visit of a newcomer makes; None: it is no such visit."""
+        role, own = self._role(who), self.people.get(who.user)
+        if role is None or (own and own.came) or not self._is_new(who, role):
+            return None
+        row = replace(own or RoomPerson(who.user, ""), came=True)
+        anew = own is not None and self._comes_anew(own)
+        return PeopleChange(put=(row,), gone=(who.user,) if anew else ())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -251,22 +318,6 @@ def refusal(
 # Administration
 
 
-class PeopleChange(msgspec.Struct, frozen=True):
-    """The rows and fields of a room that an act changes.
-
-    Attributes:
-        put: rows to add; of one that is there only role, muted and banned change.
-        gone: rows to remove.
-        revoked: users whose invites end.
-    """
-
-    put: tuple[RoomPerson, ...] = ()
-    gone: tuple[str, ...] = ()
-    owner: str | None = None
-    terms: RoomTerms | None = None
-    revoked: tuple[str, ...] = ()
-
-
 def decide(room: Standing, who: Principal, act: RoomAct, now: float) -> PeopleChange:
     """The change that an act of a principal makes.
 
@@ -299,9 +350,12 @@ def decide(room: Standing, who: Principal, act: RoomAct, now: float) -> PeopleCh
             return PeopleChange(terms=replace(room.terms, archived=since if archived else 0.0))
         case SetTerms():
             room.demand(who, "set")
-            given = {"answers": act.answers, "details": act.details}
-            kept = {name: value for name, value in given.items() if value is not UNSET}
-            return PeopleChange(terms=replace(room.terms, **kept))
+            named = ((name, getattr(act, name)) for name in ("answers", "details", "newcomers"))
+            kept = {name: value for name, value in named if value is not UNSET}
+            # Who is here has visited the room: nobody asked while newcomers read all.
+            here = () if act.newcomers is UNSET else tuple(room.people.values())
+            came = tuple(replace(one, came=True) for one in here if not one.came)
+            return PeopleChange(put=came, terms=replace(room.terms, **kept))
         case _:
             raise InputValidation(f"{type(act).__name__} is no act of administration")
 
@@ -334,7 +388,12 @@ def _add(room: Standing, who: Principal, user: str, role: Given) -> PeopleChange
         raise InputValidation(f"{user!r} is a pattern: name the moderators one by one")
     if "*" in user and not is_pattern(user):
         raise InputValidation(f"{user!r}: a pattern is '*', or ends with ':*', such as 'irc:*'")
-    return PeopleChange(put=(replace(person, role=role),))
+    # Who has a row and was not here is a newcomer, whatever they have read, or were muted, before.
+    rows = (one for one in room.people.values() if not one.role and user in candidates(one.user))
+    back = [one for one in rows if not one.banned and room.role(Principal(one.user)) is None]
+    muted = (replace(one, came=False) for one in back if one.muted and one.user != user)
+    new = replace(person, role=role, came=False if person in back else person.came)
+    return PeopleChange(put=(new, *muted), gone=tuple(one.user for one in back))
 
 
 def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:
@@ -379,7 +438,7 @@ def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
     place = room.people.get(user)
     if place is None or place.banned or not place.role or is_pattern(user):
         raise InputValidation(f"{user!r} is not in the room {room.room!r}: add them first")
-    before = RoomPerson(room.owner, "moderator")
+    before = RoomPerson(room.owner, "moderator", joined=-1, came=True)
     return PeopleChange(put=(before,), gone=(user,), owner=user)
 
 
@@ -409,6 +468,8 @@ def told(act: RoomAct, by: str) -> RoomChanged:
             )
         case LeaveRoom():
             user, text = by, f"{by} left this room"
+        case SetTerms() if act.newcomers is not UNSET:
+            user, text = "", f"{by} set what newcomers read: {act.newcomers or 'as by default'}"
         case _:
             user, text = "", f"{by} changed who answers and who sees the work of tools"
     return RoomChanged(text, by, user)

@@ -40,10 +40,13 @@ class MarkRead(Request[None], frozen=True, tag="rooms.read_mark"):
 
 
 class CountUnread(Request[dict[str, Unread]], frozen=True, tag="rooms.unread"):
-    """What a user has not read, for each of these rooms."""
+    """What a user has not read, for each of these rooms.
+
+    ``rooms``: by name, the number up to which messages are hidden from the user.
+    """
 
     user: str
-    names: tuple[str, ...]
+    rooms: dict[str, int]
 
 
 class CountUnshown(Request[int], frozen=True, tag="rooms.unshown"):

@@ -1,4 +1,5 @@
-"""Earlier messages of a room, as its members read them: how many are not shown, and pages. Pure.
+"""Earlier messages of a room, as its members read them: what those read who were added later, how
+many are not shown, and pages. Pure.
 
 Invariants: the messages of others that a member is not shown when it gets the floor are counted
 exactly; a page has the form in which members read all messages, fits into one result of a tool, and
@@ -8,14 +9,15 @@ read, in its run and in what it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from motet.protocols.errors import InputValidation
-from motet.protocols.room_floor import unread
+from motet.protocols.room_floor import asked_by, unread
 from motet.protocols.room_messages import line_of
+from motet.protocols.room_newcomers import Joined, Newcomers
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import RoomMessage, RoomState
 from motet.protocols.sessions import Principal
@@ -34,6 +36,52 @@ AND CASE kind WHEN 'person' THEN seq > ?4 AND seq <= ?5
     ELSE seq > ?3 AND (author <> ?2 OR seq = 1 AND instr(room, '/') > 0) END
 AND seq NOT IN (SELECT value FROM json_each(?7))"""
 """The count of ``CountUnshown``, by the rule of ``room_floor.unread``."""
+
+
+def join(state: RoomState, names: Collection[str], newcomers: Newcomers, last: int) -> RoomState:
+    """The state with the members as they are now; who is not known yet was added just now.
+
+    ``last``: number of the last message. What waits for an answer is new to newcomers, too. While
+    they read all, nothing is kept of them: who is there when that changes has come.
+    """
+    founders = {name: Joined(came=True) for name in names}
+    known = state.joined or founders
+    new = Joined(last, state.heard)
+    joined = {name: known.get(name, new) for name in names} if newcomers != "all" else {}
+    return state if joined == state.joined else replace(state, joined=joined)
+
+
+def arrive(
+    state: RoomState, name: str, newcomers: Newcomers, messages: Sequence[RoomMessage]
+) -> RoomState:
+    """A member gets the floor. In its first turn, nothing is new to it that was said before.
+
+    ``messages``: in memory. Which messages are before follows from what newcomers read.
+    """
+    when = state.joined.get(name)
+    if when is None or when.came:
+        return state
+    agents, people = when.agents, when.people
+    if newcomers == "none":
+        number = state.floor.round
+        own = [one.seq for one in messages if one.kind == "agent" and one.round == number]
+        last = max((one.seq for one in messages), default=0)
+        agents, people = max(agents, min(own, default=last + 1) - 1), max(people, state.floor.after)
+    joined = {**state.joined, name: Joined(agents, people, came=True)}
+    seen = {**state.seen, name: max(agents, state.seen.get(name, 0))}
+    told = {**state.told, name: max(people, state.told.get(name, state.seen.get(name, 0)))}
+    return replace(state, joined=joined, seen=seen, told=told)
+
+
+def hidden_from(state: RoomState, name: str, hidden: Callable[[Principal], int]) -> tuple[int, int]:
+    """The numbers up to which no message of people, and of agents, is read back in a turn.
+
+    ``hidden``: such a number of a person; a turn reads for all whose words it answers.
+    """
+    when, waits = state.joined.get(name, Joined()), state.waiting.get(name)
+    people = {*(waits.asked_by if waits else ()), *asked_by(state, name)}
+    most = max(map(hidden, people), default=0)
+    return max(when.people, most), max(when.agents, most)
 
 
 def unshown(
@@ -80,8 +128,11 @@ def number_of(label: str | int, thread: int) -> int | None:
     return int(text)
 
 
-def page_of(found: Sequence[RoomMessage]) -> tuple[tuple[RoomMessage, ...], str]:
-    """The last of these messages that fit into a page, and their text. Oldest first."""
+def page_of(found: Sequence[RoomMessage], hidden: int = 0) -> tuple[tuple[RoomMessage, ...], str]:
+    """The last of these messages that fit into a page, and their text. Oldest first.
+
+    ``hidden``: none up to this number is read.
+    """
     lines: list[str] = []
     size = 0
     for one in reversed(found):
@@ -96,7 +147,8 @@ def page_of(found: Sequence[RoomMessage]) -> tuple[tuple[RoomMessage, ...], str]
         return (), "[There are no messages before that.]"
     shown = tuple(found[-len(lines) :])
     first = shown[0]
-    more = f"[Earlier ones: before={first.label}]" if first.seq > 1 else "[There are none before.]"
+    none = "[There are none before.]" if not hidden else "[Earlier ones are not shown here.]"
+    more = f"[Earlier ones: before={first.label}]" if first.seq > hidden + 1 else none
     return shown, "\n".join((*reversed(lines), more))
 
 

@@ -17,7 +17,8 @@ from motet.protocols.storage import Row, SqlValue, Statement
 
 _PEOPLE = (
     "(SELECT json_group_array(json_object('user', user, 'role', role, 'joined', joined,"
-    " 'since', since, 'muted', muted, 'banned', json(iif(banned, 'true', 'false'))))"
+    " 'since', since, 'muted', muted, 'event', event, 'came', json(iif(came, 'true', 'false')),"
+    " 'banned', json(iif(banned, 'true', 'false'))))"
     " FROM room_people WHERE room = rooms.name)"
 )
 ROOM_COLUMNS: Final = f"name, owner, state, {_PEOPLE} AS people, plan, terms"
@@ -98,17 +99,24 @@ def page_of(
 OWNED_COUNT: Final = "SELECT count(*) FROM rooms WHERE owner = ?"
 
 _PUT = (
-    "INSERT INTO room_people (room, user, role, joined, since, muted, banned)"
+    "INSERT INTO room_people (room, user, role, joined, since, muted, banned, came, event)"
     " SELECT name, ?2, ?3,"
-    " (SELECT coalesce(max(seq), 0) FROM room_messages WHERE room = ?1), ?4, ?5, ?6"
-    " FROM rooms WHERE name = ?1 ON CONFLICT (room, user) DO UPDATE SET"
-    " role = excluded.role, muted = excluded.muted, banned = excluded.banned"
+    " iif(?8, (SELECT coalesce(max(seq), 0) FROM room_messages WHERE room = ?1), 0),"
+    " ?4, ?5, ?6, ?7,"
+    " iif(?8, coalesce((SELECT head FROM streams WHERE stream = 'room:' || ?1), 0), 0)"
+    " FROM rooms WHERE name = ?1 ON CONFLICT (room, user) DO UPDATE SET role = excluded.role,"
+    " muted = excluded.muted, banned = excluded.banned, came = max(came, excluded.came)"
 )
 _KEEP = _PUT.partition(" ON CONFLICT")[0] + " ON CONFLICT (room, user) DO NOTHING"
 _GONE = "DELETE FROM room_people WHERE room = ? AND user = ?"
 _OTHERS_GONE = (
     "DELETE FROM room_people WHERE room = ?1 AND NOT banned"
     " AND user NOT IN (SELECT value FROM json_each(?2))"
+    # Visitors by a pattern that stays have come already.
+    " AND NOT (role = '' AND EXISTS ("
+    "SELECT 1 FROM json_each(?2) AS one JOIN room_people AS p ON p.room = ?1 AND p.user = one.value"
+    " WHERE p.role <> '' AND (p.user = '*' OR p.user LIKE '%:*'"
+    " AND instr(room_people.user, substr(p.user, 1, length(p.user) - 1)) = 1)))"
 )
 _REVOKE_OF = "DELETE FROM room_invites WHERE room = ? AND by = ?"
 _OWNER = "UPDATE rooms SET owner = ?2, updated = ?3 WHERE name = ?1"
@@ -116,7 +124,10 @@ _TERMS = "UPDATE rooms SET terms = ?2, updated = ?3 WHERE name = ?1"
 
 
 def _row(room: str, one: RoomPerson, now: float) -> tuple[SqlValue, ...]:
-    return (room, one.user, one.role, now, one.muted, int(one.banned))
+    return (
+        *(room, one.user, one.role, now, one.muted, int(one.banned)),
+        *(int(one.came), int(one.joined >= 0)),
+    )
 
 
 def put_people(room: str, people: tuple[str, ...], now: float) -> Iterator[Statement]:
@@ -182,6 +193,7 @@ DELETIONS: Final = (
     "DELETE FROM room_people WHERE room = ?1",
     "DELETE FROM room_invites WHERE room = ?1",
     "DELETE FROM room_costs WHERE room = ?1",
+    "DELETE FROM room_summaries WHERE room = ?1",
     "DELETE FROM events WHERE stream = 'room:' || ?1 OR stream GLOB 'room:' || ?1 || '/*'",
     "DELETE FROM memories WHERE owner = 'room:' || ?1",
     "DELETE FROM team_task_needs WHERE user = 'room:' || ?1",

@@ -7,7 +7,7 @@ specification, section 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -18,14 +18,9 @@ from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
-from motet.protocols.room_invites import (
-    AddInvite,
-    FindInvite,
-    ListInvites,
-    Redeem,
-    RevokeInvite,
-)
+from motet.protocols.room_invites import AddInvite, FindInvite, ListInvites, Redeem, RevokeInvite
 from motet.protocols.room_limits import Budgets, FindCosts
+from motet.protocols.room_newcomers import DEFAULT, EVERYTHING, Joined, Newcomers
 from motet.protocols.room_people import PeopleChange, RoomPerson, RoomTerms
 from motet.protocols.sessions import Principal
 
@@ -172,6 +167,7 @@ class Floor(msgspec.Struct, frozen=True):
         asked_by: the people whose messages opened it, or entered its turns: an agent has no right
             in it that one of them lacks.
         used: the tools that members have called in turns that are over, each once.
+        after: messages of people up to this number were answered before it.
     """
 
     round: int = 0
@@ -185,6 +181,7 @@ class Floor(msgspec.Struct, frozen=True):
     reason: str = ""
     asked_by: tuple[Principal, ...] = ()
     used: tuple[Used, ...] = ()
+    after: int = 0
 
 
 class RoomView(msgspec.Struct, frozen=True):
@@ -262,6 +259,7 @@ class RoomState(msgspec.Struct, frozen=True):
         news: changes of messages that a member has read and was not told of, by its name.
         changes: how many changes of messages there were.
         untold: the last ones, whose events may not be on disk.
+        joined: for each agent that was added later, when; and for all others that they were not.
         skipped: messages of people behind ``heard`` that open no round either: a stop came before
             they were stored, and messages that were sent after it are in front of them.
     """
@@ -282,6 +280,7 @@ class RoomState(msgspec.Struct, frozen=True):
     changes: int = 0
     untold: tuple[MessageEdited | MessageDeleted | MessageReaction, ...] = ()
     skipped: tuple[int, ...] = ()
+    joined: dict[str, Joined] = {}
 
     @property
     def held(self) -> bool:
@@ -345,6 +344,7 @@ class RoomPlan(msgspec.Struct, frozen=True):
     budgets: Budgets = Budgets()
     reactions: bool = False
     activation: Activation | None = None
+    newcomers: ClassVar[Newcomers] = DEFAULT  # its terms alone say so
 
     def member(self, name: str) -> MemberInfo:
         """A member as the plan has it."""
@@ -560,13 +560,15 @@ class ToldDrops(Request[tuple[int, int]], frozen=True, tag="rooms.drops"):
 class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
     """Messages before number ``before`` (None: the last ones), oldest first.
 
-    ``heard``: of people's messages only those up to this number, if it is given.
+    ``heard``: of people's messages only those up to this number, if it is given; ``hidden``: none
+    up to this number, for people's messages and those of agents.
     """
 
     name: str
     before: int | None = None
     limit: int = 50
-    heard: int | None = None
+    heard: int = EVERYTHING
+    hidden: tuple[int, int] = (0, 0)
 
 
 RoomStoreMessage: TypeAlias = (

@@ -18,6 +18,7 @@ import trio
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import encode, event_frame
 from motet.protocols.host import Journal
+from motet.protocols.room_newcomers import about, without_hidden
 from motet.protocols.room_people import without_details
 from motet.protocols.websocket import text_frame
 
@@ -48,6 +49,12 @@ class Published:
             self._plain = self if record is self.record else Published(record)
         return self._plain
 
+    def shown(self, *, plain: bool, hidden: int) -> Published:
+        """The event as somebody sees it; ``hidden``: as of :func:`without_hidden`."""
+        event = self.plain if plain else self
+        masked = hidden and about(event.record) <= hidden
+        return Published(without_hidden(event.record, hidden)) if masked else event
+
     @property
     def frame(self) -> str:
         return self._text.decode()
@@ -77,6 +84,10 @@ class Batch:
     def of(cls, event: Published) -> Batch:
         seq = event.record.seq
         return cls([event], seq, seq, event.size)
+
+    def hides(self, hidden: int) -> bool:
+        """Whether it has words of a message up to this number."""
+        return hidden > 0 and any(about(one.record) <= hidden for one in self.events)
 
     @property
     def plain(self) -> Batch:

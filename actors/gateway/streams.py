@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.gateway.hub import Batch, Hub, Published
 from motet.actors.gateway.method import Refusal
@@ -24,6 +25,7 @@ from motet.protocols.events import HOST_STREAM, EventRecord, StreamEnd, StreamEn
 from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState, encode, event_frame
 from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
+from motet.protocols.room_newcomers import without_hidden
 from motet.protocols.room_people import without_details
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import wall_time
@@ -58,6 +60,7 @@ class Subscription:
         doubted: whether the stream is still the principal's has to be looked up.
         generation: of the session that was verified.
         plain: the principal is not shown the arguments and results of tools, in a room.
+        hidden: nor the words of messages up to this number.
         ended: why it has ended, if that was before it had begun.
         leave: called at the end of one to a room, which its user has open meanwhile.
     """
@@ -72,6 +75,7 @@ class Subscription:
     doubted: bool = False
     generation: str = ""
     plain: bool = False
+    hidden: int = 0
     ended: StreamEnd | None = None
     leave: Callable[[], None] = lambda: None
     _buffer: deque[Published] = attrs.field(
@@ -305,9 +309,9 @@ class Streams:
                 info = await self._api.rooms.get(_room(stream), principal=subscription.principal)
             except NotFound:
                 return None
-            subscription.plain = not info.details
+            subscription.plain, subscription.hidden = not info.details, info.hidden
             subscription.verify()
-            return head
+            return replace(head, oldest=max(head.oldest, info.hidden_events + 1))
         head = await self._api.events.head(stream)
         if stream == HOST_STREAM:
             subscription.verify()
@@ -380,7 +384,10 @@ class Streams:
         # of the stream the same bytes.
         if subscription.take_all(batch.start, batch.end):
             batch = batch.plain if subscription.plain else batch
-            if not self._send_now(batch.bytes()):
+            if batch.hides(subscription.hidden):
+                for event in batch.events:
+                    self._offer(subscription, event)
+            elif not self._send_now(batch.bytes()):
                 self._queue(subscription, batch.events)
             return
         for event in batch.events:
@@ -400,7 +407,7 @@ class Streams:
         return subscription.sees(owner)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
-        event = event.plain if subscription.plain else event
+        event = event.shown(plain=subscription.plain, hidden=subscription.hidden)
         if not self._send_now(event.bytes()):
             self._queue(subscription, [event])
 
@@ -449,6 +456,9 @@ class Streams:
                 return False
             if not subscription.verified:
                 return False  # there is no such session yet
+            if subscription.last + 1 < head.oldest:  # it is a newcomer's by now, or lost its start
+                self._lose(subscription, subscription.last + 1)
+                return False
         # The buffer may hold all missing events: then none of their deltas is lost.
         self._splice(subscription)
         if subscription.phase != "held":
@@ -474,7 +484,8 @@ class Streams:
         events: list[Published] = []
         size = 0
         for record in records:
-            event = Published(without_details(record) if subscription.plain else record)
+            record = without_details(record) if subscription.plain else record
+            event = Published(without_hidden(record, subscription.hidden))
             size += event.size
             if events and size > self._limits.page_bytes:
                 break

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from motet.protocols import gateway_rooms as wire
-from motet.protocols.command_texts import invite_text, people_text
+from motet.protocols.command_texts import invite_text, people_text, summary_text
 from motet.protocols.errors import Forbidden, InputValidation
 from motet.protocols.host_rooms import HostRooms, RoomPeople
 from motet.protocols.room_acts import WORDS, act_of, invited_as
@@ -61,6 +61,11 @@ async def people(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> R
     return await rooms.people(params.room, principal=who)
 
 
+async def summary(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> wire.RoomSummary:
+    found = await rooms.summary(params.room, principal=who)
+    return wire.RoomSummary(params.room, found.upto, found.text)
+
+
 async def invites(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> wire.RoomInvites:
     return wire.RoomInvites(params.room, await rooms.invites(params.room, principal=who))
 
@@ -80,6 +85,7 @@ TALK: Final[dict[str, tuple[Role, type[Any], Act[Any]]]] = {
     "messages.delete": ("operator", wire.MessagesDeleteParams, delete),
     "messages.react": ("operator", wire.MessagesReactParams, react),
     "rooms.people": ("viewer", wire.RoomParams, people),
+    "rooms.summary": ("viewer", wire.RoomParams, summary),
     "rooms.invites": ("operator", wire.RoomParams, invites),
     "rooms.revoke": ("operator", wire.RoomsRevokeParams, end_invite),
 }
@@ -140,6 +146,10 @@ async def _people(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
     return people_text(await rooms.people(room, principal=who))
 
 
+async def _summary(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
+    return summary_text(await rooms.summary(room, principal=who))
+
+
 async def _invite(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
     try:
         role, ends, uses = invited_as(argument, wall_time())
@@ -169,6 +179,7 @@ ROOM_COMMANDS: Final[dict[str, RoomCommand]] = {
     "thread": _thread,
     "here": _here,
     "people": _people,
+    "summary": _summary,
     "invite": _invite,
     **{word: partial(_act, word) for word in WORDS},
 }

@@ -51,6 +51,8 @@ from motet.runtime.outside import fresh_hex, wall_time
 
 DELETED = "deleted"
 """The generation of a room's stream when the room is deleted."""
+SETTLED = 0.5
+"""Seconds to wait for the journal of events; it is late only while the storage is."""
 Remaining = Callable[[], Awaitable[tuple[SessionInfo, ...]]]
 
 
@@ -80,7 +82,7 @@ class RoomAdministration:
         home, number = thread_of(room)
         if number:
             record, standing = await self.standing(home)
-            return record, in_thread(standing)
+            return record, in_thread(standing, room)
         record = await self._parts.store.ask(FindRoom(room, 0))
         definition = known_room(self._parts, room, record)
         if definition is None:
@@ -89,8 +91,21 @@ class RoomAdministration:
         if live is not None:  # the room of a call has an owner as long as the call lasts
             owner = owner or live.settings.standing.owner
         # Of an open room, a reload may have changed whom its definition names.
-        named = live.settings.standing.configured if live else definition.people
-        return record, standing_of(room, owner, named, record)
+        of = live.settings.standing if live else None
+        named, newcomers = (
+            (of.configured, of.newcomers) if of else (definition.people, definition.newcomers)
+        )
+        return record, standing_of(room, owner, named, record, newcomers)
+
+    async def _arrive(self, room: str, who: Principal) -> None:
+        """Note the first visit of a newcomer, before anything is read or said."""
+        if (await self.standing(room))[1].arrival(who) is not None:
+            async with self._parts.table.changing:
+                record, standing = await self.standing(room)
+                if change := standing.arrival(who):
+                    if record is None:
+                        await self._parts.store.ask(CreateRoom(room, standing.owner))
+                    await self._apply(room, ChangePeople(room, change))
 
     async def _apply(
         self,
@@ -99,6 +114,9 @@ class RoomAdministration:
         definition: Definition | None = None,
     ) -> Standing:
         """Store a change; it holds, and is told, in the step in which it is stored."""
+        # A newcomer is not shown the events so far, which get their numbers first.
+        with trio.move_on_after(SETTLED):
+            await self._parts.journal.settle()
         # Shielded: what is on disk takes effect.
         with trio.CancelScope(shield=True):
             if await self._parts.store.ask(request) is False:
@@ -110,7 +128,7 @@ class RoomAdministration:
                 for thread in self._parts.table.threads(room):
                     room_of_it = thread_room(definition[0], thread.name) if definition else None
                     changed = (room_of_it, definition[1]) if definition and room_of_it else None
-                    thread.change(changed, in_thread(standing))
+                    thread.change(changed, in_thread(standing, thread.name))
             else:
                 self._parts.journal.access_changed(room_stream(room))
             return standing
@@ -166,7 +184,7 @@ class RoomAdministration:
                 return found.room
             if principal.user in standing.people:  # banned; the invite does not say so
                 raise NotFound("there is no such invite: it is used up, over or revoked")
-            person = RoomPerson(principal.user, found.role)
+            person = RoomPerson(principal.user, found.role, came=True)
             await self._apply(found.room, Redeem(known, found.room, person))
         user = principal.user
         await self._tell(found.room, RoomChanged(f"{user} came in by an invite", user, user))

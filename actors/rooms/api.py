@@ -31,12 +31,13 @@ from motet.actors.rooms.opening import (
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import RoomTable, no_room
-from motet.protocols.errors import ConfigError, TooMany, UnknownName
+from motet.protocols.errors import ConfigError, InputValidation, NotFound, TooMany, UnknownName
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent, RoomPresence, RoomRead, RoomTyping
 from motet.protocols.host_rooms import RoomInfo, RoomPage
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_messages import RoomStoreRequest
+from motet.protocols.room_newcomers import Summary
 from motet.protocols.room_people import Standing, refusal
 from motet.protocols.room_presence import CountUnread, MarkRead, Pace, Presence, Unread
 from motet.protocols.rooms import (
@@ -93,6 +94,8 @@ class RoomTalk(RoomAdministration):
         principal: Principal = LOCAL,
     ) -> RoomMessage:
         opened, who = await self._to_speak(room, principal), principal
+        if opened.live.settings.hidden(who) >= number:
+            raise NotFound(f"no message {number} in room {room!r}")
         return await opened.react(number, reaction, user=who.user, role=who.role, on=on)
 
     async def mark_read(self, room: str, number: int, *, principal: Principal = LOCAL) -> None:
@@ -143,7 +146,7 @@ class RoomTalk(RoomAdministration):
     ) -> tuple[RoomInfo, ...]:
         """The rooms of a list, with what the principal has not read in each."""
         rooms = tuple(infos)
-        names = tuple(one.name for one in rooms)
+        names = {one.name: one.hidden for one in rooms}
         found = await self._parts.store.ask(CountUnread(principal.user, names)) if names else {}
         marks = [found.get(one.name, Unread()) for one in rooms]
         return tuple(
@@ -213,7 +216,17 @@ class RoomApi(RoomTalk):
             idle = live is None or live.history.waits
             speaking = live.speaking() if live else ()
             names = tuple(one.name for one in speaking)
-            return replace(whole, name=room, idle=idle, speaking=names, floor=speaking, plan=None)
+            if whole.hidden >= number:
+                raise no_room(room)
+            whole = replace(whole, hidden=0, hidden_events=0, plan=None)
+            return replace(whole, name=room, idle=idle, speaking=names, floor=speaking)
+        info = await self._found(room, principal)
+        if info.newcomers != "all" and info.role in ("reader", "member"):
+            await self._arrive(room, principal)
+            info = await self._found(room, principal)
+        return info
+
+    async def _found(self, room: str, principal: Principal) -> RoomInfo:
         record = await self._parts.store.ask(FindRoom(room, 0))
         if record is None and room in self._parts.config().rooms:
             record = RoomRecord(room, "")
@@ -287,7 +300,11 @@ class RoomApi(RoomTalk):
         principal: Principal = LOCAL,
     ) -> Said:
         opened = await self.open(room, principal)
-        user, role = principal.user, principal.role
+        user, role, settings = principal.user, principal.role, opened.live.settings
+        if settings.standing.reads != "all":
+            await self._arrive(thread_of(room)[0], principal)
+        if reply_to and settings.hidden(principal) >= reply_to:
+            raise InputValidation(f"reply_to: the room has no message {reply_to}")
         return await opened.post(
             text, user=user, role=role, key=key, reply_to=reply_to, answers=answers, invited=True
         )
@@ -297,8 +314,15 @@ class RoomApi(RoomTalk):
     ) -> tuple[RoomMessage, ...]:
         found = await self._parts.store.ask(ReadRoom(room, before, limit))
         # Afterwards: a member who is removed meanwhile gets none of the messages that follow.
-        await self.get(room, principal=principal)
-        return found
+        info = await self.get(room, principal=principal)
+        return tuple(one for one in found if one.seq > info.hidden)
+
+    async def summary(self, room: str, *, principal: Principal = LOCAL) -> Summary:
+        info = await self.get(room, principal=principal)
+        if info.newcomers != "summary" or not info.hidden:
+            return Summary()
+        opened = await self.open(room, principal)
+        return Summary(info.hidden, await opened.live.summary(info.hidden))
 
     def open_to(self, room: str, principal: Principal) -> bool:
         rooms = self._parts.table.rooms
@@ -313,7 +337,8 @@ class RoomApi(RoomTalk):
             return None
         named = room.people if isinstance(room, Room) else ()
         people = live.settings.standing.configured if live else named
-        standing = standing_of(record.name, record.owner, people, record)
+        newcomers = live.settings.standing.newcomers if live else room.newcomers
+        standing = standing_of(record.name, record.owner, people, record, newcomers)
         role = standing.role(who)
         if role is None:
             return None
@@ -336,6 +361,9 @@ class RoomApi(RoomTalk):
             gone=live.settings.gone if live else (),
             floor=live.speaking() if live else (),
             activation=room.activation,
+            newcomers=standing.reads,
+            hidden=standing.hidden(who).messages,
+            hidden_events=standing.hidden(who).events,
         )
 
     def _definition(self, record: RoomRecord) -> Room | RoomPlan | None:
@@ -398,7 +426,7 @@ async def room_updates(
             room = configured_room(name, after[name])
             record = await store.ask(FindRoom(name, 0))
             owner = record.owner if record else ""
-            standing = standing_of(name, owner, room.people, record)
+            standing = standing_of(name, owner, room.people, record, room.newcomers)
             members = await _members(resolver, registry, room)
             found.append(RoomUpdate(live, (room, members), standing))
         elif name in before:

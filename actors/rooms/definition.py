@@ -19,6 +19,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.room_limits import Budgets
+from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
 from motet.protocols.rooms import (
     ACTIVATIONS,
     ROOM_MODES,
@@ -116,6 +117,8 @@ class Room:
         reactions: whether agents are told what people react with to messages.
         activation: the messages of people that its agents answer. ``always``: all; ``mention``:
             those that call an agent; ``off``: none; None: as ``speakers`` says.
+        newcomers: what people and agents who come later read of the earlier talk, unless the terms
+            of the room say: ``none``, ``joining``, ``all``, ``summary``.
 
     Raises ``ConfigError`` for an impossible name, and for no members or two of one name.
     """
@@ -140,6 +143,9 @@ class Room:
     reactions: bool = attrs.field(default=False, kw_only=True)
     activation: Activation | None = attrs.field(
         default=None, kw_only=True, validator=attrs.validators.in_((None, *ACTIVATIONS))
+    )
+    newcomers: Newcomers = attrs.field(
+        default=DEFAULT, kw_only=True, validator=attrs.validators.in_(NEWCOMERS)
     )
 
     def __attrs_post_init__(self) -> None:

@@ -33,7 +33,9 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     after_change,
     amended,
+    line_of,
 )
+from motet.protocols.room_newcomers import CHUNK, FindSummary, KeepSummary, Summary
 from motet.protocols.room_people import refusal
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
@@ -145,8 +147,31 @@ class RoomHistory:
         for one in waiting:
             if one.seq > state.collected:  # an earlier version has stored it
                 state = collect(state, one, self._settings.called(one.calling))
-        self._set(state)
+        self._set(self.joined(state))
         self._trim()
+
+    def joined(self, state: RoomState) -> RoomState:
+        """The state with the members as they are now."""
+        names = [one.name for one in self._settings.expected]
+        return reading.join(state, names, self._settings.standing.reads, self.last)
+
+    async def to_summarise(self, upto: int) -> tuple[Summary, list[str]]:
+        """The last stored summary, and the messages behind it up to a number, as members read them.
+
+        Raises ``StorageError``.
+        """
+        ask, name = self._store.ask, self._settings.name
+        known = await ask(FindSummary(name, upto))
+        last, lines = known.upto, list[str]()
+        while last < upto and (found := await ask(ReadSince(name, last))):
+            shown = (one for one in found if one.seq <= upto and not one.deleted)
+            lines += [line_of(one)[:CHUNK] for one in shown]
+            last = found[-1].seq
+        return known, lines
+
+    async def keep(self, summary: KeepSummary) -> None:
+        """Store a summary. Raises ``StorageError``."""
+        await self._store.ask(summary)
 
     @property
     def last(self) -> int:
@@ -338,8 +363,9 @@ class RoomHistory:
         async with self._writing:  # or a change that is on its way would not reach what it reads
             if not reading.has_turn(self.state, name):
                 raise InputValidation("You do not have the floor, so there is nothing to read.")
-            page = ReadRoom(self._settings.name, before, limit, self.state.heard)
-            shown, text = reading.page_of(await self._store.ask(page))
+            hidden = reading.hidden_from(self.state, name, self._settings.hidden)
+            page = ReadRoom(self._settings.name, before, limit, self.state.heard, hidden)
+            shown, text = reading.page_of(await self._store.ask(page), min(hidden))
             answer(people := reading.people_of(shown))
             state = self._begin(lambda state: reading.read_also(state, name, people))
             if state != self.state:

@@ -5,22 +5,37 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import attrs
+import trio
 
+from motet.actors.errors.log import logger
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.member import MemberRunner, waits_for
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
+from motet.protocols.budget import OverBudget
+from motet.protocols.errors import MotetError
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_limits import ROOM, Costs, plan, refusal
+from motet.protocols.room_newcomers import (
+    INSTRUCTIONS,
+    KeepSummary,
+    chunks,
+    request_of,
+    summary_line,
+)
 from motet.protocols.room_people import Standing
+from motet.protocols.room_reading import arrive
 from motet.protocols.rooms import Due, RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
+
+_log = logger("motet.rooms")
 
 
 @attrs.frozen(eq=False)
@@ -37,6 +52,7 @@ class LiveRoom:
     members: MemberRunner
     publisher: RoomPublisher
     resume_within: float
+    _summarising: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     @property
     def name(self) -> str:
@@ -103,8 +119,50 @@ class LiveRoom:
             self.publisher.audience_changed()
         if definition is not None:
             self.settings.plan(definition)
-            if self.history.waits:
-                self.settings.adopt()
+        self.adopt(at_once=self.history.waits)
+
+    def adopt(self, *, at_once: bool = True) -> None:
+        """Put a planned definition in force, if it is time, and note when members were added."""
+        if at_once:
+            self.settings.adopt()
+        self.history.assume(self.history.joined)
+
+    async def welcome(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Members get the floor; the lines that those read first who were added later."""
+        lines: dict[str, list[str]] = {}
+        reads = self.settings.standing.reads
+        for name in names:
+            when = self.history.state.joined.get(name)
+            new = reads == "summary" and when is not None and not when.came
+            text = ""
+            if new and when:
+                with self.control.choosing():  # a stop ends it
+                    text = await self.summary(when.agents)
+            lines[name] = summary_line(text)
+            arrived = partial(arrive, name=name, newcomers=reads, messages=self.history.messages)
+            self.history.assume(arrived)
+        return lines
+
+    async def summary(self, upto: int) -> str:
+        """A summary of the messages up to a number, by the model of the first member.
+
+        Made once, and again if one of them is changed. Empty: it cannot be made now.
+        """
+        async with self._summarising:
+            try:
+                changes = self.history.state.changes
+                known, lines = await self.history.to_summarise(upto)
+                text = known.text
+                for part in chunks(lines):
+                    text = await self.members.summarise(INSTRUCTIONS, request_of(text, part))
+                    if not text:
+                        return ""
+                if known.upto < upto:
+                    await self.history.keep(KeepSummary(self.name, upto, text, changes))
+                return text
+            except (MotetError, OverBudget) as error:
+                _log.warning("no summary of a room", room=self.name, error=str(error))
+                return ""
 
     def stop(self, why: str) -> RoomStop:
         """Ask all speakers to end. No agent speaks again until a person does.

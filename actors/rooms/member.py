@@ -8,18 +8,16 @@ of a turn is read from its run, which ends once, in whatever host.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import attrs
-import msgspec
 import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
-from motet.actors.rooms.publisher import room_instructions
 from motet.actors.rooms.state import RoomSettings
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
@@ -28,7 +26,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.budget import Budget, OverBudget, RoomBudget
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.escalations import ListEscalations, follow_up, with_history
 from motet.protocols.events import EventRecord, Terminal
@@ -38,6 +36,7 @@ from motet.protocols.policy import Subject
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
+from motet.protocols.room_turns import GIVE_FLOOR, Turn, room_instructions, turn_of
 from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
@@ -59,7 +58,6 @@ from motet.runtime.outside import wall_time
 # of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails
 # hands over nothing.
 
-GIVE_FLOOR = "give_floor"
 ROOM_HISTORY = "room_history"
 ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR, ROOM_HISTORY)}
 
@@ -73,10 +71,6 @@ _READS = (
     "the last ``limit`` (at most 50) before the one with the number ``before``, as it stands in "
     "its square brackets; without it, the last ones."
 )
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    to: str
 
 
 def room_tools(
@@ -98,71 +92,12 @@ def room_tools(
     ]
 
 
-def floor_given_to(rows: Sequence[ChatMessage]) -> str:
-    """The last name that a turn has given the floor to; empty if it has not given it away."""
-    given = [call for call in calls_done(rows) if call.name == GIVE_FLOOR]
-    return _to(given[-1].arguments) if given else ""
-
-
-def calls_done(rows: Sequence[ChatMessage]) -> list[Call]:
-    """The calls of a turn that were done."""
-    done = {row.call_id for row in rows if isinstance(row, ToolMessage) and row.outcome == "done"}
-    calls = [call for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
-    return [call for call in calls if call.id in done]
-
-
-def _to(arguments: str) -> str:
-    try:
-        return msgspec.json.decode(arguments, type=_Arguments).to.lstrip("@")
-    except msgspec.DecodeError:
-        return ""  # arguments that were repaired are stored as the model wrote them
-
-
-# The results of turns
-
-
 LOOK = 30.0
 """Seconds between two reads of a run: its end may have been published but not readable yet."""
 MOST_ENTERED = 200
 _ENTERED = ("steered", "dropped")  # inputs for a run that was under way already
 WAITS = "it waits for a person's approval"
 DELETED = "its session was deleted"
-TOO_LONG = "its turn took too long"
-
-
-@attrs.frozen
-class Turn:
-    """The result of a turn.
-
-    Attributes:
-        run_id: of its run, if that has begun: then its member has read the messages it was given.
-        problem: the reason why it has not answered, in words that are fit for the room.
-        floor_to: the name that it has given the floor to.
-        suspended: there is no result yet: its run waits until a person has decided.
-        usage: of its run, so far.
-        tools: the tools that it has called.
-    """
-
-    run_id: str = ""
-    text: str = ""
-    problem: str = ""
-    floor_to: str = ""
-    suspended: bool = False
-    tools: tuple[str, ...] = ()
-    usage: Usage = attrs.field(factory=Usage)
-
-
-def turn_of(result: RunResult[object]) -> Turn:
-    tools = tuple(call.name for call in calls_done(result.rows))
-    if result.status == "completed":
-        given = floor_given_to(result.rows)
-        return Turn(result.run_id, result.text, "", given, tools=tools, usage=result.usage)
-    if result.status == "waiting":
-        return Turn(result.run_id, suspended=True, usage=result.usage)
-    why = f"{result.status}, {result.limit}" if result.limit else result.status
-    why = TOO_LONG if result.limit == "wall" else why
-    begun = result.run_id if result.status != "dropped" else ""
-    return Turn(begun, problem=why, usage=result.usage, tools=tools)
 
 
 _WAITS = {"queued": "queue", "waiting_children": "sub-agents", "compacting": "summary"}
@@ -178,17 +113,6 @@ def waits_for(run: Run | None) -> str:
     if progress.calls:
         return f"tool {', '.join(dict.fromkeys(progress.calls.values()))}"
     return _WAITS.get(progress.doing, "model")
-
-
-def usage_between(before: Usage, after: Usage) -> Usage:
-    cost = None if after.cost is None else after.cost - (before.cost or 0.0)
-    return Usage(
-        after.input_tokens - before.input_tokens,
-        after.output_tokens - before.output_tokens,
-        after.cached_tokens - before.cached_tokens,
-        cost,
-        after.cache_write_tokens - before.cache_write_tokens,
-    )
 
 
 @attrs.frozen(eq=False)
@@ -288,7 +212,7 @@ class MemberRunner:
         self._sessions = sessions
         self._budget = RoomBudget(settings.room.limits, self._pays)
         self._refused = ""
-        self._choosers: dict[str, AnyAgent] = {}
+        self._choosers: dict[tuple[str, str], AnyAgent] = {}
         self._payers: tuple[str, ...] = ()
         self.planned: dict[str, Planned] = {}
 
@@ -391,7 +315,7 @@ class MemberRunner:
         self, too_late: Callable[[], bool], model: str | Model, system: str, text: str
     ) -> str:
         """One answer of a model, which the round pays for; empty if it has failed."""
-        key = model if isinstance(model, str) else f"{model.name}-{id(model)}"
+        key = model if isinstance(model, str) else f"{model.name}-{id(model)}", system
         if key not in self._choosers:
             name = f"{CHOOSER}.{self._settings.name[:40]}.{len(self._choosers)}"
             self._choosers[key] = AgentSpec(name, model=model, instructions=system)
@@ -402,6 +326,12 @@ class MemberRunner:
         planned = Planned(self._payers)
         result = await self._run(agent, text, session, "", too_late, seconds, planned)
         return result.text if result and result.status == "completed" else ""
+
+    async def summarise(self, system: str, text: str) -> str:
+        """A summary by the model of the first member, as :meth:`ask_model`."""
+        first = self._settings.room.members[0].agent
+        agent = await self._intake.agent(first) if isinstance(first, str) else first
+        return await self.ask_model(lambda: False, agent.model, system, text)
 
     async def may_repeat(self, member: str, state: RoomState) -> bool:
         """Whether a turn that was cut off had no effects (G15): it has called no tool."""

@@ -50,6 +50,7 @@ from motet.protocols.messages import Request
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
+from motet.protocols.room_newcomers import DEFAULT, Newcomers
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.rooms import (
@@ -353,6 +354,7 @@ def _room(
         people=people,
         reactions=plan.reactions,
         activation=plan.activation,
+        newcomers=plan.newcomers,
     )
 
 
@@ -416,7 +418,7 @@ async def _opened(
         raise no_room(name)
     of_host = name in parts.config().rooms and isinstance(room, str)
     owner = record.owner if record and not above else "" if of_host else principal.user
-    standing = standing_of(name, owner, found.people, record)
+    standing = standing_of(name, owner, found.people, record, found.newcomers)
     if standing.role(principal) is None:
         raise no_room(name)
     infos, gone = await present_members(parts, found)
@@ -440,7 +442,7 @@ async def _opened_thread(
         await parts.store.ask(OpenThread(name))
     of = whole.live.settings
     settings = RoomSettings(
-        thread_room(of.latest, name), of.expected, in_thread(of.standing), of.gone
+        thread_room(of.latest, name), of.expected, in_thread(of.standing, name), of.gone
     )
     return parts.table.rooms.setdefault(name, _live(parts, settings, None))
 
@@ -450,8 +452,8 @@ def thread_room(room: Room, name: str) -> Room:
     return attrs.evolve(room, name=name, speakers=Mentions())
 
 
-def in_thread(standing: Standing) -> Standing:
-    return replace(standing, thread=True)
+def in_thread(standing: Standing, name: str) -> Standing:
+    return replace(standing, thread=thread_of(name)[1])
 
 
 async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text: str) -> RoomResult:
@@ -511,11 +513,16 @@ def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room |
 
 
 def standing_of(
-    name: str, owner: str, configured: Collection[str], record: RoomRecord | None
+    name: str,
+    owner: str,
+    configured: Collection[str],
+    record: RoomRecord | None,
+    newcomers: Newcomers = DEFAULT,
 ) -> Standing:
     """Who may do what in a room. ``configured``: the people whom its definition names."""
-    people = audience(configured, record.people if record else ())
-    return Standing(name, owner, people, record.terms if record else TERMS, frozenset(configured))
+    people, terms = audience(configured, record.people if record else ()), TERMS
+    terms = record.terms if record else terms
+    return Standing(name, owner, people, terms, frozenset(configured), newcomers=newcomers)
 
 
 async def reopen(parts: RoomParts) -> None:

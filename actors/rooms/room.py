@@ -19,8 +19,7 @@ from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft, draft_of
 from motet.actors.rooms.live import LiveRoom
-from motet.actors.rooms.member import MOST_ENTERED, Steering, Turn, usage_between
-from motet.actors.rooms.publisher import is_pass, render_for_member
+from motet.actors.rooms.member import MOST_ENTERED, Steering
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
@@ -38,6 +37,7 @@ from motet.protocols.room_messages import (
     without_news,
 )
 from motet.protocols.room_reading import unshown, unshown_lines
+from motet.protocols.room_turns import Turn, is_pass, render_for_member, usage_between
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
@@ -362,7 +362,7 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _open(self) -> None:
         """Open a round for all unanswered messages, or for the first of them."""
-        self._settings.adopt()
+        self._live.adopt()
         history = self._history
         only: tuple[str, ...] | None = None
         new, heard = history.unanswered(), history.said
@@ -422,6 +422,9 @@ class RoomActor(Actor[RoomMessages]):
     async def _give(self, speakers: tuple[Due, ...], mark: int) -> None:
         """Give the floor, and wait for the turns. They are counted on disk before they begin."""
         self._members.begin_batch()
+        first = await self._live.welcome(one.name for one in speakers)
+        if self._control.overtaken(mark):
+            return
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
         changed = await self._history.changed(
             {one.number for some in news.values() for one in some}
@@ -456,7 +459,7 @@ class RoomActor(Actor[RoomMessages]):
                 await self._publisher.publish(event)
                 batch.announced.add(due.name)
                 notice = self._notice(due.name, state, messages)
-                lines = news_lines(told[due.name], changed)
+                lines = first[due.name] + news_lines(told[due.name], changed)
                 cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
                 lines += unshown_lines(await self._history.unshown(cut))
                 text = render_for_member(shown[due.name], notice, lines)

@@ -100,6 +100,10 @@ class RoomSettings:
         talking = ({*here, *authors} - banned) | ({self.owner} - {"", LOCAL.user})
         return len(talking) > 1 or any("*" in user for user in talking)
 
+    def hidden(self, who: Principal) -> int:
+        """The number up to which no message of the room is shown to somebody; 0 in a thread."""
+        return 0 if self.standing.thread else self.standing.hidden(who).messages
+
     def open_to(self, who: Principal) -> bool:
         """Whether the principal may know that there is such a room."""
         return self.standing.role(who) is not None

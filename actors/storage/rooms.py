@@ -28,6 +28,14 @@ from motet.protocols.room_invites import (
 from motet.protocols.room_limits import DAY, Costs, FindCosts, costs_of, hour_of
 from motet.protocols.room_limits import FIND as FIND_COSTS
 from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
+from motet.protocols.room_newcomers import (
+    EVERYTHING,
+    FIND_SUMMARY,
+    FindSummary,
+    KeepSummary,
+    Summary,
+    keep_summary,
+)
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown, MarkRead, Unread
 from motet.protocols.room_reading import UNSHOWN
@@ -88,7 +96,7 @@ _MADE = {"replies": _REPLIES, "thread": _THREAD}
 _COLUMNS = ", ".join(_MADE.get(name, name) for name in _NAMES)
 LAST_MESSAGES = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
-    " AND (kind = 'agent' OR seq <= ?4) ORDER BY seq DESC LIMIT ?3"
+    " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5) ORDER BY seq DESC LIMIT ?3"
 )
 _MEMORY = " UNION ALL ".join(
     f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
@@ -113,9 +121,6 @@ _THESE = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
     " AND seq IN (SELECT value FROM json_each(?2))"
 )
-END = 1 << 62
-
-
 _RECORD = ("name", "owner", "state", "people", "plan", "terms")
 _ENCODED = {
     "state": RoomState,
@@ -186,10 +191,19 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
-        before = END if request.before is None else request.before
-        heard = END if request.heard is None else request.heard
-        params = (storable(request.name), before, request.limit, heard)
-        return room_messages(await self._readers.read(LAST_MESSAGES, params))
+        before = EVERYTHING if request.before is None else request.before
+        params = (before, request.limit, request.heard, *request.hidden)
+        found = await self._readers.read(LAST_MESSAGES, (storable(request.name), *params))
+        return room_messages(found)
+
+    @handles(FindSummary, concurrent=16)
+    async def summary(self, request: FindSummary) -> Summary:
+        found = await self._readers.read(FIND_SUMMARY, (storable(request.name), request.upto))
+        return struct(found[0], Summary) if found else Summary()
+
+    @handles(KeepSummary, concurrent=4)
+    async def keep_summary(self, request: KeepSummary) -> None:
+        await self._write((keep_summary(request, self._clock()),))
 
     @handles(CountUnshown, concurrent=16)
     async def unshown(self, request: CountUnshown) -> int:
@@ -244,7 +258,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(CountUnread, concurrent=16)
     async def unread(self, request: CountUnread) -> dict[str, Unread]:
-        params = (request.user, to_json(request.names), MOST_UNREAD)
+        params = (request.user, to_json(request.rooms), MOST_UNREAD)
         rows = await self._readers.read(UNREAD, params)
         return {str(row[0]): struct(row[1:], Unread) for row in rows}
 

@@ -18,13 +18,14 @@ from motet.cli.render import one_line, visible
 from motet.cli.rooms import Server, ask, named_room
 from motet.cli.screen import console
 from motet.client import Client
-from motet.protocols.command_texts import invite_text, people_text
+from motet.protocols.command_texts import invite_text, people_text, summary_text
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.host_rooms import RoomExport
 from motet.protocols.room_acts import WORDS, RoomAct, act_of, invited_as
 from motet.protocols.room_invites import (
     RoomInvite,
 )
+from motet.protocols.room_newcomers import Summary
 from motet.runtime.outside import wall_time
 
 T = TypeVar("T")
@@ -44,6 +45,9 @@ def administer(server: Server, action: str, room: str, words: Sequence[str], *, 
         case "people":
             found = ask(server, lambda client: client.room_people(name))
             _print(found, visible(people_text(found)), json=json)
+        case "summary":
+            brief = ask(server, lambda client: client.room_summary(name))
+            _print(brief, visible(summary_text(Summary(brief.upto, brief.text))), json=json)
         case "invite":
             role, expires, uses = _typed(lambda: invited_as(rest, wall_time()))
             made = ask(server, lambda client: client.invite(name, role, expires=expires, uses=uses))

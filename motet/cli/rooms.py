@@ -31,6 +31,7 @@ from motet.protocols.errors import ConfigError, MotetError, NotFound
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES
 from motet.protocols.room_limits import Budgets
+from motet.protocols.room_newcomers import EVERYTHING
 from motet.protocols.rooms import ACTIVATIONS, RoomChange, RoomMessage, RoomPlan, RoomRecord
 
 
@@ -78,9 +79,8 @@ async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
     async with reading(state) as readers:
         if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
-        return rows.room_messages(
-            await readers.read(rows.LAST_MESSAGES, (room, rows.END, limit, rows.END))
-        )
+        params = (room, EVERYTHING, limit, EVERYTHING, 0, 0)
+        return rows.room_messages(await readers.read(rows.LAST_MESSAGES, params))
 
 
 def _print_table(setup: Setup, records: list[RoomRecord]) -> None:

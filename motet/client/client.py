@@ -37,6 +37,7 @@ from motet.protocols.gateway_rooms import (
     RoomsHistory,
     RoomsList,
     RoomsPresent,
+    RoomSummary,
 )
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomInfo, RoomPeople
@@ -257,6 +258,10 @@ class Client:
     async def room_people(self, room: str) -> RoomPeople:
         """The people of a room, with their roles."""
         return _of(await self.call("rooms.people", room=room), RoomPeople)
+
+    async def room_summary(self, room: str) -> RoomSummary:
+        """What was said before the user came, if newcomers of the room read a summary."""
+        return _of(await self.call("rooms.summary", room=room), RoomSummary)
 
     async def invite(
         self,

@@ -96,6 +96,7 @@ _REPEATABLE: Final = URGENT | {
     "rooms.export",
     "rooms.history",
     "rooms.people",
+    "rooms.summary",
     "rooms.set",
     "runs.wait",
     "sessions.history",

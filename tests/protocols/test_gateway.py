@@ -176,6 +176,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "tokens.revoke": records.TokensRevokeParams,
     "rooms.list": rooms.RoomsListParams,
     "rooms.people": rooms.RoomParams,
+    "rooms.summary": rooms.RoomParams,
     "rooms.add": acts.AddPerson,
     "rooms.remove": acts.RemovePerson,
     "rooms.mute": acts.MutePerson,

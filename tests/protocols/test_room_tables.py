@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.storage.schema import MIGRATIONS
-from motet.protocols import host_tables
+from motet.protocols import host_tables, room_newcomers
 from motet.protocols.room_people import PeopleChange, RoomPerson, Standing, audience
 from motet.protocols.room_tables import change_people, page_of, put_people, redeem, replace_people
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Statement
 
+STREAMS = "CREATE TABLE streams (stream TEXT PRIMARY KEY, head INTEGER NOT NULL) WITHOUT ROWID;"
 NAMES = ("a", "b", "c", "d", "e")
 USERS = ("ann", "irc:bob", "irc:eve")
 ROWS = (*USERS, "irc:*", "*")
@@ -24,6 +25,7 @@ Known = dict[str, tuple[str, dict[str, RoomPerson]]]
 def database() -> sqlite3.Connection:
     made = sqlite3.connect(":memory:")
     made.executescript(host_tables.ROOMS + host_tables.ROOM_PEOPLE + host_tables.ROOM_ROLES)
+    made.executescript(STREAMS + room_newcomers.STEP)
     return made
 
 

@@ -88,6 +88,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "rooms.people": Row("not_found", (ROOM,)),
+    "rooms.summary": Row("not_found", (ROOM,)),
     "rooms.add": Row("not_found", ({**ROOM, "user": "bob"}, {**ROOM, "user": "*"})),
     "rooms.remove": Row("not_found", ({**ROOM, "user": "carol"},)),
     "rooms.mute": Row("not_found", ({**ROOM, "user": "carol"},)),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.rooms.publisher import TurnFilter, is_pass
 from motet.protocols.events import Activity, MessageAdded, RunRetrying, TextDelta
+from motet.protocols.room_turns import TurnFilter, is_pass
 
 PARTS = st.lists(
     st.sampled_from(["PA", "SS", "PASS", "I ", "NO_", " ", "*", ".", "[", "\n", "so", "p"]),

@@ -9,10 +9,10 @@ import trio
 from msgspec.structs import replace
 
 import motet
-from motet.actors.rooms.publisher import render_for_member
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import MessageAdded, RoomIdle
 from motet.protocols.room_messages import corrected, line_of
+from motet.protocols.room_turns import render_for_member
 from motet.protocols.rooms import RoomMessage, RoomMode, RoomPlan
 from motet.protocols.sessions import KeyConflict
 from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings

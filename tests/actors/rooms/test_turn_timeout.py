@@ -7,10 +7,10 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.rooms.member import TOO_LONG
 from motet.protocols.command_texts import room_text
 from motet.protocols.events import AnyEvent, RoomIdle, Warned
 from motet.protocols.host_rooms import Speaking
+from motet.protocols.room_turns import TOO_LONG
 from motet.protocols.rooms import NOBODY, SILENT, TURN_TIMEOUT, RoomChange, RoomPlan
 from motet.runtime.outside import wall_time
 from motet.testing import ScriptedModel, call, say

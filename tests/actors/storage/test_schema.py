@@ -17,7 +17,7 @@ TABLES = {
     "error_parts", "error_sequels", "error_tail",
     "error_records", "escalations",
     "events", "idempotency", "memories", "messages", "results", "resumptions", "room_invites",
-    "room_costs", "room_messages", "room_people", "room_reads",
+    "room_costs", "room_messages", "room_people", "room_reads", "room_summaries",
     "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
     "team_tasks", "tokens", "traces",
 }  # fmt: skip
