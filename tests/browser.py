@@ -31,10 +31,16 @@ def browser() -> str | None:
 
 @attrs.define(eq=False)
 class Page:
-    """One tab. ``problems`` are errors and refusals that the browser's console was told of."""
+    """One tab. ``problems`` are errors and refusals that the browser's console was told of.
+
+    Each act waits for its element, and finds and uses it in one step of the page's script: what was
+    there at a look before may be replaced at the act.
+    """
 
     socket: WebSocketConnection
     problems: list[str] = attrs.field(factory=list[str])
+    loads: int = 0
+    """Documents that have been loaded."""
     _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1))
 
     async def call(self, method: str, **params: object) -> dict[str, object]:
@@ -43,13 +49,26 @@ class Page:
         await self.socket.send_message(
             json.dumps({"id": number, "method": method, "params": params})
         )
-        while True:
-            said = json.loads(await self.socket.get_message())
-            if said.get("id") == number:
-                assert "error" not in said, said
-                return cast("dict[str, object]", said["result"])
-            if said.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.problems.append(json.dumps(said["params"])[:500])
+        while (said := await self._receive()).get("id") != number:
+            pass
+        assert "error" not in said, said
+        return cast("dict[str, object]", said["result"])
+
+    async def _receive(self) -> dict[str, object]:
+        said = cast("dict[str, object]", json.loads(await self.socket.get_message()))
+        if said.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+            self.problems.append(json.dumps(said["params"])[:500])
+        elif said.get("method") == "Page.loadEventFired":
+            self.loads += 1
+        return said
+
+    async def reload(self) -> None:
+        """Load the page again, and wait until the new document is the one that is asked."""
+        before = self.loads
+        await self.call("Page.reload")
+        with trio.fail_after(PATIENCE):
+            while self.loads == before:
+                await self._receive()
 
     async def evaluate(self, script: str) -> object:
         """The value of an expression in the page."""
@@ -76,12 +95,19 @@ class Page:
         """Press the visible button with this text."""
         buttons = "[...document.querySelectorAll('button')]"
         wanted = f"b => b.checkVisibility() && b.innerText === {json.dumps(label)}"
-        await self.until(f"{buttons}.find({wanted})")
-        await self.evaluate(f"{buttons}.find({wanted}).click()")
+        await self._press(f"{buttons}.find({wanted})")
+
+    async def press(self, selector: str) -> None:
+        """Press the first element that this CSS selector finds."""
+        await self._press(f"document.querySelector({json.dumps(selector)})")
+
+    async def _press(self, element: str) -> None:
+        await self.until(f"((one) => one && (one.click(), true))({element})")
 
     async def type(self, selector: str, text: str, *, enter: bool = True) -> None:
         """Type into a field, as keys."""
-        await self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
+        found = f"document.querySelector({json.dumps(selector)})"
+        await self.until(f"((one) => one && (one.focus(), true))({found})")
         await self.call("Input.insertText", text=text)
         if enter:
             for kind in ("keyDown", "keyUp"):

@@ -123,7 +123,7 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.until("!document.querySelector('#mode').checkVisibility()")
         await page.type("#text", "restart ssh")
         await page.shows("Allow once")
-        assert await page.evaluate("document.title") == "(1⚠) motet"
+        await page.until("document.title == '(1⚠) motet'")
         await page.screenshot(shots / "approval.png")
         await page.until(r"/expires \w+ \d+, \d{4}/.test(document.body.innerText)")
         await page.click("Allow once")
@@ -170,7 +170,7 @@ async def test_a_person_reads_the_whole_of_a_large_error_and_goes_to_its_session
         await page.evaluate("document.querySelector('#errors-box').open = true")
         await page.until("document.querySelectorAll('#errors button').length == 1")
         await page.until("document.querySelector('#errors').innerText.includes('2 times')")
-        await page.evaluate("document.querySelector('#errors button').click()")
+        await page.press("#errors button")
         await page.until("document.querySelector('#error-box').open")
         parts = "[...document.querySelectorAll('#error pre')].map((one) => one.textContent)"
         message = await page.evaluate(f"{parts}.find((one) => one.startsWith('row 0 '))")
@@ -217,8 +217,7 @@ async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
         called = str(await page.evaluate("document.querySelector('.call').textContent"))
         assert called.count("9007199254740993") == 3
         await page.evaluate("document.querySelector('#errors-box').open = true")
-        await page.until("document.querySelector('#errors button')")
-        await page.evaluate("document.querySelector('#errors button').click()")
+        await page.press("#errors button")
         await page.until("document.querySelector('#error').textContent")
         assert "9007199254740993" in str(
             await page.evaluate("document.querySelector('#error').textContent")
@@ -359,7 +358,7 @@ async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: P
         await page.shows("Send")
         await host.rooms.react(name, 3, "👍", principal=bob)
         await page.shows("👍 1")
-        await page.evaluate("document.querySelector('.reactions button').click()")
+        await page.press(".reactions button")
         await page.shows("👍 2")
         pressed = "document.querySelector('.reactions button').ariaPressed"
         await page.until(f"{pressed} === 'true'")
@@ -412,7 +411,7 @@ async def test_a_person_decides_about_an_escalation_on_the_page(tmp_path: Path) 
         await page.type("#text", "build it")
         await page.shows("a person has to decide: Too many errors with shell")
         await page.shows("no route to <b>prod</b> for make 0 [err_")
-        assert await page.evaluate("document.title") == "(1⚠) motet"
+        await page.until("document.title == '(1⚠) motet'")
         await page.screenshot(shots / "escalation.png")
         assert secret not in str(
             await page.evaluate("document.querySelector('.escalation').innerText")
@@ -435,15 +434,14 @@ async def test_a_person_decides_about_an_escalation_on_the_page(tmp_path: Path) 
         (open_one,) = await host.escalations(state="open")
         await page.click("Give up")
         await page.shows("give_up by local")
-        assert await page.evaluate("document.title") == "motet"
+        await page.until("document.title == 'motet'")
         await page.screenshot(shots / "decided.png")
         assert (await host.escalations(state="open")) == ()
         assert [run.status for run in await host.runs()].count("completed") == 2
         assert open_one.session == (await host.runs())[0].session
 
-        await page.evaluate("location.reload()")
-        await page.until("document.querySelector('#sessions button')")
-        await page.evaluate("document.querySelector('#sessions button').click()")
+        await page.reload()
+        await page.press("#sessions button")
         await page.shows("skip by local: use <i>staging</i>")
         assert await page.evaluate("document.querySelectorAll('.escalation button').length") == 0
     assert page.problems == []

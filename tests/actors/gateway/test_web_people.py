@@ -38,7 +38,7 @@ async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
         await page.call("Page.navigate", url=f"{url}#token={tokens['alice']}")
         await page.until("document.body?.innerText.includes('#Garden Club · helper')")
         await page.click("#Garden Club · helper")
-        await page.evaluate("document.querySelector('#here').click()")
+        await page.press("#here")
         await page.shows("owner: alice")
         await page.click("Mute")
         await page.shows("Unmute")
@@ -58,7 +58,7 @@ async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
         await page.until("document.body?.innerText.includes('bob (operator)')")
         await page.until("document.querySelector('#title').innerText.includes('club')")
         assert not await page.evaluate("location.hash")
-        await page.evaluate("document.querySelector('#here').click()")
+        await page.press("#here")
         await page.shows("Leave")
         assert not await page.evaluate(
             "[...document.querySelectorAll('#error button')].some((one) => one.innerText == 'Ban')"
