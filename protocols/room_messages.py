@@ -220,7 +220,7 @@ def without_news(state: RoomState, name: str, told: Collection[News]) -> RoomSta
     return replace(state, news={**news, name: left} if left else news)
 
 
-def forget_call(state: RoomState, name: str, message: RoomMessage) -> RoomState:
+def forget_call(state: RoomState, name: str, message: RoomMessage, reason: str = "") -> RoomState:
     """Drop the call of a member in a message that calls it no more, if it has had no turn yet."""
     calls, first = _without_call(state.calls, name, message.seq)
     due, second = _without_call(state.floor.due, name, message.seq)
@@ -230,10 +230,32 @@ def forget_call(state: RoomState, name: str, message: RoomMessage) -> RoomState:
     people, agents = (author, ()) if message.kind == "person" else ((), author)
     lost = Due(name, 0, agents, (), people, number, number)
     state = replace(state, calls=calls, floor=replace(state.floor, due=due))
-    return drop(state, (lost,), EDITED)
+    return drop(state, (lost,), reason or EDITED)
 
 
 EDITED = "the message was changed"
+GONE = "who said it is not here any more"
+
+
+def retract(
+    state: RoomState,
+    messages: Iterable[RoomMessage],
+    called: Callable[[str], Iterable[str]],
+    *,
+    last: bool,
+) -> RoomState:
+    """Messages that wait for an answer, of people who were removed, open no round and call nobody.
+
+    ``last``: no other message waits.
+    """
+    mine = [one for one in messages if one.seq > state.heard and one.seq not in state.skipped]
+    for message in mine:
+        for name in called(message.calling):
+            state = forget_call(state, name, message, GONE)
+    numbers = tuple(one.seq for one in mine)
+    if last and numbers and not state.calls:  # one number says as much as all of them
+        return replace(state, heard=max(numbers), skipped=())
+    return replace(state, skipped=(*state.skipped, *numbers))
 
 
 def _without_call(due: Iterable[Due], name: str, number: int) -> tuple[tuple[Due, ...], bool]:

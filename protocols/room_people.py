@@ -84,7 +84,8 @@ class RoomPerson(msgspec.Struct, frozen=True):
     """A user of a room besides its owner, or a pattern of users: ``irc:*``, ``*``.
 
     Attributes:
-        role: empty: they stand in a pattern or a configuration, and have a row for a mute or a ban.
+        role: empty: they stand in a pattern or a configuration, and have a row for a mute, a ban or
+            a visit; ``left``: they have left, whatever pattern they match.
         joined: number of the room's last message when they came; 0: they were there from the start.
             In a change: -1 for these, else the number is taken when it is stored.
         since: Unix seconds.
@@ -95,13 +96,19 @@ class RoomPerson(msgspec.Struct, frozen=True):
     """
 
     user: str
-    role: RoomRole | Literal[""] = "member"
+    role: RoomRole | Literal["", "left"] = "member"
     joined: int = 0
     since: float = 0.0
     muted: float = 0.0
     banned: bool = False
     event: int = 0
     came: bool = False
+
+    @property
+    def given(self) -> RoomRole | None:
+        """The role that they were given here."""
+        role = self.role
+        return None if role == "" or role == "left" else role
 
 
 class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -183,10 +190,10 @@ class Standing(msgspec.Struct, frozen=True):
         if who.role == "admin" or (self.owner and who.user == self.owner):
             return "owner"
         for one in rows_of(who.user, self.people):
-            if one.banned:
+            if one.banned or one.role == "left":
                 return None
-            if one.role:
-                return one.role
+            if one.given:
+                return one.given
         return None
 
     def may(self, who: Principal, right: RoomRight) -> bool:
@@ -245,8 +252,13 @@ class Standing(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         """Those who may see the room besides its owner, by name."""
         return tuple(
-            sorted(one.user for one in self.people.values() if one.role and not one.banned)
+            sorted(one.user for one in self.people.values() if one.given and not one.banned)
         )
+
+
+def is_gone(who: Principal, before: Standing, after: Standing) -> bool:
+    """Whether somebody was in a room and is not any more."""
+    return before.role(who) is not None and after.role(who) is None
 
 
 def audience(configured: Iterable[str], stored: Iterable[RoomPerson]) -> dict[str, RoomPerson]:
@@ -369,7 +381,7 @@ def _below(room: Standing, who: Principal, user: str, right: RoomRight) -> RoomP
     if room.owner and user == room.owner:
         raise Forbidden(f"{user!r} owns the room {room.room!r}")
     own = room.people.get(user, RoomPerson(user, ""))
-    theirs = own.role or room.role(Principal(user)) or "reader"
+    theirs = own.given or room.role(Principal(user)) or "reader"
     if rank(theirs) >= rank(role):
         raise Forbidden(f"{user!r} is {theirs} of the room {room.room!r}, as you are {role}")
     if user in room.configured and own.role == "member":
@@ -389,7 +401,8 @@ def _add(room: Standing, who: Principal, user: str, role: Given) -> PeopleChange
     if "*" in user and not is_pattern(user):
         raise InputValidation(f"{user!r}: a pattern is '*', or ends with ':*', such as 'irc:*'")
     # Who has a row and was not here is a newcomer, whatever they have read, or were muted, before.
-    rows = (one for one in room.people.values() if not one.role and user in candidates(one.user))
+    rows = [one for one in room.people.values() if not one.given and user in candidates(one.user)]
+    rows = [one for one in rows if one.role != "left" or one.user == user]
     back = [one for one in rows if not one.banned and room.role(Principal(one.user)) is None]
     muted = (replace(one, came=False) for one in back if one.muted and one.user != user)
     new = replace(person, role=role, came=False if person in back else person.came)
@@ -402,15 +415,15 @@ def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:
         raise InputValidation(
             f"{user!r} is named where the room is defined: remove them there, or ban them"
         )
-    _no_pattern(room, user, "ban them, or remove the pattern")
+    if pattern := _pattern_of(room, user):
+        raise InputValidation(f"{user!r} is here by {pattern!r}: ban them, or remove the pattern")
     return PeopleChange(gone=(user,), revoked=(user,))
 
 
-def _no_pattern(room: Standing, user: str, advice: str) -> None:
-    """Raises ``InputValidation`` for a user who would be here without a row of their own."""
-    pattern = next((one for one in rows_of(user, room.people) if one.user != user), None)
-    if pattern is not None:
-        raise InputValidation(f"{user!r} is here by {pattern.user!r}: {advice}")
+def _pattern_of(room: Standing, user: str) -> str:
+    """The pattern by which a user would be here without a row of their own."""
+    rows = (one for one in rows_of(user, room.people) if one.user != user)
+    return next((one.user for one in rows if one.given), "")
 
 
 def _ban(room: Standing, who: Principal, user: str, *, banned: bool) -> PeopleChange:
@@ -418,6 +431,8 @@ def _ban(room: Standing, who: Principal, user: str, *, banned: bool) -> PeopleCh
     if banned:
         return PeopleChange(put=(replace(person, banned=True),), revoked=(user,))
     # Whoever was banned is not here again: somebody adds them, unless a pattern lets them in.
+    if person.role == "left":
+        return PeopleChange(put=(replace(person, banned=False),))
     return PeopleChange(gone=(user,) if person.banned else ())
 
 
@@ -427,8 +442,10 @@ def _leave(room: Standing, who: Principal) -> PeopleChange:
     room.demand(who, "leave")
     if who.user in room.configured:
         raise InputValidation("you are named where the room is defined: you cannot leave it here")
-    _no_pattern(room, who.user, "you cannot leave by yourself")
-    return PeopleChange(gone=(who.user,), revoked=(who.user,))
+    # With a pattern, a row says that they have left; they come back when somebody adds them.
+    own = room.people.get(who.user, RoomPerson(who.user))
+    left = (replace(own, role="left"),) if _pattern_of(room, who.user) else ()
+    return PeopleChange(put=left, gone=(who.user,), revoked=(who.user,))
 
 
 def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
@@ -436,7 +453,7 @@ def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
     if not room.owner:
         raise InputValidation(f"the room {room.room!r} is the host's: its definition says whose")
     place = room.people.get(user)
-    if place is None or place.banned or not place.role or is_pattern(user):
+    if place is None or place.banned or not place.given or is_pattern(user):
         raise InputValidation(f"{user!r} is not in the room {room.room!r}: add them first")
     before = RoomPerson(room.owner, "moderator", joined=-1, came=True)
     return PeopleChange(put=(before,), gone=(user,), owner=user)

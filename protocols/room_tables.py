@@ -59,13 +59,14 @@ _WANTED = (
 )
 _BANNED = (
     " AND NOT EXISTS (SELECT 1 FROM room_people AS b"
-    " WHERE b.room = rooms.name AND b.user = ?5 AND b.banned)"
+    " WHERE b.room = rooms.name AND b.user = ?5 AND (b.banned OR b.role = 'left'))"
 )
 _OWNED = "SELECT name FROM rooms WHERE owner = ?5 AND name > ?1{wanted} ORDER BY name LIMIT ?2"
 # CROSS JOIN: the rows of people lead, in the order of their index, and a page ends the walk.
 _SHARED = (
     "SELECT room AS name FROM room_people AS p CROSS JOIN rooms ON rooms.name = p.room"
-    " WHERE p.user = ?{at} AND NOT p.banned AND p.role <> '' AND p.room > ?1{wanted}{banned}"
+    " WHERE p.user = ?{at} AND NOT p.banned AND p.role NOT IN ('', 'left')"
+    " AND p.room > ?1{wanted}{banned}"
     " ORDER BY p.room LIMIT ?2"
 )
 _ALL = (
@@ -107,15 +108,22 @@ _PUT = (
     " FROM rooms WHERE name = ?1 ON CONFLICT (room, user) DO UPDATE SET role = excluded.role,"
     " muted = excluded.muted, banned = excluded.banned, came = max(came, excluded.came)"
 )
-_KEEP = _PUT.partition(" ON CONFLICT")[0] + " ON CONFLICT (room, user) DO NOTHING"
+_KEEP = _PUT.partition(" DO UPDATE")[0] + (
+    " DO UPDATE SET role = excluded.role WHERE role = '' AND NOT banned"
+)
+_COME = _PUT.partition(" DO UPDATE")[0] + (  # a mute that they have stays
+    " DO UPDATE SET role = excluded.role, joined = excluded.joined, since = excluded.since,"
+    " event = excluded.event, came = excluded.came WHERE role IN ('', 'left') AND NOT banned"
+)
 _GONE = "DELETE FROM room_people WHERE room = ? AND user = ?"
 _OTHERS_GONE = (
     "DELETE FROM room_people WHERE room = ?1 AND NOT banned"
-    " AND user NOT IN (SELECT value FROM json_each(?2))"
+    # Who is named comes back; who left and is not named stays away, as those who are banned.
+    " AND (role = 'left') = (user IN (SELECT value FROM json_each(?2)))"
     # Visitors by a pattern that stays have come already.
     " AND NOT (role = '' AND EXISTS ("
     "SELECT 1 FROM json_each(?2) AS one JOIN room_people AS p ON p.room = ?1 AND p.user = one.value"
-    " WHERE p.role <> '' AND (p.user = '*' OR p.user LIKE '%:*'"
+    " WHERE p.role NOT IN ('', 'left') AND (p.user = '*' OR p.user LIKE '%:*'"
     " AND instr(room_people.user, substr(p.user, 1, length(p.user) - 1)) = 1)))"
 )
 _REVOKE_OF = "DELETE FROM room_invites WHERE room = ? AND by = ?"
@@ -182,7 +190,7 @@ _USE = (
 def redeem(digest: str, room: str, person: RoomPerson, now: float) -> tuple[Statement, ...]:
     """The statements by which a person comes in by an invite; none is stored if it is spent."""
     use = Statement(_USE, (digest, room, now), changes=1)
-    return (use, Statement(_KEEP, _row(room, person, now)))
+    return (use, Statement(_COME, _row(room, person, now)))
 
 
 # Deletion

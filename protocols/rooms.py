@@ -405,7 +405,7 @@ class RoomRecord(msgspec.Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         """The users who may see it besides its owner."""
-        return tuple(one.user for one in self.people if one.role and not one.banned)
+        return tuple(one.user for one in self.people if one.given and not one.banned)
 
 
 class Said(msgspec.Struct, frozen=True):

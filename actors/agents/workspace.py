@@ -9,6 +9,7 @@ be written or read costs the run a warning, never its answer.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -84,6 +85,7 @@ def user_folder(agent: str, user: str, profile: AgentProfile, peer: Peer) -> tup
 
 
 SOUL = "SOUL.md"
+TEAMS = "teams"
 
 
 @attrs.frozen
@@ -209,6 +211,21 @@ class Workspaces:
             return f"the turn of the user could not be counted: {error.strerror or error}"
         return ""
 
+    async def forget(self, user: str) -> None:
+        """Delete the folders of a user, of all agents and teams. Raises ``Internal``."""
+        names = folder_names(user)
+
+        def delete() -> None:
+            for place in (self.root, self.root / TEAMS):
+                for one in place.iterdir() if place.is_dir() else ():
+                    if (mine := one.joinpath(*names)).is_dir() and not mine.is_symlink():
+                        shutil.rmtree(mine)
+
+        try:
+            await trio.to_thread.run_sync(delete)
+        except OSError as error:
+            raise Internal(f"files cannot be deleted: {error.strerror or error}") from error
+
     def notes(self, agents: Iterable[tuple[str, AgentProfile]]) -> tuple[str, ...]:
         """Sentences for the operator: which agents keep users apart, and which do not. Blocks."""
         if not self.users.several:
@@ -217,7 +234,7 @@ class Workspaces:
         found: list[str] = []
         if any(mode == "auto" for _, mode in modes):
             found.append(f"each user has a folder: {self.root}/<agent>/<user>")
-            own = {folder_names(name)[0] for name, _ in modes} | {"teams"}
+            own = {folder_names(name)[0] for name, _ in modes} | {TEAMS}
             names = sorted(one.name for one in self.root.iterdir() if one.name not in own)
             if left := [name for name in names if not name.startswith(".motet-")]:
                 some = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")

@@ -124,11 +124,15 @@ class RoomAdministration:
             _, standing = await self.standing(room)
             live = self._parts.table.rooms.get(room)
             if live is not None:
+                before = live.settings.standing
                 live.change(definition, standing)
-                for thread in self._parts.table.threads(room):
+                threads = self._parts.table.threads(room)
+                for thread in threads:
                     room_of_it = thread_room(definition[0], thread.name) if definition else None
                     changed = (room_of_it, definition[1]) if definition and room_of_it else None
                     thread.change(changed, in_thread(standing, thread.name))
+                for one in (live, *threads):
+                    await one.retract(before, standing)
             else:
                 self._parts.journal.access_changed(room_stream(room))
             return standing
@@ -182,7 +186,8 @@ class RoomAdministration:
             _, standing = await self.standing(found.room)
             if standing.role(principal) is not None:
                 return found.room
-            if principal.user in standing.people:  # banned; the invite does not say so
+            own = standing.people.get(principal.user)
+            if own is not None and own.banned:  # the invite does not say so
                 raise NotFound("there is no such invite: it is used up, over or revoked")
             person = RoomPerson(principal.user, found.role, came=True)
             await self._apply(found.room, Redeem(known, found.room, person))
@@ -220,6 +225,7 @@ class RoomAdministration:
                     await one.stop("the room is deleted").wait()
                     await parts.actor.ask(Close(one.name))
             yield lambda: parts.sessions.ask(ListSessions(owner, 100, children=True))
+            await parts.services.toolkits.current.workspaces.forget(f"group:{owner}")
             await parts.journal.settle()
             with trio.CancelScope(shield=True):
                 await parts.store.ask(DeleteRoom(room))
@@ -228,6 +234,6 @@ class RoomAdministration:
 
 def _shown(standing: Standing, who: Principal) -> RoomPeople:
     lifts = standing.may(who, "ban")
-    rows = (one for one in standing.people.values() if (one.role and not one.banned) or lifts)
+    rows = (one for one in standing.people.values() if (one.given and not one.banned) or lifts)
     people = tuple(sorted(rows, key=lambda one: one.user))
     return RoomPeople(standing.room, standing.owner, people, standing.terms, standing.role(who))

@@ -398,13 +398,14 @@ class RoomUpdate:
     room: LiveRoom
     definition: Definition | None
     standing: Standing
+    gone: tuple[str, ...] = ()
 
     def commit(self) -> None:
         """Who may see the room changes at once, its definition from its next round on.
 
         Nothing here can fail or wait.
         """
-        self.room.change(self.definition, self.standing)
+        self.room.change(self.definition, self.standing, self.gone)
 
 
 async def room_updates(
@@ -431,15 +432,27 @@ async def room_updates(
             found.append(RoomUpdate(live, (room, members), standing))
         elif name in before:
             found.append(RoomUpdate(live, None, Standing(name)))
+        else:
+            room, known = live.settings.latest, await _known(resolver, registry)
+            here = tuple(one for one in room.members if one.name in known)
+            gone = tuple(one.name for one in room.members if one not in here)
+            if gone != live.settings.gone:
+                infos = tuple(replace(one.info, description=known[one.name]) for one in here)
+                found.append(RoomUpdate(live, (room, infos), live.settings.standing, gone))
     return found
 
 
 async def _members(
     resolver: Resolver, registry: AgentRegistry, room: Room
 ) -> tuple[MemberInfo, ...]:
-    stored = {one.name: one.description for one in await resolver.records()}
-    known = stored | {one.name: one.description for one in registry.infos()}
+    known = await _known(resolver, registry)
     for member in room.members:
         if member.name not in known:
             raise UnknownName("agent", member.name, tuple(known))
     return tuple(replace(one.info, description=known[one.name]) for one in room.members)
+
+
+async def _known(resolver: Resolver, registry: AgentRegistry) -> dict[str, str]:
+    """The agents that there will be, with their descriptions."""
+    stored = {one.name: one.description for one in await resolver.records()}
+    return stored | {one.name: one.description for one in registry.infos()}

@@ -9,7 +9,7 @@ However many messages wait for an answer, memory has the last of them only, and 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
 import attrs
@@ -218,9 +218,16 @@ class RoomHistory:
             if self._control.overtaken(mark):
                 return None
             if first.seq <= self._cut:
-                insort(self.messages, first, key=lambda one: one.seq)
+                self.keep_in_memory((first,))
             return first
         raise AssertionError("pauses never end")
+
+    def keep_in_memory(self, found: Iterable[RoomMessage]) -> None:
+        """Messages that wait for an answer, and were dropped from memory."""
+        known = {one.seq for one in self.messages}
+        for one in found:
+            if one.seq not in known:
+                insort(self.messages, one, key=lambda each: each.seq)
 
     async def costs(self, now: float) -> Costs:
         """What the room and its people have spent. Raises ``StorageError``."""

@@ -19,19 +19,23 @@ from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
 from motet.protocols.budget import OverBudget
 from motet.protocols.errors import MotetError
+from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_limits import ROOM, Costs, plan, refusal
+from motet.protocols.room_messages import retract
 from motet.protocols.room_newcomers import (
+    EVERYTHING,
     INSTRUCTIONS,
     KeepSummary,
     chunks,
     request_of,
     summary_line,
 )
-from motet.protocols.room_people import Standing
+from motet.protocols.room_people import Standing, is_gone
 from motet.protocols.room_reading import arrive
-from motet.protocols.rooms import Due, RoomView
+from motet.protocols.rooms import LATELY, Due, RoomMessage, RoomView
 from motet.protocols.sessions import StopReport
+from motet.protocols.storage import StorageError
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
 
@@ -109,17 +113,49 @@ class LiveRoom:
         self.members.planned, refused = plan(budgets, costs, people, now)
         return refused
 
-    def change(self, definition: Definition | None, standing: Standing | None) -> None:
+    def change(
+        self,
+        definition: Definition | None,
+        standing: Standing | None,
+        gone: tuple[str, ...] = (),
+    ) -> None:
         """Change its definition from the next round on, and its audience at once; None: neither.
 
-        Nothing here can fail or wait.
+        ``gone``: members of the definition whose agents the host does not have. Nothing here can
+        fail or wait.
         """
         if standing is not None:
             self.settings.admit(standing)
             self.publisher.audience_changed()
         if definition is not None:
-            self.settings.plan(definition)
+            before = self.settings.gone
+            self.settings.plan(definition, gone)
+            self.announce([one for one in gone if one not in before])
         self.adopt(at_once=self.history.waits)
+
+    async def retract(self, before: Standing, after: Standing) -> None:
+        """What people have said who are not here any more, and nobody has answered, ends."""
+        history, mine, others = self.history, list[RoomMessage](), list[RoomMessage]()
+        last = history.answered if history.unanswered() else EVERYTHING
+        try:
+            while found := await history.said_since(last, LATELY):
+                for one in found:
+                    gone = all(is_gone(who, before, after) for who in one.principals)
+                    (mine if gone else others).append(one)
+                last = found[-1].seq
+        except StorageError as error:
+            _log.error("messages cannot be read", room=self.name, error=str(error))
+        others = [one for one in others if one.seq not in history.state.skipped]
+        if mine:
+            history.keep_in_memory(others[-LATELY:])
+            called = self.settings.called
+            ended = partial(retract, messages=mine, called=called, last=not others)
+            await history.record(ended, patient=False)
+
+    def announce(self, gone: Iterable[str]) -> None:
+        """Tell the room of members whose agents the host does not have any more."""
+        for name in gone:
+            self.publisher.tell(RoomChanged(f"{name} is gone: the others go on", "", name))
 
     def adopt(self, *, at_once: bool = True) -> None:
         """Put a planned definition in force, if it is time, and note when members were added."""

@@ -426,7 +426,11 @@ async def _opened(
     if record is None:
         # The room of a call is none of those that its user has made: no list and no cap counts it.
         await parts.store.ask(CreateRoom(name, "" if above else owner))
-    return parts.table.rooms.setdefault(name, _live(parts, settings, above))
+    new = _live(parts, settings, above)
+    live = parts.table.rooms.setdefault(name, new)
+    if live is new:
+        live.announce(gone)
+    return live
 
 
 async def _opened_thread(

@@ -36,6 +36,10 @@ class RoomPublisher:
         """Publish; waits while the feed is full. Without an event bus it does nothing."""
         await self._publisher.emit(self._stream, event, run_id)
 
+    def tell(self, event: AnyEvent) -> None:
+        """Publish without waiting: an event that is of no use later."""
+        self._publisher.put(self._stream, event, None)
+
     def works(self, member: str, *, on: bool) -> None:
         """Tell that a member works on a message, or no more. Not stored."""
         self._publisher.put(self._stream, events.RoomTyping(member, "assistant", on), None)

@@ -40,6 +40,7 @@ class RoomSettings:
     standing: Standing
     gone: tuple[str, ...] = ()
     _planned: Definition | None = attrs.field(default=None, init=False)
+    _planned_gone: tuple[str, ...] = attrs.field(default=(), init=False)
 
     @property
     def name(self) -> str:
@@ -95,7 +96,7 @@ class RoomSettings:
     def is_shared(self, authors: Iterable[str]) -> bool:
         """Whether several people talk in it: invited to, or among the ``authors``."""
         known = self.standing.people.items()
-        banned = {user for user, one in known if one.banned}
+        banned = {user for user, one in known if one.banned or one.role == "left"}
         here = {user for user, one in known if one.role in ("member", "moderator")}
         talking = ({*here, *authors} - banned) | ({self.owner} - {"", LOCAL.user})
         return len(talking) > 1 or any("*" in user for user in talking)
@@ -112,15 +113,15 @@ class RoomSettings:
         """These users may do this from now on, and no others."""
         self.standing = standing
 
-    def plan(self, definition: Definition) -> None:
+    def plan(self, definition: Definition, gone: tuple[str, ...] = ()) -> None:
         """Have another definition from the next :meth:`adopt` on."""
-        self._planned = definition
+        self._planned, self._planned_gone = definition, gone
 
     def adopt(self) -> None:
         """Put the planned definition in force."""
         if self._planned is not None:
             self.room, self.members = self._planned
-            self._planned, self.gone = None, ()
+            self._planned, self.gone = None, self._planned_gone
 
 
 @attrs.define(eq=False)

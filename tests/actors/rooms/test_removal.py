@@ -1,0 +1,180 @@
+"""People, agents and rooms that go: what ends with them, and what goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import motet
+from motet.actors.rooms.opening import RoomEvents
+from motet.protocols.config import AgentConfig, HostConfig
+from motet.protocols.errors import Forbidden, NotFound
+from motet.protocols.events import CallDropped, RoomChanged
+from motet.protocols.room_acts import AddPerson, BanPerson, LeaveRoom, MutePerson, RemovePerson
+from motet.protocols.room_messages import GONE
+from motet.protocols.rooms import RoomChange, RoomPlan
+from motet.protocols.sessions import Principal
+from tests.actors.rooms.talk import agent, model_of
+
+ALICE, BOB, DAN, EVE = (Principal(name) for name in ("alice", "bob", "irc:dan", "irc:eve"))
+
+
+async def made(host: motet.Host, *people: str, members: tuple[str, ...] = ("ann", "ben")) -> str:
+    plan = RoomPlan(members, speakers=("mentions",))
+    return (await host.rooms.create("den", plan, people=people, principal=ALICE)).name
+
+
+async def asked(one: motet.Agent[None], times: int = 1) -> None:
+    while len(model_of(one).requests) < times:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_user_of_a_pattern_leaves_alone_and_comes_back_when_somebody_says_so() -> None:
+    async with motet.open_host(agents=[agent("ann", "yes"), agent("ben", "yes")]) as host:
+        rooms, room = host.rooms, await made(host, "irc:*")
+        await rooms.manage(LeaveRoom(room=room), principal=DAN)
+        for ask in (rooms.get(room, principal=DAN), rooms.post(room, "hi", principal=DAN)):
+            with pytest.raises(NotFound):
+                await ask
+        assert await rooms.list(principal=DAN) == ()
+        assert [one.name for one in await rooms.list(principal=EVE)] == [room], "the pattern stays"
+        assert (await rooms.get(room, principal=EVE)).people == ("irc:*",)
+        # A ban that is lifted, and a list of people with the pattern in it, do not bring them back.
+        for banned in (True, False):
+            act = BanPerson(room=room, user="irc:dan", banned=banned)
+            await rooms.manage(act, principal=ALICE)
+        await rooms.change(room, RoomChange(people=("irc:*", "bob")), principal=ALICE)
+        with pytest.raises(NotFound):
+            await rooms.get(room, principal=DAN)
+        await rooms.manage(AddPerson(room=room, user="irc:dan", role="reader"), principal=ALICE)
+        assert (await rooms.get(room, principal=DAN)).role == "reader"
+        await rooms.manage(LeaveRoom(room=room), principal=DAN)
+        made_by = await rooms.invite(room, principal=ALICE)
+        assert (await rooms.join(made_by.token, principal=DAN)).role == "member"
+        await rooms.manage(LeaveRoom(room=room), principal=DAN)
+        await rooms.change(room, RoomChange(people=("irc:dan",)), principal=ALICE)
+        assert (await rooms.get(room, principal=DAN)).role == "member"
+        with pytest.raises(NotFound):
+            await rooms.get(room, principal=EVE)
+
+
+async def test_a_mute_is_no_way_around_by_an_invite() -> None:
+    async with motet.open_host(agents=[agent("ann", "yes"), agent("ben", "yes")]) as host:
+        rooms, room = host.rooms, await made(host)
+        await rooms.manage(MutePerson(room=room, user="bob", seconds=600), principal=ALICE)
+        made_by = await rooms.invite(room, principal=ALICE)
+        await rooms.join(made_by.token, principal=BOB)
+        with pytest.raises(Forbidden, match="muted"):
+            await rooms.post(room, "hello", principal=BOB)
+
+
+@pytest.mark.parametrize("how", ["remove", "ban", "leave", "set"])
+async def test_what_waits_of_somebody_who_goes_ends_with_them(how: str, tmp_path: Path) -> None:
+    ann, ben, state = agent("ann", "yes"), agent("ben", "yes"), tmp_path / "state"
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(state, agents=[ann, ben]) as host:
+        rooms, room = host.rooms, await made(host, "bob", "cleo")
+        opened = await host.open_room(room, principal=ALICE)
+        await rooms.post(room, "@ann go on", principal=ALICE)
+        await asked(ann)
+        await rooms.post(room, "@ben wipe it all", principal=BOB)
+        match how:
+            case "remove":
+                await rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+            case "ban":
+                await rooms.manage(BanPerson(room=room, user="bob"), principal=ALICE)
+            case "leave":
+                await rooms.manage(LeaveRoom(room=room), principal=BOB)
+            case _:
+                await rooms.change(room, RoomChange(people=("cleo",)), principal=ALICE)
+        shutil.copytree(state, tmp_path / "killed")  # as a kill leaves it
+        gate = model_of(ann).gate
+        assert gate is not None
+        async with opened.subscribe(0) as events:
+            gate.set()
+            await opened.wait()
+            dropped = [e async for e in _until_dropped(events)]
+        assert [(one.of, one.by, one.reason) for one in dropped] == [("ben", ("bob",), GONE)]
+        assert (opened.waits, model_of(ben).told) == (True, [])
+    again = agent("ben", "yes")
+    async with motet.open_host(tmp_path / "killed", agents=[agent("ann", "yes"), again]) as host:
+        opened = await host.open_room(room, principal=ALICE)
+        await opened.wait()
+        assert model_of(again).told == []
+
+
+async def _until_dropped(events: RoomEvents) -> AsyncIterator[CallDropped]:
+    async for event in events:
+        if isinstance(event, CallDropped):
+            yield event
+            return
+
+
+async def test_the_flood_of_somebody_who_is_banned_hides_no_message_of_others() -> None:
+    ann, ben = agent("ann", "yes"), agent("ben", "yes")
+    model_of(ann).gate = gate = trio.Event()
+    async with motet.open_host(agents=[ann, ben]) as host:
+        rooms, room = host.rooms, await made(host, "bob")
+        opened = await host.open_room(room, principal=ALICE)
+        await rooms.post(room, "@ann go on", principal=ALICE)
+        await asked(ann)
+        await rooms.post(room, "@ben and you?", principal=ALICE)
+        for number in range(150):
+            await rooms.post(room, f"spam {number} @ben", principal=BOB)
+        await rooms.manage(BanPerson(room=room, user="bob"), principal=ALICE)
+        gate.set()
+        await opened.wait()
+        assert opened.waits
+        assert len(model_of(ben).told) == 1
+        assert "earlier messages are not shown" in model_of(ben).told[0], "they were said"
+
+
+@pytest.mark.parametrize("workspace", ["per_user", "shared"])
+async def test_the_files_of_a_room_go_with_it(workspace: str, tmp_path: Path) -> None:
+    config = HostConfig(
+        agents={"ann": AgentConfig(model="demo", tools=("group:fs",), workspace=workspace)}  # type: ignore[arg-type]
+    )
+    folder = tmp_path / "work"
+    async with motet.open_host(tmp_path / "state", config=config, workspace=folder) as host:
+        rooms = [await made(host, members=("ann",)) for _ in range(2)]
+        for room in rooms:
+            await host.rooms.post(room, "@ann hello", principal=ALICE)
+            await (await host.open_room(room, principal=ALICE)).wait()
+        own = sorted(one for one in folder.rglob("*") if one.is_dir() and "group" in one.name)
+        assert len(own) == (2 if workspace == "per_user" else 0)
+        for one in own:
+            (one / "notes.txt").write_text("mine")
+        (folder / "all.txt").write_text("of all")
+        await host.delete_room(rooms[0], principal=ALICE)
+        left = [one for one in own if one.exists()]
+        assert [rooms[1] in one.name for one in left] == [True] * (len(own) // 2)
+        assert (folder / "all.txt").exists()
+
+
+async def test_an_agent_that_a_reload_takes_is_announced_and_the_others_go_on() -> None:
+    both = HostConfig(agents={name: AgentConfig(model="demo") for name in ("ann", "ben")})
+    one = HostConfig(agents={"ann": AgentConfig(model="demo")})
+    async with motet.open_host(config=both) as host:
+        rooms, room = host.rooms, await made(host)
+        opened = await host.open_room(room, principal=ALICE)
+        async with opened.subscribe() as events:
+            await host.reload(one)
+            async for event in events:
+                if isinstance(event, RoomChanged):
+                    assert (event.user, event.text) == ("ben", "ben is gone: the others go on")
+                    break
+        info = await rooms.get(room, principal=ALICE)
+        assert (info.gone, [each.name for each in info.members]) == (("ben",), ["ann"])
+        await rooms.post(room, "@ann @ben hello", principal=ALICE)
+        await opened.wait()
+        said = await rooms.history(room, principal=ALICE)
+        assert [each.author for each in said] == ["alice", "ann"]
+        await host.reload(both)
+        assert (await rooms.get(room, principal=ALICE)).gone == ()
+        await rooms.post(room, "@ben hello", principal=ALICE)
+        await opened.wait()
+        assert (await rooms.history(room, principal=ALICE))[-1].author == "ben"
