@@ -159,15 +159,22 @@ class Calls:
             yield from self._withdrawn(db, one, quiet=quiet)
 
     def _given(self) -> dict[str, list[tuple[Due, int]]]:
-        """By member, the calls with which it got the floor and was heard, with the life."""
-        found: dict[str, list[tuple[Due, int]]] = defaultdict(list)
+        """By member, the calls with which it got the floor and was heard, with the life.
+
+        A round never gives a turn back: the next one has another number.
+        """
+        turns = dict[tuple[int, str, int, int], Due]()
         for text in lines(self.folder / "given"):
             line = msgspec.json.decode(text)
             call = Due(line["name"], 0, tuple(line["by"]), first=line["first"], last=line["last"])
+            turn = line["life"], call.name, line["round"], line["turns"]
             if line["what"] == "given":
-                found[call.name].append((call, line["life"]))
-            elif found[call.name]:
-                found[call.name].pop()
+                turns[turn] = call
+            else:
+                turns.pop(turn, None)
+        found: dict[str, list[tuple[Due, int]]] = defaultdict(list)
+        for (life, name, *_), call in turns.items():
+            found[name].append((call, life))
         return found
 
     def _said(self, one: Club) -> Iterator[str]:

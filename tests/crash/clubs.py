@@ -40,7 +40,7 @@ from motet.protocols.models import (
     UsageReport,
 )
 from motet.protocols.room_acts import AddPerson, RemovePerson
-from motet.protocols.rooms import ROOM_MODES, Due, RoomChange, RoomMode, RoomPlan, RoomState
+from motet.protocols.rooms import ROOM_MODES, Due, Floor, RoomChange, RoomMode, RoomPlan, RoomState
 from motet.protocols.sessions import Principal, SessionBusy
 from tests.crash.workload import Diary, Planner, lines
 
@@ -132,24 +132,28 @@ def _said(request: ModelRequest, name: str, others: Sequence[str]) -> list[Model
 
 @contextmanager
 def recorded(folder: Path, life: int) -> Generator[None]:
-    """Write down the calls with which members get the floor, before that is on disk."""
+    """Write down the calls with which members get the floor, before that is on disk.
+
+    A change is made anew for each attempt to store it: the same turn is written down again.
+    """
     diary, give, end = Diary(folder / "given"), floor.give_floor, floor.end_round
 
-    def note(what: str, calls: Collection[Due]) -> None:
+    def note(what: str, calls: Collection[Due], at: Floor, more: int = 0) -> None:
         for one in calls:
             by = [*one.people, *one.called_by]
             if one.is_call and one.name.partition("-")[0] in NAMES:
                 line = {"life": life, "what": what, "name": one.name, "by": by}
                 line |= {"first": one.first, "last": one.last}
+                line |= {"round": at.round, "turns": at.turns + more}
                 diary.write(msgspec.json.encode(line).decode())
 
     def give_floor(state: RoomState, speakers: Sequence[Due], **more: Any) -> RoomState:
-        note("given", speakers)
+        note("given", speakers, state.floor, len(speakers))
         return give(state, speakers, **more)
 
     def end_round(state: RoomState, reason: str, **more: Any) -> RoomState:
         unheard = more.get("unheard", ())
-        note("back", [one for one in state.floor.speaking if one.name in unheard])
+        note("back", [one for one in state.floor.speaking if one.name in unheard], state.floor)
         return end(state, reason, **more)
 
     floor.give_floor, floor.end_round = give_floor, end_round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ from motet import testing as mt
 from motet.actors.rooms import history
 from motet.actors.rooms.history import RoomHistory
 from motet.protocols import room_floor as floor
-from motet.protocols.rooms import ROOM_MODES, RoomMode, RoomState
+from motet.protocols.rooms import ROOM_MODES, Due, RoomMode, RoomState
 from tests.guarantees.worlds import calls as world
 
 
-def found(seed: object, mode: RoomMode | None = None) -> list[str]:
-    """How one random conversation breaks the law."""
-    plan = world.Plan(seed, mode)
+def found(seed: object, mode: RoomMode | None = None, *, troubled: bool = False) -> list[str]:
+    """How one random conversation breaks the law. ``troubled``: the storage fails now and then."""
+    plan = world.Plan(seed, mode, troubled)
     number = sum(map(ord, str(seed)))
     with (
         world.recorded() as given,
@@ -39,6 +40,21 @@ def test_each_call_comes_to_a_turn_or_is_told_to_be_dropped(seed: int) -> None:
 def test_each_call_comes_to_one_end_in_many_talks(part: int, mode: RoomMode) -> None:
     for seed in range(100):
         assert not found(f"{part}/{seed}", mode), seed
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_call_comes_to_one_end_while_the_storage_fails(seed: int) -> None:
+    assert not found(seed, troubled=True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mode", ROOM_MODES)
+@pytest.mark.parametrize("part", range(4))
+def test_each_call_comes_to_one_end_in_many_talks_while_the_storage_fails(
+    part: int, mode: RoomMode
+) -> None:
+    for seed in range(100):
+        assert not found(f"{part}/{seed}", mode, troubled=True), seed
 
 
 def killed(fault: mt.HostFault, seed: int, mode: RoomMode, every: int) -> mt.SweepReport:
@@ -94,9 +110,16 @@ def drops_with_the_round(state: RoomState, reason: str, **how: Any) -> RoomState
     return replace(ended, floor=replace(ended.floor, due=()))
 
 
-OPEN, END = floor.open_round, floor.end_round
+def leaves_due(state: RoomState, speakers: Sequence[Due], **how: Any) -> RoomState:
+    """A call that has come to a turn comes to another one."""
+    given = GIVE(state, speakers, **how)
+    return replace(given, floor=replace(given.floor, due=state.floor.due))
+
+
+OPEN, GIVE, END = floor.open_round, floor.give_floor, floor.end_round
 DEFECTS: list[tuple[object, str, object, RoomMode | None]] = [
     (floor, "open_round", forgets_pending, "interrupt"),
+    (floor, "give_floor", leaves_due, None),
     (floor, "drop", says_nothing, None),
     (floor, "end_round", drops_with_the_round, "interrupt"),
     (RoomHistory, "_tell", tells_nobody, None),

@@ -1,7 +1,7 @@
 """A world of rooms in which people and agents call each other by name at any moment (G15).
 
 Members answer, call others, pass, fail, or wait for an approval; people talk, stop the room, change
-its members and its mode. The host may be killed at any step.
+its members and its mode. The storage may fail for a while, and the host may be killed at any step.
 """
 
 # The record is made inside.
@@ -10,13 +10,15 @@ its members and its mode. The host may be killed at any step.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import apsw
 import attrs
 import pytest
+import trio
 from msgspec import UNSET
 
 import motet
@@ -39,10 +41,12 @@ from motet.protocols.rooms import (
     Said,
 )
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import StorageUnavailable
 
 NAMES: Final = ("ann", "ben", "cid")
 OWNER: Final = Principal("ada")
 WORD: Final = re.compile(r"<m\d+>")
+FAULTS: Final = ("locked", "full", "io", "readonly")
 REPLY: Final = "as for that:"
 CONFIG: Final = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.02, expires=60))
 
@@ -83,10 +87,14 @@ def _late(rows: Sequence[object]) -> bool:
 
 @attrs.define
 class Plan:
-    """The random choices of one conversation, and what was acknowledged in it."""
+    """The random choices of one conversation, and what was acknowledged in it.
+
+    ``troubled``: the storage fails now and then, and everybody tries again.
+    """
 
     seed: object
     mode: RoomMode | None = None
+    troubled: bool = False
     words: int = 0
     random: Random = attrs.field(init=False)
 
@@ -137,6 +145,15 @@ async def post(host: Host, plan: Plan, text: str, user: str) -> None:
         await host.rooms.post(room, text, key=text, reply_to=about, principal=who)
 
 
+async def insist(host: Host, act: Callable[..., Awaitable[None]], *given: Any) -> None:
+    """Do it until the storage takes it."""
+    while True:
+        try:
+            return await act(host, *given)
+        except StorageUnavailable:
+            await trio.sleep(0.05)
+
+
 async def stop(host: Host) -> None:
     await host.stop(room=await name_of(host))
 
@@ -169,24 +186,57 @@ def talk(plan: Plan, host: mt.SimulatedHost, *, length: int = 8) -> None:
     """A random conversation. Nobody waits for what they have begun."""
     host.call(begin, plan)
     random = plan.random
+    acts = ("post", "post", "post", "post", "edit", "stop", "change", "decide")
     for _ in range(length):
-        match random.choice(("post", "post", "post", "post", "edit", "stop", "change", "decide")):
+        match random.choice((*acts, *("fail", "mend") * 3) if plan.troubled else acts):
             case "stop":
                 host.begin(stop)
             case "change":
-                host.call(change, plan.change())
+                _do(plan, host, change, plan.change())
             case "edit":
-                host.call(edit, plan)
+                _do(plan, host, edit, plan)
             case "decide":
-                host.call(decide)
+                _do(plan, host, decide)
+            case "fail":
+                fail(host.disk, random.choice(FAULTS))
+            case "mend":
+                mend(host.disk)
             case _:
-                host.call(post, plan, plan.text(), random.choice(("ada", "bob")))
-        if random.random() < 0.7:
+                _do(plan, host, post, plan, plan.text(), random.choice(("ada", "bob")))
+        if plan.troubled and random.random() < 0.5:
+            host.steps(random.randrange(1, 120))  # to the middle of a write
+        elif random.random() < 0.7:
             host.advance(random.choice((0.001, 0.02, 0.15, 2)))
+
+
+def _do(
+    plan: Plan, host: mt.SimulatedHost, act: Callable[..., Awaitable[None]], *given: Any
+) -> None:
+    if plan.troubled:
+        host.begin(insist, act, *given)
+    else:
+        host.call(act, *given)
+
+
+def fail(disk: mt.SimulatedDisk, way: str) -> None:
+    """Take the storage away."""
+    match way:
+        case "locked":
+            with suppress(apsw.BusyError):
+                disk.locked = True
+        case "full":
+            disk.room = disk.used
+        case _:
+            disk.broken = way
+
+
+def mend(disk: mt.SimulatedDisk) -> None:
+    disk.locked, disk.room, disk.broken = False, None, ""
 
 
 def rest(host: mt.SimulatedHost) -> None:
     """Let all turns end, and those that wait for an approval, too."""
+    mend(host.disk)
     for _ in range(40):
         host.advance(2)
         host.call(decide)
@@ -248,14 +298,27 @@ async def look(host: Host) -> Seen:
     return Seen(tuple(messages), tuple(events), read)
 
 
+Turn: TypeAlias = tuple[str, int, int]
+"""The member with the floor, the round, and its turns with those that were given at once."""
+
+
+def turn_of(state: RoomState, name: str, more: int = 0) -> Turn:
+    return name, state.floor.round, state.floor.turns + more
+
+
 @attrs.define
 class Given:
     """The calls that have come to a turn, as the floor was given: an independent record.
 
-    ``here``: the members who could be called when each message got its text.
+    A change of the state is made anew for each attempt to store it, so that a turn is known by its
+    place: no turn is ever given back, and the next one has another number (``floor.turns``).
+
+    Attributes:
+        turns: the call of each turn, as it was given last.
+        here: the members who could be called when each message got its text.
     """
 
-    calls: list[Due] = attrs.field(factory=list[Due])
+    turns: dict[Turn, Due] = attrs.field(factory=dict[Turn, Due])
     here: dict[int, tuple[str, ...]] = attrs.field(factory=dict[int, tuple[str, ...]])
 
 
@@ -266,14 +329,12 @@ def recorded() -> Generator[Given]:
     say, amend = RoomHistory._say, RoomHistory.amend
 
     def give_floor(state: RoomState, speakers: Sequence[Due], **more: Any) -> RoomState:
-        given.calls += speakers
+        given.turns |= {turn_of(state, one.name, len(speakers)): one for one in speakers}
         return give(state, speakers, **more)
 
     def end_round(state: RoomState, reason: str, **more: Any) -> RoomState:
-        back = [one for one in state.floor.speaking if one.name in more["unheard"]]
-        for one in back:
-            last = max(at for at, call in enumerate(given.calls) if call.name == one.name)
-            del given.calls[last]
+        for name in more["unheard"]:
+            given.turns.pop(turn_of(state, name), None)
         return end(state, reason, **more)
 
     async def say_here(self: RoomHistory, *given_to: Any, **more: Any) -> Said:
@@ -307,7 +368,7 @@ def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]
     edited = {one.seq for one in seen.messages if one.edited > 0}
     turns = [
         (one.first, one.last, (*one.people, *one.called_by), "turn")
-        for one in given.calls
+        for one in given.turns.values()
         if one.name == name
     ]
     drops = [
