@@ -337,6 +337,7 @@ _FILES: Final = {
     "/app.js": "app.js",
     "/markdown.js": "markdown.js",
     "/proto.js": "proto.js",
+    "/rooms.js": "rooms.js",
     "/state.js": "state.js",
     "/style.css": "style.css",
 }

@@ -3,6 +3,7 @@
 
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
+import { Rooms } from "./rooms.js";
 import { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
@@ -142,8 +143,7 @@ async function refresh() {
   joining = null;
   const { sessions } = await ask("sessions.list").catch(() => ({ sessions: [] }));
   $("sessions").replaceChildren(...sessions.map((one) => placeItem(sessionPlace(one.session, `${one.needs_review ? "⚠ " : ""}${one.session} · ${one.agent}`))));
-  const { rooms } = await ask("rooms.list", { limit: 200 }).catch(() => ({ rooms: [] }));
-  $("rooms").replaceChildren(...rooms.map((one) => placeItem(roomPlace(one))));
+  await showRooms();
   const { agents } = await ask("agents.list").catch(() => ({ agents: [] }));
   $("new-agent").replaceChildren(...agents.map((one) => element("option", { value: one.name }, one.name)));
   await Promise.all([refreshRuns(), refreshErrors()]);
@@ -561,22 +561,13 @@ function element(name, properties, ...children) {
   return made;
 }
 
-// -- people of a room
+// -- rooms
+
+const rooms = new Rooms({ ask, element, press: (...given) => press(...given), reveal, item: (one) => placeItem(roomPlace(one)), current: () => place?.kind === "room" && place.name });
+const showRooms = () => rooms.list($("rooms"), $("room-query").value, $("room-archived").checked);
 
 async function showPeople() {
-  const room = place?.name;
-  if (!room) return box.close();
-  const tell = ({ message }) => $("error").append(message);
-  const act = (label, method, more) => press(label, () => ask(`rooms.${method}`, { room, ...more }).then(showPeople).catch(tell));
-  const { owner, people, role } = await ask("rooms.people", { room });
-  const rules = ["moderator", "owner"].includes(role);
-  const rows = people.flatMap(({ user, role: theirs, muted, banned }) => {
-    const quiet = muted > Date.now() / 1000;
-    const acts = [act(quiet ? "Unmute" : "Mute", "mute", { user, seconds: 3600 * !quiet }), act("Remove", "remove", { user }), act(banned ? "Unban" : "Ban", "ban", { user, banned: !banned })];
-    return [element("dt", {}, reveal(user)), element("dd", {}, theirs, ...(rules ? acts : []))];
-  });
-  const invite = press("Invite by link", () => ask("rooms.invite", { room }).then(({ token }) => tell({ message: `${location.href}#join=${token}` }), tell));
-  $("error").replaceChildren(element("strong", {}, `owner: ${reveal(owner)}`), element("dl", {}, ...rows), rules ? invite : act("Leave", "leave"));
+  if (!(await rooms.people($("error")))) return box.close();
   if (!box.open) box.showModal();
 }
 
@@ -593,6 +584,10 @@ $("text").oninput = typing;
 document.onvisibilitychange = draw;
 setInterval(drawBusy, 2000);
 $("stop").onclick = () => place && stop(place.kind === "room" ? { room: place.name } : { session: place.name });
+$("room-query").oninput = $("room-archived").onchange = () => {
+  rooms.pages = 1;
+  showRooms();
+};
 $("here").onclick = () => showPeople().catch(problem);
 $("stop-all").onclick = () => stop({ all: true });
 $("login").onsubmit = (event) => {

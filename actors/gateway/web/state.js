@@ -210,7 +210,7 @@ function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;
   const text = data.text.replace(STOPPED, "");
   const number = data.number ?? 0; // in a room
-  if (!text && !number) return without(state, id);
+  if (!text && !(number && data.author)) return without(state, id); // or it is hidden from newcomers
   const { [data.author]: _, ...typing } = state.typing;
   const next = { ...state, typing, last: Math.max(state.last, number) };
   return put(next, { id, kind: "said", author: data.author, role: data.role, text, partial: false, number, deleted: !text });

@@ -1,0 +1,152 @@
+// Rooms on the page: their list, a page at a time, and what their people do with them. Each act is
+// the method of the same name; the host decides who may, and says so.
+
+const PAGE = 100;
+const RULES = ["moderator", "owner"];
+const GIVEN = ["reader", "member", "moderator"];
+const NEWCOMERS = ["default", "none", "joining", "all", "summary"];
+
+/** What the page gives: `ask` a method, `element` and `press` make elements, `reveal` shows a text. */
+export class Rooms {
+  constructor({ ask, element, press, reveal, item, current }) {
+    Object.assign(this, { ask, element, press, reveal, item, current });
+    this.pages = 1;
+  }
+
+  /** Show the rooms that fit what is looked for, as many pages as were asked for. */
+  async list(into, query = "", archived = false) {
+    const found = [];
+    let after = "";
+    for (let page = 0; page < this.pages && after !== null; page += 1) {
+      const part = await this.ask("rooms.list", { limit: PAGE, after, query, archived }).catch(() => ({ rooms: [], next: null }));
+      found.push(...part.rooms);
+      after = part.next ?? null;
+    }
+    const more = () => {
+      this.pages += 1;
+      return this.list(into, query, archived);
+    };
+    into.replaceChildren(...found.map((one) => this.item(one)), ...(after === null ? [] : [this.element("li", {}, this.press("More rooms", more))]));
+  }
+
+  /** The people of the room that is open, and all that its reader may do; none without a room. */
+  async people(into) {
+    const room = this.current();
+    if (!room) return false;
+    const { owner, people, role, terms } = await this.ask("rooms.people", { room });
+    const info = await this.ask("rooms.get", { room });
+    const known = { room, into, role, terms, info };
+    const rows = people.flatMap((one) => this.#person(known, one));
+    const parts = [this.element("strong", {}, `owner: ${this.reveal(owner)}`), this.element("dl", {}, ...rows)];
+    if (info.newcomers === "summary" && info.hidden) parts.push(this.#button(known, "What was said before I came", "rooms.summary", {}, ({ text }) => text || "There is no summary now."));
+    if (RULES.includes(role)) parts.push(...this.#moderation(known));
+    if (role === "owner") parts.push(...this.#ownership(known));
+    else parts.push(this.#button(known, "Leave", "rooms.leave"));
+    into.replaceChildren(...parts, this.element("p", { className: "told", role: "status" }));
+    return true;
+  }
+
+  #person(known, { user, role, muted, banned }) {
+    const name = this.element("dt", {}, this.reveal(user));
+    if (!RULES.includes(known.role)) return [name, this.element("dd", {}, role)];
+    const quiet = muted > Date.now() / 1000;
+    const roles = this.#choice("role", GIVEN, role, `role of ${user}`);
+    roles.onchange = () => this.#do(known, "rooms.add", { user, role: roles.value });
+    const acts = [
+      this.#button(known, quiet ? "Unmute" : "Mute", "rooms.mute", { user, seconds: 3600 * !quiet }),
+      this.#button(known, "Remove", "rooms.remove", { user }),
+      this.#button(known, banned ? "Unban" : "Ban", "rooms.ban", { user, banned: !banned }),
+    ];
+    if (known.role === "owner" && GIVEN.includes(role) && !banned && !user.endsWith("*")) acts.push(this.#button(known, "Make owner", "rooms.transfer", { user }));
+    return [name, this.element("dd", {}, ...(GIVEN.includes(role) ? [roles] : [role]), ...acts)];
+  }
+
+  #moderation(known) {
+    const { terms } = known;
+    return [
+      this.#form(known, "Add", "rooms.add", [this.#text("user", "user, or irc:*"), this.#choice("role", GIVEN, "member", "role")]),
+      this.#form(known, "Slow mode, s", "rooms.slow", [this.#text("seconds", "seconds", terms.slow ?? 0, "number")], ({ seconds }) => ({ seconds: Number(seconds) })),
+      this.#button(known, "Invite by link", "rooms.invite", {}, ({ token }) => `${location.href}#join=${token}`),
+      this.#button(known, "Invites", "rooms.invites", {}, ({ invites }) => this.#invites(known, invites)),
+    ];
+  }
+
+  #invites(known, invites) {
+    const items = invites.map(({ id, role, by }) => this.element("li", {}, `${id}: ${role}, by ${this.reveal(by)} `, this.#button(known, "End it", "rooms.revoke", { invite: id })));
+    return items.length ? this.element("ul", {}, ...items) : "There are no invites.";
+  }
+
+  #ownership(known) {
+    const { room, terms } = known;
+    const kept = Boolean(terms.archived);
+    const roles = [...GIVEN, "owner"];
+    const rules = [
+      this.#choice("answers", roles, terms.answers ?? "owner", "who answers approvals"),
+      this.#choice("details", roles, terms.details ?? "moderator", "who sees the work of tools"),
+      this.#choice("newcomers", NEWCOMERS, terms.newcomers ?? "default", "what newcomers read"),
+    ];
+    const named = ({ newcomers, ...others }) => ({ ...others, newcomers: newcomers === "default" ? null : newcomers });
+    const sure = ({ name }) => (name === room ? {} : null);
+    return [
+      this.#form(known, "Title", "rooms.rename", [this.#text("title", "title", terms.title ?? "")]),
+      this.#form(known, "Set", "rooms.terms", rules, named),
+      this.#button(known, kept ? "Open again" : "Archive", "rooms.archive", { archived: !kept }),
+      this.press("Export", () => this.#export(known).catch((error) => this.#tell(known, error.message))),
+      this.#form(known, "Delete for good", "rooms.delete", [this.#text("name", `to be sure: ${room}`)], sure),
+    ];
+  }
+
+  /** Save the room as the command line exports it: the room, then each message, a line each. */
+  async #export({ room }) {
+    const lines = [];
+    for (let after = 0; after !== null; ) {
+      const { messages, next, ...head } = await this.ask("rooms.export", { room, after });
+      if (!after) lines.push(head);
+      lines.push(...messages);
+      after = next ?? null;
+    }
+    const url = URL.createObjectURL(new Blob(lines.map((one) => `${JSON.stringify(one)}\n`), { type: "application/jsonl" }));
+    this.element("a", { href: url, download: `${room}.jsonl` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+  }
+
+  /** Do it, then show the room as it is; `answer` makes of the result what is told instead. */
+  async #do(known, method, params, answer) {
+    try {
+      const found = await this.ask(method, { room: known.room, ...params });
+      if (answer) this.#tell(known, answer(found));
+      else if (this.current() !== known.room || method === "rooms.leave" || method === "rooms.delete") known.into.closest("dialog")?.close();
+      else await this.people(known.into);
+    } catch (error) {
+      this.#tell(known, error.message);
+    }
+  }
+
+  #tell({ into }, what) {
+    into.querySelector(".told")?.replaceChildren(what);
+  }
+
+  #button(known, label, method, params = {}, answer = null) {
+    return this.press(label, () => this.#do(known, method, params, answer));
+  }
+
+  /** A form of one act; `read` makes its parameters of the fields, or null: nothing is done. */
+  #form(known, label, method, fields, read = (values) => values) {
+    const shown = fields.map((one) => (one.title ? this.element("label", {}, `${one.title}: `, one) : one));
+    const form = this.element("form", { className: "act" }, ...shown, this.element("button", {}, label));
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      const params = read(Object.fromEntries(fields.map(({ name, value }) => [name, value.trim()])));
+      if (params) this.#do(known, method, params);
+    };
+    return form;
+  }
+
+  #text(name, placeholder, value = "", type = "text") {
+    return this.element("input", { name, placeholder, value, type, ariaLabel: placeholder });
+  }
+
+  #choice(name, values, chosen, ariaLabel) {
+    return this.element("select", { name, ariaLabel, title: ariaLabel }, ...values.map((value) => this.element("option", { value, selected: value === chosen }, value)));
+  }
+}
