@@ -50,6 +50,7 @@ class Behaviour(Generic[P_contra]):
     def on_child_end(self, name: str, error: Exception | None) -> None:
         """Runs in the step in which a child has ended for ever; its name is free by then.
 
-        ``error``: the reason if the child never started. Must not wait. A failure here is a crash
+        ``error``: the reason if the child never started, or RestartLimitExceeded if it was given up
+        alone; see ``give_up`` of :class:`Supervision`. Must not wait. A failure here is a crash
         of this actor. Not called while this actor itself ends.
         """

@@ -268,9 +268,9 @@ class Cell(Owner):
         supervisor = context.run(self.children)
         return context.run(supervisor.spawn, factory, name, restart, significant=significant)
 
-    def _child_ended(self, child: Cell) -> None:
+    def _child_ended(self, child: Cell, limit: Exception | None) -> None:
         if self.incarnation is not None:
-            error = None if child.was_ready else child.failed_with
+            error = limit if child.was_ready else child.failed_with
             self.incarnation.child_ended(child.name, error)
 
     def tree(self) -> Iterator[Cell]:

@@ -129,11 +129,19 @@ class StartFailed(MotetRuntimeError):
 
 
 class RestartLimitExceeded(MotetRuntimeError):
-    """Children failed too often: their supervisor gives up, and its own supervisor decides (G9)."""
+    """Children failed too often: their supervisor gives up, and its own supervisor decides (G9).
 
-    def __init__(self, path: str, child: str, intensity: int, period: float) -> None:
+    ``alone``: one child did, and its supervisor gives up that child only.
+    """
+
+    def __init__(
+        self, path: str, child: str, intensity: int, period: float, *, alone: bool = False
+    ) -> None:
+        times = f"more than {intensity} restarts"
         super().__init__(
-            f"{path} gave up: more than {intensity} restarts of its children within {period:g} s, "
+            f"{path} gave up its child {child!r} after {times} within {period:g} s"
+            if alone
+            else f"{path} gave up: {times} of its children within {period:g} s, "
             f"the last one of {child!r}"
         )
         self.path = path

@@ -8,6 +8,8 @@ invariants:
   incarnation before it;
 * no message is lost by passivation: it happens only in a step in which the actor is idle and has no
   mail, and later messages wait for the successor;
+* an identity that crashes ends no other: its restarts are counted for it alone. When it has spent
+  them, only it is given up, and messages to it are refused for a while, each time for longer;
 * an identity without an actor costs nothing but the references to it.
 
 Each kind has a parent actor at the top level. So an identity is supervised, stopped and dumped
@@ -22,19 +24,27 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+import msgspec
 import trio
 
 from motet.protocols.messages import Asked, Message, Streamed
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.cell import Cell
-from motet.runtime.errors import ActorDead, MotetRuntimeError, NameTaken, TooManyChildren
+from motet.runtime.errors import (
+    ActorDead,
+    MotetRuntimeError,
+    NameTaken,
+    RestartLimitExceeded,
+    TooManyChildren,
+)
+from motet.runtime.foreign import shown
 from motet.runtime.handlers import handles
 from motet.runtime.monitors import on_end
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import StopReport, at_once
 from motet.runtime.stream import ReplyStream
-from motet.runtime.supervision import Supervision
+from motet.runtime.supervision import Refusals, Supervision
 from motet.runtime.supervisor import Supervisor
 
 __all__ = ["IdentityRef", "Kind", "Registry"]
@@ -47,8 +57,9 @@ T = TypeVar("T")
 IDLE_AFTER = 900.0  # seconds
 _SWEEPS = 4  # per idle time, so that an actor is passivated at most a quarter of it too late
 
-# More than the default, so that one identity in a crash loop does not soon end all of its kind.
-_SUPERVISION = Supervision(intensity=100, period=5.0)
+# More than the default: each crash of an identity is a message that was lost, and a client that
+# sends some bad ones in a row is no reason to refuse the others.
+_SUPERVISION = Supervision(intensity=10, period=5.0)
 
 
 class Registry:
@@ -93,15 +104,21 @@ class Registry:
         They live under the actor ``/system/name``. An actor that has been idle for ``idle_after``
         seconds is passivated; idle means no mail, no handler, no background task, no child and no
         timer. At most ``limit`` actors are live at once: a further one passivates an idle one, and
-        raises TooManyChildren if there is none. ``supervision`` is over all actors of the kind.
-        Raises NameTaken.
+        raises TooManyChildren if there is none.
+
+        ``supervision`` is of each identity alone: more than ``intensity`` restarts within
+        ``period`` seconds end it, and no other. Its mail is settled with the reason. After that,
+        messages to it raise ActorDead for ``period`` seconds, then the next one makes it again; the
+        time grows by ``backoff_factor`` each time in a row, as :class:`Refusals` says. It is
+        ``one_for_one``, or ValueError is raised. Raises NameTaken.
         """
+        each = msgspec.structs.replace(supervision, give_up="child")
         if not idle_after > 0:
             raise ValueError(f"idle_after is a number of seconds, so > 0, not {idle_after}")
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1 or None, not {limit}")
-        kind = Kind(name, factory, idle_after, limit)
-        parent = await self._root.start(lambda: _parent(kind, supervision), name, "permanent")
+        kind = Kind(name, factory, idle_after, limit, each)
+        parent = await self._root.start(lambda: _parent(kind, each), name, "permanent")
         kind.started(parent)
         self._kinds[name] = kind
         return kind
@@ -128,6 +145,7 @@ class Kind(Generic[Q]):
         factory: Callable[[str], Behaviour[Q]],
         idle_after: float,
         limit: int | None,
+        supervision: Supervision,
     ) -> None:
         self.name = name
         self.idle_after = idle_after
@@ -138,6 +156,7 @@ class Kind(Generic[Q]):
         self._changed = trio.Event()  # the parent is open again, or has ended for ever
         # Of actors that were idle at the last sweep, by name: messages so far, idle since.
         self._idle: dict[str, tuple[int, float]] = {}
+        self._refusals = Refusals(supervision)
 
     def ref(self, key: str) -> IdentityRef[Q]:
         """The identity of that key. Makes no actor."""
@@ -175,6 +194,10 @@ class Kind(Generic[Q]):
             raise ActorDead(f"{self.name}/{name}", "its kind is being restarted, or has ended")
         cell = supervisor.find(name)
         if cell is None:
+            if len(self._refusals):
+                reason = self._refusals.reason(name, trio.current_time())
+                if reason is not None:
+                    raise ActorDead(f"{supervisor.path}/{name}", reason)
             self._make_room(supervisor)
             cell = supervisor.spawn(lambda: self._factory(key), name, "transient")
         elif cell.mailbox.closed is not None:
@@ -195,6 +218,11 @@ class Kind(Generic[Q]):
         self._supervisor = supervisor
         self._idle.clear()
         self._changed.set()
+
+    def given_up(self, name: str, error: Exception, chance: float) -> None:
+        """An identity has spent its restarts."""
+        now = trio.current_time()
+        self._refusals.given_up(name, f"{error}: {shown(error.__cause__)}", now, chance)
 
     def sweep(self) -> None:
         """Passivate the actors that have been idle for long enough, in one synchronous step."""
@@ -342,6 +370,14 @@ class _Parent(Behaviour[_Sweep]):
         if self._kind.idle_after < math.inf:
             timers = cell.incarnation.timers = ActorTimers[Any](cell)
             timers.every(self._kind.idle_after / _SWEEPS, _Sweep())
+
+    def on_child_end(self, name: str, error: Exception | None) -> None:
+        # Any other error is of a start that failed: the next message tries again at once, since the
+        # sender of each gets the error.
+        if isinstance(error, RestartLimitExceeded):
+            owner = self.__motet_owner__
+            assert owner is not None
+            self._kind.given_up(name, error, owner.kernel.chance())
 
     @handles(_Sweep)
     async def sweep(self, _: _Sweep) -> None:

@@ -6,6 +6,7 @@ uses neither tasks nor clocks; ``supervisor.py`` executes the decision. The rule
 * an exit of a child that the table does not hold as running is stale and decides nothing;
 * stops come in reverse start order, starts in start order;
 * more than ``intensity`` restarts within ``period`` seconds escalate;
+* with ``give_up="child"`` they are counted for each child, and end only that child;
 * a temporary child is never started again, also when its siblings are;
 * a significant child that ends by itself, not to be restarted, may end the supervisor too.
 """
@@ -24,6 +25,8 @@ __all__ = [
     "ChildTable",
     "Decision",
     "ExitKind",
+    "GiveUp",
+    "Refusals",
     "Restart",
     "Strategy",
     "Supervision",
@@ -33,6 +36,7 @@ Restart = Literal["permanent", "transient", "temporary"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 ExitKind = Literal["normal", "crashed"]
 AutoShutdown = Literal["never", "any", "all"]
+GiveUp = Literal["all", "child"]
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -42,6 +46,11 @@ class Supervision(msgspec.Struct, frozen=True):
     child waits ``backoff * backoff_factor ** (n - 1)`` seconds, at most ``backoff_max``, of which
     chance takes off up to the share ``jitter``. A child that lived for ``period`` seconds begins a
     new row. With ``backoff=0``, the default, restarts are immediate as in OTP.
+
+    ``give_up`` says what one restart too many ends. ``all``: the restarts of all children are
+    counted together, and the supervising actor crashes with all of them. ``child``: they are
+    counted for each child alone, and only that child ends, for ever; for children that do not need
+    one another, so with ``one_for_one`` only.
 
     ``auto_shutdown``: the supervising actor ends normally, and with it all its children, when
     ``any`` or ``all`` of its significant children have ended by themselves. ``max_children`` limits
@@ -57,6 +66,7 @@ class Supervision(msgspec.Struct, frozen=True):
     jitter: float = 0.1
     auto_shutdown: AutoShutdown = "never"
     max_children: int | None = None
+    give_up: GiveUp = "all"
 
     def __post_init__(self) -> None:
         if self.intensity < 0 or self.period <= 0:
@@ -67,6 +77,11 @@ class Supervision(msgspec.Struct, frozen=True):
             raise ValueError("back-off needs 0 <= backoff <= backoff_max and backoff_factor >= 1")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter is a share between 0 and 1, not {self.jitter}")
+        if self.give_up == "child" and self.strategy != "one_for_one":
+            raise ValueError(
+                f"give_up='child' is for children that do not need one another, so it goes with "
+                f"one_for_one, not with {self.strategy}"
+            )
         if self.max_children is not None and self.max_children < 0:
             raise ValueError(f"max_children must be >= 0 or None, not {self.max_children}")
 
@@ -79,6 +94,7 @@ class Supervision(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """The orders to execute, in this order: stop, remove, start after ``delay``; or escalate.
 
+    ``gives_up``: the removed child has spent its own restarts.
     ``shutdown``: after the stops, the supervisor itself is to end, in order.
     """
 
@@ -88,6 +104,7 @@ class Decision(msgspec.Struct, frozen=True):
     delay: float = 0.0
     escalate: bool = False
     shutdown: bool = False
+    gives_up: bool = False
 
 
 _NOTHING = Decision()
@@ -100,6 +117,7 @@ class _Child:
     running: bool = False
     since: float = 0.0
     streak: int = 0
+    restarts: list[float] | None = None  # of this child, if each has a limit of its own
 
 
 class ChildTable:
@@ -157,12 +175,12 @@ class ChildTable:
         child.running = False
         # First the ends that want no restart: they count against no limit.
         if child.restart == "temporary" or (child.restart == "transient" and kind == "normal"):
-            # Removed before the look at the others: "all" means all that are left.
-            self.remove(name)
-            if child.significant and self._shuts_down():
-                return Decision(stops=self._stop_all(), removes=(name,), shutdown=True)
-            return Decision(removes=(name,))
-        if not self._spend_restart(now):
+            return self._let_go(name, child)
+        if self.supervision.give_up == "child":
+            child.restarts = [*self._recent(child.restarts or [], now), now]
+            if len(child.restarts) > self.supervision.intensity:
+                return msgspec.structs.replace(self._let_go(name, child), gives_up=True)
+        elif not self._spend_restart(now):
             return self._give_up()
         # The back-off is per child, and forgives after a period. The limit above is for the whole
         # group, since siblings that fail in turn are as bad as one that fails each time.
@@ -170,9 +188,18 @@ class ChildTable:
         child.streak = 1 if long_lived else child.streak + 1
         return self._restart(name, self.supervision.delay(child.streak, chance))
 
+    def _let_go(self, name: str, child: _Child) -> Decision:
+        # Removed before the look at the others: "all" means all that are left.
+        self.remove(name)
+        if child.significant and self._shuts_down():
+            return Decision(stops=self._stop_all(), removes=(name,), shutdown=True)
+        return Decision(removes=(name,))
+
+    def _recent(self, restarts: list[float], now: float) -> list[float]:
+        return [at for at in restarts if now - at <= self.supervision.period]
+
     def _spend_restart(self, now: float) -> bool:
-        self._restarts = [at for at in self._restarts if now - at <= self.supervision.period]
-        self._restarts.append(now)
+        self._restarts = [*self._recent(self._restarts, now), now]
         return len(self._restarts) <= self.supervision.intensity
 
     def _shuts_down(self) -> bool:
@@ -217,3 +244,52 @@ class ChildTable:
                 return names
             case "rest_for_one":
                 return names[names.index(failed) :]
+
+
+@attrs.frozen
+class _Refusal:
+    times: int  # given up in a row
+    until: float
+    forgotten: float
+    reason: str
+
+
+class Refusals:
+    """Names that were given up, and until when nobody may start them again. Pure.
+
+    The n-th time in a row, a name is refused for ``period * backoff_factor ** (n - 1)`` seconds, at
+    most ``backoff_max`` if that is longer than ``period``, of which chance takes off up to
+    ``jitter``. Not being given up for another ``period`` after that ends the row.
+    """
+
+    __slots__ = ("_backoff", "_period", "_refused")
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._period = period = supervision.period
+        most = max(period, supervision.backoff_max)
+        self._backoff = Backoff(period, supervision.backoff_factor, most, supervision.jitter)
+        self._refused: dict[str, _Refusal] = {}
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def given_up(self, name: str, reason: str, now: float, chance: float) -> None:
+        """Refuse ``name`` from ``now`` on; ``chance`` is in [0, 1)."""
+        before = self._refused.pop(name, None)
+        times = 1 if before is None or before.forgotten <= now else before.times + 1
+        until = now + self._backoff.delay(times, chance)
+        # The oldest first: each is forgotten at the latest when the longest delay has passed, so
+        # that names that nobody visits again do not fill the memory.
+        while self._refused:
+            oldest = next(iter(self._refused))
+            if self._refused[oldest].forgotten > now:
+                break
+            del self._refused[oldest]
+        self._refused[name] = _Refusal(times, until, until + self._period, reason)
+
+    def reason(self, name: str, now: float) -> str | None:
+        """The reason why ``name`` may not be started at ``now``; None: it may."""
+        refusal = self._refused.get(name)
+        if refusal is None or refusal.until <= now:
+            return None
+        return f"{refusal.reason}; it may be tried again in {refusal.until - now:.3g} s"

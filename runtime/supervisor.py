@@ -37,6 +37,8 @@ __all__ = ["Child", "Factory", "Supervisor"]
 
 Factory = Callable[[], Behaviour[Any]]
 
+_NOT_RESTARTED = "it ended, and its restart type does not restart it"
+
 
 class Child(Protocol):
     """A child as its supervisor knows it; :class:`~.cell.Cell` is the only one."""
@@ -78,7 +80,7 @@ class Supervisor(Generic[C]):
         *,
         escalate: Callable[[Exception], None],
         shut_down: Callable[[], None],
-        on_child_end: Callable[[C], None] | None = None,
+        on_child_end: Callable[[C, Exception | None], None] | None = None,
     ) -> None:
         self.path = path
         self.cells: dict[str, C] = {}  # in start order
@@ -145,10 +147,17 @@ class Supervisor(Generic[C]):
         decision = self._table.exited(cell.name, kind, now, self._kernel.chance())
         if decision.escalate:
             self._give_up(cell, error)
-        elif decision.shutdown:
+            return
+        if decision.gives_up:
+            # All that its decision orders, unless it ends the siblings too: by the time that this
+            # returns, its name may belong to a new child, which `_execute` would bury.
+            self._bury_alone(cell, error)
+            if not decision.shutdown:
+                return
+        if decision.shutdown:
             # Buried here, since `_execute` is not reached. The siblings are stopped when this task
             # has left `_serve`.
-            self._bury(cell, "it ended, and its restart type does not restart it")
+            self._bury(cell, _NOT_RESTARTED)
             self.closing = True
             self._serving.cancel()
             self._shut_down()
@@ -162,7 +171,7 @@ class Supervisor(Generic[C]):
                 await self._halt(self.cells[name], final=name in decision.removes)
         for name in decision.removes:
             if name in self.cells:
-                self._bury(self.cells[name], "it ended, and its restart type does not restart it")
+                self._bury(self.cells[name], _NOT_RESTARTED)
         for name in decision.starts:
             if name in self.cells:
                 self._due[name] = now + decision.delay
@@ -186,10 +195,22 @@ class Supervisor(Generic[C]):
             if cell.failed_with is not None and self._exits:
                 return  # this start failed: decide that before starting the later siblings
 
-    def _give_up(self, cell: C, error: Exception | None) -> None:
+    def _bury_alone(self, cell: C, error: Exception | None) -> None:
+        """Bury a child that has spent its own restarts."""
+        limit = self._limit(cell, error, alone=True)
+        last = "it ended" if error is None else f"its last crash: {shown(error)}"
         spec = self._table.supervision
-        limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period)
+        times = f"more than {spec.intensity} restarts within {spec.period:g} s"
+        self._bury(cell, f"it was given up after {times}, {last}", limit)
+
+    def _limit(self, cell: C, error: Exception | None, *, alone: bool) -> RestartLimitExceeded:
+        spec = self._table.supervision
+        limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period, alone=alone)
         limit.__cause__ = error
+        return limit
+
+    def _give_up(self, cell: C, error: Exception | None) -> None:
+        limit = self._limit(cell, error, alone=False)
         # The children are stopped when this task has left `_serve`, and the escalation ends the
         # actor above: both must find that no child can be started.
         self.closing = True
@@ -343,7 +364,7 @@ class Supervisor(Generic[C]):
             await cell.wait_ended()
         self._bury(cell, "it did not start")
 
-    def _bury(self, cell: C, reason: str) -> None:
+    def _bury(self, cell: C, reason: str, limit: RestartLimitExceeded | None = None) -> None:
         # Not present: it was buried before, or is a successor that never began.
         present = self.cells.get(cell.name) is cell
         if present:
@@ -353,7 +374,7 @@ class Supervisor(Generic[C]):
             self._begin_successor(cell.name, reason)
         cell.bury(reason)
         if present and not self.closing and self._on_child_end is not None:
-            self._on_child_end(cell)
+            self._on_child_end(cell, limit)
 
     def _begin_successor(self, name: str, reason: str) -> None:
         successor, restart = self._successors.pop(name, (None, None))

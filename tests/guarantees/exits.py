@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 
 from motet.runtime import Restart, Strategy, Supervision
-from motet.runtime.supervision import ChildTable, ExitKind
+from motet.runtime.supervision import ChildTable, ExitKind, GiveUp
 
 __all__ = ["CHANCE", "Case", "Model", "difference", "random_case", "random_cases", "shrunk"]
 
@@ -40,6 +40,7 @@ class Case(msgspec.Struct, frozen=True):
     backoff: bool
     restarts: tuple[Restart, ...]
     exits: tuple[tuple[float, int, ExitKind], ...]
+    give_up: GiveUp = "all"
 
     @property
     def names(self) -> list[str]:
@@ -47,11 +48,11 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def supervision(self) -> Supervision:
-        return _supervision(self.strategy, self.intensity, self.backoff)
+        return _supervision(self.strategy, self.intensity, self.backoff, self.give_up)
 
 
 @cache
-def _supervision(strategy: Strategy, intensity: int, backoff: bool) -> Supervision:
+def _supervision(strategy: Strategy, intensity: int, backoff: bool, give_up: GiveUp) -> Supervision:
     return Supervision(
         strategy=strategy,
         intensity=intensity,
@@ -59,6 +60,7 @@ def _supervision(strategy: Strategy, intensity: int, backoff: bool) -> Supervisi
         backoff=BACKOFF if backoff else 0.0,
         backoff_max=BACKOFF_MAX,
         jitter=JITTER,
+        give_up=give_up,
     )
 
 
@@ -72,7 +74,12 @@ def random_case(chance: random.Random) -> Case:
     ]
     restarts: list[Restart] = [RESTARTS[int(number() * 4)] for _ in range(children)]
     strategy = STRATEGIES[int(number() * 3)]
-    return Case(strategy, int(number() * 5), number() < 0.3, tuple(restarts), tuple(exits))
+    intensity, backoff = int(number() * 5), number() < 0.3
+    give_up: GiveUp = "all"
+    if strategy == "one_for_one" and number() < 0.5:
+        # One strategy only: with it, few exits of one child would be too many.
+        give_up, intensity = "child", intensity // 2
+    return Case(strategy, intensity, backoff, tuple(restarts), tuple(exits), give_up)
 
 
 def random_cases(block: int, count: int) -> Iterator[Case]:
@@ -93,7 +100,7 @@ class Model:
         self.due: dict[str, float] = {}
         self.born = dict.fromkeys(self.order, 0.0)
         self.in_a_row = dict.fromkeys(self.order, 0)
-        self.failures: list[float] = []
+        self.failures: list[tuple[float, str]] = []
         self.given_up = False
         self.log = [START[name] for name in self.order]
 
@@ -119,8 +126,13 @@ class Model:
         if self.type[name] == "transient" and kind == "normal":
             self.order.remove(name)
             return
-        self.failures.append(now)
-        if len([at for at in self.failures if now - at <= PERIOD]) > self.case.intensity:
+        self.failures.append((now, name))
+        alone = self.case.give_up == "child"
+        recent = [who for at, who in self.failures if now - at <= PERIOD]
+        if (recent.count(name) if alone else len(recent)) > self.case.intensity:
+            if alone:
+                self.order.remove(name)
+                return
             self.given_up = True
             self.due.clear()
             self.stop(self.order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter, defaultdict
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -25,11 +26,13 @@ from motet.runtime import (
     NotInProtocol,
     Replies,
     StartFailed,
+    Supervision,
     System,
     TooManyChildren,
     handles,
     open_system,
 )
+from motet.runtime.supervision import Refusals
 
 
 class Say(Message, frozen=True, tag="say"):
@@ -369,6 +372,106 @@ async def test_a_crash_keeps_mail_and_a_failed_start_settles_it() -> None:
             await bad.ask(Life())
         assert not bad.is_live
         assert await alice.ask(Life()) == 2
+
+
+async def test_an_identity_that_keeps_crashing_ends_no_other(autojump_clock: MockClock) -> None:
+    world = World()
+    async with open_system("s") as system:
+        sessions = await _sessions(system, world, idle_after=1_000)
+        good, bad = sessions.ref("good"), sessions.ref("poison")
+        assert await good.ask(Life()) == 1
+        for _ in range(101):
+            await wait_all_tasks_blocked()
+            with suppress(ActorDead):
+                await bad.tell(Say(-1))
+        await wait_all_tasks_blocked()
+        assert world.lives == {"good": 1, "poison": 11}
+        assert await good.ask(Life()) == 1
+        assert [info.path for info in system.snapshot()] == ["/s/session", "/s/session/good"]
+
+
+async def test_the_mail_of_an_identity_that_is_given_up_gets_the_reason(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with open_system("s") as system:
+        rules = Supervision(intensity=2, period=4, jitter=0, backoff_max=10)
+        sessions = await system.registry.kind("session", world.session, supervision=rules)
+        bad = sessions.ref("poison")
+        for number in (-1, -1, -1, 7):
+            bad.tell_nowait(Say(number))
+        with pytest.raises(ActorDead, match=r"given up after more than 2 restarts .*'crash'"):
+            await bad.ask(Life())
+        assert [one.message for one in system.dead_letters][-2:] == [Say(7), Life()]
+        assert not bad.is_live
+        # Refused at once, with every way to send, until four seconds have passed.
+        await trio.sleep(3.5)
+        with pytest.raises(ActorDead, match=r"'crash'.* may be tried again in 0\.5 s"):
+            await bad.ask(Life())
+        with pytest.raises(ActorDead, match="tried again"):
+            bad.tell_nowait(Say(1))
+        assert world.lives["poison"] == 3
+        await trio.sleep(0.6)
+        assert await bad.ask(Life()) == 4
+        # Twice in a row takes twice the time, the third time no more than the maximum.
+        for seconds in (8, 10):
+            for _ in range(3):
+                await bad.tell(Say(-1))
+            await wait_all_tasks_blocked()
+            with pytest.raises(ActorDead, match=rf"tried again in {seconds} s"):
+                await bad.tell(Say(1))
+            await trio.sleep(seconds)
+            await bad.ask(Life())
+        # A while of peace, and it begins anew.
+        await trio.sleep(20)
+        for _ in range(3):
+            await bad.tell(Say(-1))
+        await wait_all_tasks_blocked()
+        with pytest.raises(ActorDead, match="tried again in 4 s"):
+            await bad.tell(Say(1))
+
+
+async def test_the_restarts_of_an_identity_wait_as_declared(autojump_clock: MockClock) -> None:
+    world = World()
+    async with open_system("s") as system:
+        rules = Supervision(intensity=5, period=100, backoff=1, jitter=0)
+        sessions = await system.registry.kind("session", world.session, supervision=rules)
+        for _ in range(3):
+            await sessions.ref("a").tell(Say(-1))
+        begun = trio.current_time()
+        assert await sessions.ref("b").ask(Life()) == 1  # another does not wait
+        assert trio.current_time() == begun
+        assert await sessions.ref("a").ask(Life()) == 4
+        assert trio.current_time() == begun + 1 + 2 + 4
+
+
+async def test_identities_do_not_restart_one_another() -> None:
+    async with open_system("s") as system:
+        with pytest.raises(ValueError, match="one_for_one"):
+            await system.registry.kind(
+                "session", World().session, supervision=Supervision(strategy="one_for_all")
+            )
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 60)), max_size=60))
+def test_a_refused_name_is_free_again_and_forgotten(steps: list[tuple[str, float]]) -> None:
+    """Law: a name is refused for the period times a power of two, at most the maximum; its row
+    ends a period after that; and names that nobody gives up again are forgotten."""
+    refusals = Refusals(Supervision(period=2, backoff_max=8, jitter=0))
+    now, rows, until = 0.0, Counter[str](), dict[str, float]()
+    for name, later in steps:
+        now += later
+        if now >= until.get(name, 0) + 2:
+            rows[name] = 0
+        refused = now < until.get(name, 0)
+        assert (refusals.reason(name, now) is not None) == refused
+        if refused:
+            continue
+        rows[name] += 1
+        until[name] = now + min(2 * 2 ** (rows[name] - 1), 8)
+        refusals.given_up(name, "it crashed", now, 0.5)
+    refusals.given_up("z", "it crashed", now + 100, 0.5)
+    assert len(refusals) == 1
 
 
 async def test_mail_waits_while_the_whole_kind_is_restarted(autojump_clock: MockClock) -> None:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from motet.runtime.cell import Cell
@@ -94,6 +96,31 @@ def _do_not_wait_for_the_old() -> list[Patch]:
     return [(Supervisor, "_halt", halt)]
 
 
+def _count_siblings_together() -> list[Patch]:
+    """With a limit for each child, the restarts of its siblings count too."""
+    recent = ChildTable._recent
+
+    def of_all(table: ChildTable, restarts: list[float], now: float) -> list[float]:
+        if table.supervision.give_up == "child":
+            restarts = [at for child in table._children.values() for at in child.restarts or ()]
+        return recent(table, restarts, now)
+
+    return [(ChildTable, "_recent", of_all)]
+
+
+def _let_siblings_go_too() -> list[Patch]:
+    """A child that has spent its own restarts ends its siblings."""
+    let_go = ChildTable._let_go
+
+    def let_all_go(table: ChildTable, name: str, child: Any) -> Decision:
+        decision = let_go(table, name, child)
+        if child.restarts is None or len(child.restarts) <= table.supervision.intensity:
+            return decision
+        return msgspec.structs.replace(decision, escalate=True)
+
+    return [(ChildTable, "_let_go", let_all_go)]
+
+
 MUTANTS = (
     Mutant("G9", "allows one restart too many", _allow_one_more),
     Mutant("G9", "counts restarts for ever", _forget_no_restart),
@@ -102,4 +129,6 @@ MUTANTS = (
     Mutant("G9", "restarts temporary children", _restart_the_temporary),
     Mutant("G9", "waits twice as long", _double_the_delay),
     Mutant("G9", "starts anew before the old has ended", _do_not_wait_for_the_old),
+    Mutant("G9", "counts the restarts of siblings together", _count_siblings_together),
+    Mutant("G9", "escalates for one child with a limit of its own", _let_siblings_go_too),
 )
