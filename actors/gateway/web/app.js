@@ -567,6 +567,7 @@ const rooms = new Rooms({ ask, element, press: (...given) => press(...given), re
 const showRooms = () => rooms.list($("rooms"), $("room-query").value, $("room-archived").checked);
 
 async function showPeople() {
+  rooms.told.replaceChildren();
   if (!(await rooms.people($("error")))) return box.close();
   if (!box.open) box.showModal();
 }

@@ -11,6 +11,7 @@ export class Rooms {
   constructor({ ask, element, press, reveal, item, current }) {
     Object.assign(this, { ask, element, press, reveal, item, current });
     this.pages = 1;
+    this.told = element("p", { className: "told", role: "status" });
   }
 
   /** Show the rooms that fit what is looked for, as many pages as were asked for. */
@@ -42,7 +43,7 @@ export class Rooms {
     if (RULES.includes(role)) parts.push(...this.#moderation(known));
     if (role === "owner") parts.push(...this.#ownership(known));
     else parts.push(this.#button(known, "Leave", "rooms.leave"));
-    into.replaceChildren(...parts, this.element("p", { className: "told", role: "status" }));
+    into.replaceChildren(...parts, this.told); // what was told stays while the rest is shown anew
     return true;
   }
 
@@ -91,7 +92,7 @@ export class Rooms {
       this.#form(known, "Title", "rooms.rename", [this.#text("title", "title", terms.title ?? "")]),
       this.#form(known, "Set", "rooms.terms", rules, named),
       this.#button(known, kept ? "Open again" : "Archive", "rooms.archive", { archived: !kept }),
-      this.press("Export", () => this.#export(known).catch((error) => this.#tell(known, error.message))),
+      this.press("Export", () => this.#export(known).catch((error) => this.told.replaceChildren(error.message))),
       this.#form(known, "Delete for good", "rooms.delete", [this.#text("name", `to be sure: ${room}`)], sure),
     ];
   }
@@ -114,16 +115,13 @@ export class Rooms {
   async #do(known, method, params, answer) {
     try {
       const found = await this.ask(method, { room: known.room, ...params });
-      if (answer) this.#tell(known, answer(found));
-      else if (this.current() !== known.room || method === "rooms.leave" || method === "rooms.delete") known.into.closest("dialog")?.close();
+      this.told.replaceChildren(answer ? answer(found) : "");
+      if (answer) return;
+      if (this.current() !== known.room || method === "rooms.leave" || method === "rooms.delete") known.into.closest("dialog")?.close();
       else await this.people(known.into);
     } catch (error) {
-      this.#tell(known, error.message);
+      this.told.replaceChildren(error.message);
     }
-  }
-
-  #tell({ into }, what) {
-    into.querySelector(".told")?.replaceChildren(what);
   }
 
   #button(known, label, method, params = {}, answer = null) {
