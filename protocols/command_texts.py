@@ -90,7 +90,8 @@ def room_text(room: RoomInfo, now: float) -> str:
         goes_on = "\n".join([*lines, f"{room.left} turns are left."])
     else:
         goes_on = "It waits for a person." if room.idle else "Somebody is being chosen."
-    return f"{room.name}: {members}\n{goes_on}"
+    stuck = [f"Given up, since it does not return: {one}" for one in room.stuck]
+    return "\n".join([f"{room.name}: {members}", goes_on, *stuck])
 
 
 _WAITS: Final = {

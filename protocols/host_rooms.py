@@ -64,6 +64,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
         gone: members whose agents the host does not have any more; the others go on.
         floor: for each of ``speaking``, since when it has the floor and what it waits for.
         activation: the messages of people that its agents answer; None: its policy decides.
+        stuck: members whose turn the room has given up, each with the tools that do not return.
         newcomers: what newcomers read of the earlier talk.
         hidden: the principal is shown no message up to this number, and no event of its stream up
             to number ``hidden_events``: they came later.
@@ -88,6 +89,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
     read: int = 0
     floor: tuple[Speaking, ...] = ()
     activation: Activation | None = None
+    stuck: tuple[str, ...] = ()
     newcomers: Newcomers = DEFAULT
     hidden: int = 0
     hidden_events: int = 0

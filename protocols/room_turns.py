@@ -19,7 +19,7 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
 from motet.protocols.room_messages import line_of
-from motet.protocols.rooms import MemberInfo, RoomMessage
+from motet.protocols.rooms import MemberInfo, News, RoomMessage
 from motet.protocols.run import RunResult
 from motet.protocols.sanitize import NO_REPLY, SilenceMatch, is_silent
 
@@ -73,6 +73,28 @@ def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> st
 def is_pass(text: str) -> bool:
     """Whether a turn says nothing. It is not shown, but it counts."""
     return not text.strip(" \t\r\n*_`\"'.") or is_silent(text, *SILENT)
+
+
+@attrs.frozen
+class Batch:
+    """The turns that were given the floor at once: all see the same messages.
+
+    Attributes:
+        mark: of the room's control, when the floor was given.
+        shown: number of the last message then; ``heard``: of the last one that a person has said.
+        sender: the person who has said that one.
+        untold: members whose runs have not begun, so that they have not read these messages.
+        announced: members whose turn was published.
+        news: changes of earlier messages that they are told of.
+    """
+
+    mark: int = 0
+    shown: int = 0
+    heard: int = 0
+    sender: str = ""
+    untold: set[str] = attrs.field(factory=set[str])
+    announced: set[str] = attrs.field(factory=set[str])
+    news: dict[str, tuple[News, ...]] = attrs.field(factory=dict[str, "tuple[News, ...]"])
 
 
 # The events of a turn

@@ -361,6 +361,7 @@ class RoomApi(RoomTalk):
             gone=live.settings.gone if live else (),
             floor=live.speaking() if live else (),
             activation=room.activation,
+            stuck=live.stuck() if live else (),
             newcomers=standing.reads,
             hidden=standing.hidden(who).messages,
             hidden_events=standing.hidden(who).events,

@@ -65,7 +65,7 @@ class LiveRoom:
     @property
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
-        waiting = self.control.is_posting or self.history.state.waiting
+        waiting = self.control.is_posting or self.history.state.waiting or self.members.live()
         return self.control.idle.is_set() and not waiting
 
     def view(self) -> RoomView:
@@ -97,6 +97,13 @@ class LiveRoom:
             for due in state.floor.speaking
         }
         return tuple(Speaking(name, state.given, what) for name, what in waits.items())
+
+    def stuck(self) -> tuple[str, ...]:
+        """The members whose turn the room has given up, and the tools that do not return."""
+        members, floor = self.members, self.history.state.floor.speaking
+        rest = {one.name for one in self.settings.members} - {due.name for due in floor}
+        found = {name: members.stuck(name) for name in sorted(rest)} if members.live() else {}
+        return tuple(f"{name}: {', '.join(what)}" for name, what in found.items() if what)
 
     async def afford(self, speakers: Sequence[Due]) -> dict[str, str]:
         """Plan turns within the budgets; the reasons against those that these do not allow.

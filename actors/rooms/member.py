@@ -1,8 +1,9 @@
 """The members of a room as runs of its host: their turns, the results, and messages on the way.
 
 Invariants: the run of a turn has ended, with all that it started, or is suspended, when the turn's
-task goes on (G1); a member acts for its room, never for the person who spoke last (G16); the result
-of a turn is read from its run, which ends once, in whatever host.
+task goes on (G1), or a thread that nothing can end holds it; a member acts for its room, never for
+the person who spoke last (G16); the result of a turn is read from its run, which ends once, in
+whatever host.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from motet.protocols.policy import Subject
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
-from motet.protocols.room_turns import GIVE_FLOOR, Turn, room_instructions, turn_of
-from motet.protocols.rooms import STOPPED, RoomMessage, RoomState
+from motet.protocols.room_turns import GIVE_FLOOR, Batch, Turn, room_instructions, turn_of
+from motet.protocols.rooms import STOPPED, Due, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.sessions import (
@@ -52,7 +53,7 @@ from motet.protocols.sessions import (
 from motet.protocols.storage import StorageError
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import all_under_way, wall_time
 
 # The tool that hands the floor over. It decides nothing: the room reads the call in the transcript
 # of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails
@@ -97,6 +98,9 @@ LOOK = 30.0
 MOST_ENTERED = 200
 _ENTERED = ("steered", "dropped")  # inputs for a run that was under way already
 WAITS = "it waits for a person's approval"
+STILL = "its last turn has not ended, since a tool of it does not return"
+STUCK = 5.0
+"""Seconds between two looks at a turn that was to end: a thread is given time for its clean-up."""
 DELETED = "its session was deleted"
 
 
@@ -183,6 +187,23 @@ class DetachedTurns:
         except NotFound:
             return Turn(run_id, problem=DELETED)
         return None
+
+
+@attrs.frozen
+class Given:
+    """One turn of a batch.
+
+    Results are stored in the order in which the floor was given: each turn waits for ``before``,
+    which is set when the one before it is stored, and sets its own ``done``, or fails with an error
+    of the program's.
+    """
+
+    due: Due
+    text: str
+    batch: Batch
+    before: trio.Event | None
+    done: trio.Event = attrs.field(factory=trio.Event)
+    failed: list[Exception] = attrs.field(factory=list[Exception])
 
 
 CHOOSER = "room.selector"
@@ -291,7 +312,8 @@ class MemberRunner:
         agent = next(one.agent for one in room.members if one.name == member)
         session = self.session(member)
         if self.detached.is_active(session):
-            return Turn(problem=WAITS)
+            suspended = session in self.detached.services.table.suspended
+            return Turn(problem=WAITS if suspended else STILL)
         extra = room_instructions(room.name, member, self._settings.members)
         try:
             if f"@{member} " in text:
@@ -428,6 +450,20 @@ class MemberRunner:
         It ends as ``steered`` if it has, else as ``dropped``. Raises ``MotetError``: it has not.
         """
         await self._intake.deliver(entering)
+
+    def stuck(self, member: str) -> list[str]:
+        """The tools that hold the turn of a member in threads, which was to end by now.
+
+        Nothing can end a thread: the room goes on without it.
+        """
+        run = next((one for one in self.live() if one.session == self.session(member)), None)
+        if run is None or not (run.stop_reason or run.scope.cancel_called):
+            return []
+        owners = {run.id}
+        for one in self.detached.services.table.runs.values():  # callers come first
+            if one.lineage.caller and one.lineage.caller[0] in owners:
+                owners.add(one.id)
+        return [one.what for one in all_under_way() if one.owner in owners and one.thread]
 
     def live(self) -> tuple[Run, ...]:
         """The runs of this room that have not ended, except those that are suspended."""

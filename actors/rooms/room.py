@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-import attrs
 import trio
 from msgspec.structs import replace
 
@@ -19,7 +18,7 @@ from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft, draft_of
 from motet.actors.rooms.live import LiveRoom
-from motet.actors.rooms.member import MOST_ENTERED, Steering
+from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
@@ -37,14 +36,20 @@ from motet.protocols.room_messages import (
     without_news,
 )
 from motet.protocols.room_reading import unshown, unshown_lines
-from motet.protocols.room_turns import Turn, is_pass, render_for_member, usage_between
+from motet.protocols.room_turns import (
+    TOO_LONG,
+    Batch,
+    Turn,
+    is_pass,
+    render_for_member,
+    usage_between,
+)
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
     OFF,
     STOPPED,
     Due,
-    News,
     RoomMessage,
     RoomState,
     RoomView,
@@ -84,43 +89,6 @@ class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
 RoomMessages: TypeAlias = Post | Amend
 
 
-@attrs.frozen
-class _Batch:
-    """The turns that were given the floor at once: all see the same messages.
-
-    Attributes:
-        mark: of the room's control, when the floor was given.
-        shown: number of the last message then; ``heard``: of the last one that a person has said.
-        sender: the person who has said that one.
-        untold: members whose runs have not begun, so that they have not read these messages.
-        announced: members whose turn was published.
-        news: changes of earlier messages that they are told of.
-    """
-
-    mark: int = 0
-    shown: int = 0
-    heard: int = 0
-    sender: str = ""
-    untold: set[str] = attrs.field(factory=set[str])
-    announced: set[str] = attrs.field(factory=set[str])
-    news: dict[str, tuple[News, ...]] = attrs.field(factory=dict[str, "tuple[News, ...]"])
-
-
-@attrs.frozen
-class _Given:
-    """One turn of a batch.
-
-    Results are stored in the order in which the floor was given: each turn waits for ``before``,
-    which is set when the one before it is stored, and sets its own ``done``.
-    """
-
-    due: Due
-    text: str
-    batch: _Batch
-    before: trio.Event | None
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-
 class RoomActor(Actor[RoomMessages]):
     """The actor of one open room. One task of its own makes the moves of its rounds.
 
@@ -138,7 +106,7 @@ class RoomActor(Actor[RoomMessages]):
         self._members = live.members
         self._publisher = live.publisher
         self._steering = Steering(live.members, live.name)
-        self._batch = _Batch()
+        self._batch = Batch()
         self._driving = False
         self._recovered = False
 
@@ -447,25 +415,47 @@ class RoomActor(Actor[RoomMessages]):
         await self._history.record(give)
         said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
         last, sender = messages[-1].seq if messages else 0, said[-1] if said else ""
-        batch = self._batch = _Batch(mark, last, heard, sender, {*news}, news=news)
+        batch = self._batch = Batch(mark, last, heard, sender, {*news}, news=news)
         before: trio.Event | None = None
-        async with trio.open_nursery() as nursery:
-            for number, due in enumerate(self._state.floor.speaking, given + 1):
-                if self._control.overtaken(batch.mark):
-                    break
-                left = self._room.max_turns - number
-                users = tuple(dict.fromkeys(who.user for who in due.asked_by))
-                event = RoomTurn(due.name, number, left, users, due.called_by)
-                await self._publisher.publish(event)
-                batch.announced.add(due.name)
-                notice = self._notice(due.name, state, messages)
-                lines = first[due.name] + news_lines(told[due.name], changed)
-                cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
-                lines += unshown_lines(await self._history.unshown(cut))
-                text = render_for_member(shown[due.name], notice, lines)
-                turn = _Given(due, text, batch, before)
-                before = turn.done
-                nursery.start_soon(self._take_turn, turn)
+        turns: list[Given] = []
+        for number, due in enumerate(self._state.floor.speaking, given + 1):
+            if self._control.overtaken(batch.mark):
+                break
+            left = self._room.max_turns - number
+            users = tuple(dict.fromkeys(who.user for who in due.asked_by))
+            event = RoomTurn(due.name, number, left, users, due.called_by)
+            await self._publisher.publish(event)
+            batch.announced.add(due.name)
+            notice = self._notice(due.name, state, messages)
+            lines = first[due.name] + news_lines(told[due.name], changed)
+            cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
+            lines += unshown_lines(await self._history.unshown(cut))
+            text = render_for_member(shown[due.name], notice, lines)
+            turn = Given(due, text, batch, before)
+            before = turn.done
+            turns.append(turn)
+            self.start_soon(self._take_turn, turn)
+        for turn in turns:
+            await self._await_turn(turn)
+        for error in (one for turn in turns for one in turn.failed):
+            raise error
+
+    async def _await_turn(self, given: Given) -> None:
+        """Wait until a turn is over. If it was to be, and a thread of its does not return, the room
+        goes on without it.
+        """
+        name, stuck = given.due.name, list[str]()
+        while not given.done.is_set():
+            with trio.move_on_after(STUCK):
+                await given.done.wait()
+            before, stuck = stuck, self._members.stuck(name)
+            if before and stuck and not given.done.is_set():
+                if not self._control.overtaken(given.batch.mark):
+                    problem = f"{TOO_LONG}, and does not end: {', '.join(stuck)} does not return"
+                    note = self._shown(name, given.batch)
+                    await self._end_turn(name, Turn(problem=problem), note)
+                given.done.set()
+                self._publisher.works(name, on=False)
 
     def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
         """A notice for a member that has called names in its last turn which nobody has."""
@@ -474,7 +464,7 @@ class RoomActor(Actor[RoomMessages]):
         unknown = self._settings.strangers(" ".join(one.text for one in own), authors)
         return not_here(unknown, self._settings.members) if unknown else ""
 
-    async def _take_turn(self, given: _Given) -> None:
+    async def _take_turn(self, given: Given) -> None:
         name, batch = given.due.name, given.batch
         too_late = partial(self._control.overtaken, batch.mark)
         end_forwarding = self._publisher.forward(self._members.session(name))
@@ -483,6 +473,8 @@ class RoomActor(Actor[RoomMessages]):
             turn = await self._members.take_turn(
                 name, given.text, batch.sender, given.due.asked_by, too_late
             )
+            if given.done.is_set():
+                return  # the room has gone on without it
             if turn.run_id:
                 batch.untold.discard(name)
             if given.before is not None and not given.before.is_set():
@@ -495,12 +487,14 @@ class RoomActor(Actor[RoomMessages]):
             elif not (cut_off and turn.problem):
                 note: Change = self._shown(name, batch) if turn.run_id else lambda state: state
                 await self._end_turn(name, turn, note)
+        except Exception as error:
+            given.failed.append(error)
         finally:
             end_forwarding()
             self._publisher.works(name, on=False)
             given.done.set()
 
-    def _shown(self, name: str, batch: _Batch) -> Change:
+    def _shown(self, name: str, batch: Batch) -> Change:
         """Note the messages that a member has read in its turn."""
         people = self._steering.entered(name)
 

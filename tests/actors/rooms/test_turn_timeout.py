@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 import motet
+from motet.actors.rooms.member import STILL
 from motet.protocols.command_texts import room_text
 from motet.protocols.events import AnyEvent, RoomIdle, Warned
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_turns import TOO_LONG
-from motet.protocols.rooms import NOBODY, SILENT, TURN_TIMEOUT, RoomChange, RoomPlan
+from motet.protocols.rooms import NOBODY, SILENT, TURN_TIMEOUT, RoomChange, RoomMode, RoomPlan
 from motet.runtime.outside import wall_time
 from motet.testing import ScriptedModel, call, say
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, turns, until_idle, warnings
@@ -180,3 +183,83 @@ def test_the_timeout_is_a_setting_of_every_definition() -> None:
     assert RoomChange(turn_timeout=5).of(plan).turn_timeout == 5
     with pytest.raises(ValueError, match="turn_timeout"):
         motet.Room("r", members=["ann"], turn_timeout=0)
+
+
+async def test_a_thread_that_never_returns_loses_the_floor_and_is_shown(
+    autojump_clock: MockClock,
+) -> None:
+    gate = threading.Event()
+
+    def grind() -> str:
+        """Grind."""
+        gate.wait(60)
+        return "done"
+
+    model = ScriptedModel([call("grind"), say("late"), say("again")], name="ann")
+    ann = motet.Agent("ann", model=model, tools=[grind])
+    ben = agent("ben", "hello")
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), turn_timeout=30)
+    try:
+        async with motet.open_host() as host:
+            opened = await host.open_room(room)
+            async with opened.subscribe() as events:
+                await opened.post("@ann @ben report", user="alice")
+                seen = await until_idle(events)
+                assert turns(seen) == ["ann", "ben"]
+                assert ("ben", "hello") in said(seen)
+                (warned,) = warnings(seen)
+                assert warned.startswith(f"ann has not answered: {TOO_LONG}, and does not end")
+                info = await host.rooms.get("r")
+                assert (info.idle, info.stuck) == (True, ("ann: tool 'grind'",))
+                assert "Given up, since it does not return: ann" in room_text(info, wall_time())
+                # A call of it says so, and the others go on; a stop names the thread.
+                await opened.post("@ann @ben again", user="alice")
+                seen = await until_idle(events)
+                assert warnings(seen)[0] == f"ann has not answered: {STILL}"
+                report = await opened.stop(0.1)
+                assert len(report.still_running) == len(report.held_by) == 1
+                assert "grind" in report.held_by[0]
+                gate.set()
+                while (await host.rooms.get("r")).stuck:
+                    await trio.lowlevel.checkpoint()
+                while host.status().running:
+                    await trio.lowlevel.checkpoint()
+                await opened.post("@ann and now?", user="alice")
+                seen = await until_idle(events)
+                assert [author for author, _ in said(seen)] == ["alice", "ann"]
+            history = [one.text for one in await opened.history()]
+            assert "late" not in history or history.index("late") > 4
+    finally:
+        gate.set()
+    del autojump_clock
+
+
+@pytest.mark.parametrize("mode", ["collect", "interrupt"])
+async def test_a_stop_and_an_interrupt_do_not_wait_for_a_thread_for_ever(
+    mode: RoomMode, autojump_clock: MockClock
+) -> None:
+    gate, began = threading.Event(), threading.Event()
+
+    def grind() -> str:
+        """Grind."""
+        began.set()
+        gate.wait(60)
+        return "done"
+
+    model = ScriptedModel([call("grind"), say("late")], name="ann")
+    ann, ben = motet.Agent("ann", model=model, tools=[grind]), agent("ben", "hello")
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), mode=mode)
+    try:
+        async with motet.open_host() as host:
+            opened = await host.open_room(room)
+            await opened.post("@ann report", user="alice")
+            await trio.to_thread.run_sync(began.wait)
+            if mode == "collect":
+                await opened.stop(0.1)
+            await opened.post("@ben hello", user="alice")
+            while not any(one.author == "ben" for one in await opened.history()):
+                await trio.sleep(1)  # on the virtual clock
+            gate.set()
+    finally:
+        gate.set()
+    del autojump_clock
