@@ -7,9 +7,9 @@ reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``gather``, ``asks`` (many asks of one task), ``stream``, ``observe`` and ``telemetry``, ``entry``
-(programs with signals), ``processes`` (child processes), ``backoff``, ``rates``, ``spool`` and
-``spill``, ``exceptions`` and ``describe``.
+``gather``, ``asks`` (many asks of one task), ``threads`` (other threads and loops), ``stream``,
+``observe`` and ``telemetry``, ``entry`` (programs with signals), ``processes`` (child processes),
+``backoff``, ``rates``, ``spool`` and ``spill``, ``exceptions`` and ``describe``.
 """
 
 from motet.runtime.actor import Actor
@@ -32,6 +32,7 @@ from motet.runtime.errors import (
     TellCycle,
     TooManyChildren,
     WaitCycle,
+    WrongLoop,
 )
 from motet.runtime.feed import DeadLetter, DeadLetters, Feed
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
@@ -48,6 +49,7 @@ from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
+from motet.runtime.threads import LoopFuture, Portal, ThreadsafeRef
 from motet.runtime.waits import current_deadline
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "InjectedCrash",
     "Kind",
     "Leftover",
+    "LoopFuture",
     "MailboxFull",
     "MailboxSpec",
     "MessageNotPortable",
@@ -79,6 +82,7 @@ __all__ = [
     "NameTaken",
     "NotInProtocol",
     "Overflow",
+    "Portal",
     "Registry",
     "Replies",
     "ReplyStream",
@@ -95,10 +99,12 @@ __all__ = [
     "Telemetry",
     "TellCycle",
     "Terminated",
+    "ThreadsafeRef",
     "TooManyChildren",
     "TraceEvent",
     "UnderWay",
     "WaitCycle",
+    "WrongLoop",
     "ask_each",
     "current_deadline",
     "current_under_way",

@@ -98,6 +98,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
 
     def unstash_all(self) -> None:
         """Handle all stashed messages next, in the order they came, before queued ones."""
+        self._cell.kernel.loop.check(self.path)
         self._cell.mailbox.unstash_all()
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any, TypeVar
 
 import trio
@@ -48,8 +49,12 @@ async def ask(
     Or handle it in this task, if its handler is declared so and could begin now; see ``here.py``.
     """
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
-    if not (owner.kernel.plain and type(message) in owner.handlers):
+    if not (owner.kernel.plain_in == get_ident() and type(message) in owner.handlers):
         message = owner.admit(message)
+    try:
+        task = current_task()
+    except RuntimeError:
+        raise owner.kernel.loop.outside(owner.path) from None
     mailbox, handler = owner.mailbox, owner.handlers[type(message)]
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
@@ -71,8 +76,8 @@ async def ask(
             and places.take_place(handler)
         ):
             aside = HereAsk(
-                mailbox, message, target, current_task(), until, limit, None, context,
-                asker=work, take=nobody if take is None else take,
+                mailbox, message, target, task, until, limit, None, context,
+                asker=work, take=take or nobody,
             )  # fmt: skip
         # An ask that ends the search at once, as almost all do, is spared the calls of it. A place
         # or the turn is free, or held by work that waits for nothing; and there is room.
@@ -83,9 +88,8 @@ async def ask(
                 busy = free is None or free.busy.get(handler.message_type, 0) >= handler.concurrent
             if busy or len(mailbox.queue) >= mailbox.limit:
                 owner.refuse_endless(work, handler.message_type)
-        envelope = aside or kind(
-            mailbox, message, target, current_task(), until, limit, mailbox.queue, context
-        )
+        queue = mailbox.queue
+        envelope = aside or kind(mailbox, message, target, task, until, limit, queue, context)
         timer = None if seconds is None else owner.kernel.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
@@ -98,6 +102,9 @@ async def ask(
                 if not mailbox.put(envelope):
                     mailbox.put_ask_or_overflow(envelope)
                 result = await wait_task_rescheduled(envelope.abort)
+        except BaseException:
+            envelope.drop()
+            raise
         finally:
             if timer is not None:
                 owner.kernel.timers.stop(timer)
@@ -137,5 +144,6 @@ async def observed_ask(
 ) -> R:
     """As :func:`ask`, with a span and a trace around it."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
+    owner.kernel.loop.check(owner.path)
     with asking(owner.kernel, owner.path, message) as context:
         return await ask(owner, request, seconds, context, take)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from itertools import islice
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -28,7 +27,7 @@ from motet.runtime.envelope import WOKEN, Answer, Ask, Result
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.gather import Cut, Done, Failed, Settled
 from motet.runtime.kernel import Owner
-from motet.runtime.observe import asking
+from motet.runtime.observe import AskSpan, CutOff
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.timers import Timer
 from motet.runtime.waits import current_work
@@ -188,14 +187,14 @@ class Asks(Generic[R]):
         if self._deadline < math.inf and self._deadline <= trio.current_time():
             self._note(index, _UNBEGUN)
             return
-        span: _Span | None = None
+        span: AskSpan | None = None
         try:
             message = owner.admit(request)
             mailbox, target = owner.mailbox, owner.work_for(type(message))
             if self._work is not None:
                 owner.refuse_endless(self._work, type(message))
             if owner.kernel.observing:
-                span = _Span(owner, message)
+                span = AskSpan(owner, message)
             ask = _OneOfMany(
                 mailbox, message, target, self._task, self._until, self._deadline, mailbox.queue,
                 None if span is None else span.context,
@@ -266,7 +265,7 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
     asks: Asks[Any]
     index: int
     timer: Timer | None = None
-    span: _Span | None = None
+    span: AskSpan | None = None
 
     @property
     def prompt(self) -> bool:
@@ -290,13 +289,6 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
         self.asks.end(self, _UNBEGUN if self.timed_out else None)
 
 
-class _CutOff(BaseException):
-    """Stands for ``trio.Cancelled`` in traces and spans, since only Trio can make one."""
-
-    def __repr__(self) -> str:
-        return "cancelled"
-
-
 def _error_in(result: Settled[Any] | None) -> BaseException | None:
     match result:
         case Done():
@@ -304,20 +296,4 @@ def _error_in(result: Settled[Any] | None) -> BaseException | None:
         case Failed(error):
             return error
         case _:
-            return _CutOff()
-
-
-class _Span:
-    """The span and the trace of one ask.
-
-    In a copy of the context: spans of asks overlap, and a context variable can hold only one.
-    """
-
-    def __init__(self, owner: Owner, message: Message) -> None:
-        self._around = asking(owner.kernel, owner.path, message)
-        self._variables = copy_context()
-        self.context = self._variables.run(self._around.__enter__)
-
-    def end(self, error: BaseException | None) -> None:
-        kind = None if error is None else type(error)
-        self._variables.run(self._around.__exit__, kind, error, None)
+            return CutOff()

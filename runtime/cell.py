@@ -233,6 +233,7 @@ class Cell(Owner):
 
     def end_normally(self) -> None:
         """End after this turn, without an error."""
+        self.kernel.loop.check(self.path)
         if self.state in ("starting", "running") and self.incarnation is not None:
             self.change("fail")
             self.incarnation.finish()

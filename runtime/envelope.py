@@ -192,6 +192,16 @@ class Ask(msgspec.Struct, eq=False):
         if self.scope is not None:
             self.scope.cancel()
 
+    def drop(self) -> None:
+        """Withdraw a request whose asker does not wait. Does nothing if it has an outcome.
+
+        Another loop than Trio's, such as of asyncio.run in a task of Trio, cannot wait for it, and
+        throws an error in. Then nobody takes the outcome, and it would resume the wrong wait.
+        """
+        queue = self.queue
+        if not self.settled and queue is not None and any(item is self for item in queue):
+            self.mailbox.withdraw(self)
+
     def expired(self) -> bool:
         """Whether it is too late for the handler to begin; if so, the asker is resumed."""
         if self.until > trio.current_time():

@@ -21,6 +21,7 @@ __all__ = [
     "TellCycle",
     "TooManyChildren",
     "WaitCycle",
+    "WrongLoop",
     "only_error",
     "unwrapped",
 ]
@@ -96,6 +97,18 @@ class MessageNotPortable(MotetRuntimeError):
             "messages hold data only, with the types their fields declare"
         )
         self.message_type = message
+
+
+class WrongLoop(MotetRuntimeError, RuntimeError):
+    """Called outside of the Trio loop of the actor's system. Nothing was changed.
+
+    Other threads and loops use :meth:`ActorRef.threadsafe` and :meth:`System.portal`. Those raise
+    this too, for a call that would block the very loop it waits for.
+    """
+
+    def __init__(self, path: str, problem: str, instead: str) -> None:
+        super().__init__(f"{path} {problem}: {instead}")
+        self.path = path
 
 
 class NameTaken(MotetRuntimeError):

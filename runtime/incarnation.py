@@ -144,6 +144,7 @@ class Incarnation:
         self, fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: str | None
     ) -> None:
         """Run a background task of the actor; its crash is the actor's."""
+        self.owner.kernel.loop.check(self.owner.path)
         if self.is_over:
             raise MotetRuntimeError(f"{self.owner.path} is ending, so it starts no tasks")
         label = name or getattr(fn, "__qualname__", None) or repr(fn)

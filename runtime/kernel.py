@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from threading import get_ident
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import trio
@@ -21,6 +22,7 @@ from motet.runtime.errors import MessageNotPortable, NotInProtocol
 from motet.runtime.feed import DeadLetters, Feed
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
+from motet.runtime.loops import HomeLoop
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
 from motet.runtime.timers import Timers
@@ -53,9 +55,14 @@ class Kernel:
         self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
         # Two flags that spare the paths of tell and ask a longer look.
         self.observing = telemetry is not None  # there is a meter or a trace
-        self.plain = self.tracer is None and not check_messages  # messages are sent as they are
+        self.loop = HomeLoop(f"/{name}")
+        # The thread in which messages are sent as they are, if there is one. One comparison serves
+        # two checks, since a call of its own for the thread would be a twentieth of a tell.
+        plain = self.tracer is None and not check_messages
+        self.plain_in = self.loop.thread if plain else 0
         self.dead_letters = DeadLetters(telemetry)
         self.timers = Timers()
+        self.inboxes: dict[Owner, Any] = {}  # of `threads.py`, which imports this
 
     def is_observed(self, path: str) -> bool:
         """Whether the actor at ``path`` has a meter or a trace."""
@@ -136,7 +143,15 @@ class Owner:
         self.watching: set[Owner] | None = None
 
     def admit(self, message: M) -> M:
-        """The message to send: refused if foreign, copied if the system checks messages."""
+        """The message to send: refused if foreign, copied if the system checks messages.
+
+        Raises WrongLoop in another thread than the system's.
+        """
+        self.kernel.loop.check(self.path)
+        return self.checked(message)
+
+    def checked(self, message: M) -> M:
+        """As :meth:`admit`, in any thread."""
         kind = type(message)
         if kind not in self.handlers:
             raise NotInProtocol(self.path, self.kind, kind, self.handlers)
@@ -144,11 +159,14 @@ class Owner:
 
     def envelope(self, message: M) -> M | Told:
         """The item to put in the mailbox for a told message; see :meth:`admit`."""
-        if self.kernel.plain and type(message) in self.handlers:
+        if self.kernel.plain_in == get_ident() and type(message) in self.handlers:
             return message
-        checked = self.admit(message)
+        return self.with_context(self.admit(message))
+
+    def with_context(self, message: M) -> M | Told:
+        """The item for a checked message: with the sender's trace context, if there is one."""
         tracer = self.kernel.tracer
-        return checked if tracer is None else Told(checked, tracer.context())
+        return message if tracer is None else Told(message, tracer.context())
 
     def work_for(self, kind: type[Message]) -> Work:
         """The work an ask of this kind waits for: the turn, or a concurrent handler of its own."""

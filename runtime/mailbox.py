@@ -111,6 +111,15 @@ class WaitingTell:
     def groups(self) -> Groups:
         return () if self.holder is None else self.holder.before_room()
 
+    def admitted(self) -> None:
+        """The message is in the mailbox. The sender has not taken a step since."""
+        self.holder = None
+        reschedule(self.task, WOKEN)
+
+    def refused(self, error: Exception) -> None:
+        """The message was not accepted."""
+        reschedule(self.task, outcome.Error(error))
+
     def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
         return f"room in {self.path}"
 
@@ -265,11 +274,37 @@ class Mailbox(Counters):
 
         try:
             await wait_task_rescheduled(abort)
+        except RuntimeError:
+            # See `Ask.drop`.
+            if waiting in self.waiting:
+                self.waiting.remove(waiting)
+                self._set_limit()
+            raise
         finally:
             if work is not None:
                 work.waits.remove(waiting)
 
-    def discard(self, message: Message, reason: str) -> None:
+    def put_or_line_up(self, waiting: WaitingTell) -> bool:
+        """As ``put_when_room`` for a sender that is no task: False if it waits in line now.
+
+        Then ``admitted`` or ``refused`` of it is called. Nobody can catch an error: what the
+        mailbox refuses becomes a dead letter.
+        """
+        message = waiting.message
+        if self.spec.overflow != "wait" or self.closed is not None:
+            try:
+                self.put_or_overflow(message)
+            except ActorDead as error:
+                self.discard(message, error.reason)
+            except MailboxFull:
+                self.discard(message, "from another thread: the mailbox was full")
+            return True
+        if self.put(message) or self._put_while_refusing(message):
+            return True
+        self._add_waiting(waiting)
+        return False
+
+    def discard(self, message: Message | Told, reason: str) -> None:
         """Accept a message for which there is no place, as a dead letter."""
         self.accepted += 1
         self._dead(message, reason)
@@ -338,8 +373,7 @@ class Mailbox(Counters):
                 admitted.append(sender)
             else:
                 self._enqueue(sender.message)
-                sender.holder = None  # it waits no more, though it has not taken a step since
-                reschedule(sender.task, WOKEN)
+                sender.admitted()
         self._set_limit()
         # Each waits for its own handler only now, where any one of several might have made room.
         for ask in admitted:
@@ -449,7 +483,7 @@ class Mailbox(Counters):
                 sender.queue = None
                 sender.settle(outcome.Error(error))
             else:
-                reschedule(sender.task, outcome.Error(error))
+                sender.refused(error)
         queues = (self.stash, self.queue, *self.concurrent.values())
         items = [item for queue in queues for item in queue]
         for queue in queues:
@@ -488,7 +522,7 @@ class Mailbox(Counters):
                 if chain is not None:
                     self.waiting.remove(sender)
                     self._set_limit()
-                    reschedule(sender.task, outcome.Error(TellCycle(chain)))
+                    sender.refused(TellCycle(chain))
 
     def _refuse_endless(self, ask: Ask) -> None:
         work = ask.asked_from

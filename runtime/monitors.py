@@ -36,6 +36,7 @@ def check_watches(watcher: Owner) -> None:
 
 def watch(watcher: Owner, target: Owner) -> None:
     """Post one Terminated to ``watcher`` when ``target`` ends; now, if it has."""
+    target.kernel.loop.check(target.path)
     if target.state == "dead":
         watcher.post(_report(target))
         return
@@ -68,6 +69,7 @@ async def wait_terminated(target: Owner) -> Terminated:
 
     Raises WaitCycle in a handler that has to end, or to be cancelled, before ``target`` can.
     """
+    target.kernel.loop.check(target.path)
     work = current_work.get()
     if work is not None and target.state != "dead":
         refuse_own_end(work, target.path)

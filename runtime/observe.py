@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 
 import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.foreign import shown
 from motet.runtime.handlers import Call
-from motet.runtime.kernel import Kernel
+from motet.runtime.kernel import Kernel, Owner
 from motet.runtime.telemetry import (
     ASK_SECONDS,
     FAILED,
@@ -28,7 +29,7 @@ from motet.runtime.telemetry import (
 )
 from motet.runtime.waits import current_work
 
-__all__ = ["Observer", "asking"]
+__all__ = ["AskSpan", "CutOff", "Observer", "asking"]
 
 
 class Observer:
@@ -110,6 +111,29 @@ def asking(kernel: Kernel, path: str, request: Message) -> Generator[str | None]
         _emit(kernel, "settled", asker, request, peer=path, detail=_detail(failed))
         if kernel.meter is not None:
             kernel.meter.record(ASK_SECONDS, path, trio.current_time() - began)
+
+
+class AskSpan:
+    """The span and the trace of one ask.
+
+    In a copy of the context: spans of asks overlap, and a context variable can hold only one.
+    """
+
+    def __init__(self, owner: Owner, message: Message) -> None:
+        self._around = asking(owner.kernel, owner.path, message)
+        self._variables = copy_context()
+        self.context = self._variables.run(self._around.__enter__)
+
+    def end(self, error: BaseException | None) -> None:
+        kind = None if error is None else type(error)
+        self._variables.run(self._around.__exit__, kind, error, None)
+
+
+class CutOff(BaseException):
+    """Stands for ``trio.Cancelled`` in traces and spans, since only Trio can make one."""
+
+    def __repr__(self) -> str:
+        return "cancelled"
 
 
 def _emit(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from threading import get_ident
 from typing import Any, Generic, TypeVar, cast
+
+import trio
+from trio.lowlevel import reschedule
 
 from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask, observed_ask
 from motet.runtime.cell import Cell
-from motet.runtime.envelope import Told
+from motet.runtime.envelope import WOKEN
 from motet.runtime.lifecycle import OVER, Terminated
 from motet.runtime.monitors import ending, wait_terminated
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
+from motet.runtime.threads import ThreadsafeRef
 
 __all__ = ["ActorRef", "cell_of"]
 
@@ -44,12 +49,26 @@ class ActorRef(Generic[P_contra]):
         end before there can be room (G11).
         """
         cell = self._cell
-        item: P_contra | Told = message
-        # `envelope` does the same, but the call would be a tenth of a tell.
-        if not (cell.kernel.plain and type(message) in cell.handlers):
-            item = cell.envelope(message)
-        if not self._mailbox.put(item):
-            await self._mailbox.put_when_room(item)
+        mailbox = self._mailbox
+        # `envelope` and `put` do the same, but each call would be a tenth of a tell.
+        if (
+            cell.kernel.plain_in == get_ident()
+            and type(message) in cell.handlers
+            and len(mailbox.queue) < mailbox.limit
+            and not mailbox.concurrent
+        ):
+            mailbox.accepted += 1
+            mailbox.queue.append(message)
+            task = mailbox.receiver
+            if task is not None:
+                mailbox.receiver = None
+                reschedule(task, WOKEN)
+            return
+        item = cell.envelope(message)
+        if not mailbox.put(item):
+            if not trio.lowlevel.in_trio_task():
+                raise cell.kernel.loop.outside(cell.path)
+            await mailbox.put_when_room(item)
 
     def tell_nowait(self, message: P_contra) -> None:
         """Send without an answer and without waiting; MailboxFull for ``wait`` and ``fail``."""
@@ -116,6 +135,7 @@ class ActorRef(Generic[P_contra]):
         everything now. Cancelled: the stop continues by itself.
         """
         cell = self._cell
+        cell.kernel.loop.check(cell.path)
         plan = within(grace)
         tasks = sum(1 for _ in cell.tree())
         cell.parent.stop(cell, plan)
@@ -131,6 +151,10 @@ class ActorRef(Generic[P_contra]):
         """
         return await wait_terminated(self._cell)
 
+    def threadsafe(self) -> ThreadsafeRef[P_contra]:
+        """This reference for other threads and loops; may be called anywhere."""
+        return ThreadsafeRef(self._cell)
+
     def suspend(self, *, refuse: bool = False) -> None:
         """Begin no handler until :meth:`resume`; a running one goes on (G6).
 
@@ -138,10 +162,12 @@ class ActorRef(Generic[P_contra]):
         get :class:`ActorPaused` instead (G3). Children and background tasks go on. Suspending again
         only changes ``refuse``.
         """
+        self._cell.kernel.loop.check(self._cell.path)
         self._cell.suspend(refuse=refuse)
 
     def resume(self) -> None:
         """Handle mail again, in the order it came. Does nothing if the actor is not suspended."""
+        self._cell.kernel.loop.check(self._cell.path)
         self._cell.resume()
 
     @property

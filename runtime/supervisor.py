@@ -307,6 +307,7 @@ class Supervisor(Generic[C]):
 
     def stop(self, cell: C, plan: StopPlan) -> None:
         """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
+        self._kernel.loop.check(cell.path)
         cell.stop(plan, final=True)
         if not cell.is_occupied:
             self._bury(cell, "it was stopped")
@@ -342,6 +343,7 @@ class Supervisor(Generic[C]):
     # ------------------------------------------------------------------ within
 
     def _check_name(self, name: str) -> None:
+        self._kernel.loop.check(self.path)
         if self.closing:
             raise ActorDead(self.path, "it is stopping, so it starts no children")
         if not name or "/" in name:

@@ -26,6 +26,7 @@ from motet.runtime.stopping import StopPlan, StopReport, at_once, wait_bounded, 
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
 from motet.runtime.telemetry import Meter, TraceEvent
+from motet.runtime.threads import Portal
 
 __all__ = ["System", "open_system"]
 
@@ -43,11 +44,12 @@ class System(Kernel):
         check_messages: bool,
         chance: Callable[[], float],
         telemetry: Meter | None,
-        cancel: Callable[[], None],
+        nursery: trio.Nursery,
     ) -> None:
         super().__init__(name, check_messages=check_messages, chance=chance, telemetry=telemetry)
         self.failure: Exception | None = None
-        self._cancel = cancel
+        self._cancel = cancel = nursery.cancel_scope.cancel
+        self._portal = Portal(self, nursery)
         self._root: Supervisor[Cell] = Supervisor(
             self, f"/{name}", supervision, Cell, escalate=self._fail, shut_down=cancel
         )
@@ -76,6 +78,14 @@ class System(Kernel):
         Cancelled: the stop continues by itself.
         """
         return await self._stop(within(grace))
+
+    def portal(self) -> Portal:
+        """The way into this system for other threads and loops, to call any async function in it.
+
+        For messages :meth:`ActorRef.threadsafe` is faster. Both may be kept, and used until the
+        system has ended.
+        """
+        return self._portal
 
     def snapshot(self) -> tuple[ActorInfo, ...]:
         """Every actor that exists now, parents first, siblings in start order."""
@@ -121,6 +131,7 @@ class System(Kernel):
         A crash is an :class:`InjectedCrash` from outside of any handler. False if there is no such
         actor, or no incarnation that could crash.
         """
+        self.loop.check(path)
         cell = next((cell for cell in self._root.tree() if cell.path == path), None)
         if cell is None or cell.is_final:
             return False
@@ -143,11 +154,16 @@ class System(Kernel):
             await self._root.run()
 
     async def end(self) -> None:
-        """Cancel every handler, run every clean-up within its budget. For :func:`open_system`."""
+        """Cancel every handler, run every clean-up within its budget, then end the portal.
+
+        For :func:`open_system`.
+        """
         await self._stop(at_once())
+        self._portal.close()
 
     async def _stop(self, plan: StopPlan) -> StopReport:
         root = self._root
+        self.loop.check(root.path)
         # Counted before the stop: it bounds the steps that the actors may take after the deadline.
         tasks = sum(1 for _ in root.tree())
         root.close(plan)
@@ -191,7 +207,7 @@ async def open_system(
                 check_messages=check_messages,
                 chance=chance,
                 telemetry=telemetry,
-                cancel=nursery.cancel_scope.cancel,
+                nursery=nursery,
             )
             nursery.start_soon(system.run, name=f"/{name} (supervisor)")
             nursery.start_soon(system.timers.run, name=f"/{name} (timers)")
