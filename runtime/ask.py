@@ -44,10 +44,7 @@ async def ask(
     context: str | None = None,
     take: Callable[[Any], object] | None = None,
 ) -> R:
-    """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11).
-
-    Or handle it in this task, if its handler is declared so and could begin now; see ``here.py``.
-    """
+    """Put ``request`` in the mailbox (or see ``here.py``), and wait for its outcome (G1, G3)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
     if not (owner.kernel.plain_in == get_ident() and type(message) in owner.handlers):
         message = owner.admit(message)
@@ -65,8 +62,7 @@ async def ask(
     inherited = limit if work is None else min(limit, work.deadline)
     while True:
         until = trio.current_effective_deadline()
-        if inherited < until:
-            until = inherited
+        until = inherited if inherited < until else until
         # None while no handler may begin. The queue: as `put`, which sees whether it is open.
         places = mailbox.places if handler.here and len(mailbox.queue) < mailbox.limit else None
         aside: HereAsk | None = None
@@ -114,8 +110,7 @@ async def ask(
             assert seconds is not None
             raise AskTimeout(mailbox.path, type(message), seconds)
         if result is not EXPIRED:
-            # `handles` made the checkers compare the handler's type. No `cast`, here and above:
-            # it would be a call for each ask.
+            # `handles` made the checkers compare the type. A `cast` would be a call for each ask.
             return result  # type: ignore[no-any-return]
         # The actor found the request too late, but no Cancelled has arrived here: the deadline may
         # have been moved. So look once more, and ask again with the own limit only.

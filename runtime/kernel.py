@@ -1,7 +1,7 @@
-"""The data that the parts of the kernel share: :class:`Kernel` of a system, :class:`Owner` of an
-actor.
+"""The data that the parts of the kernel share: :class:`Kernel` of a system with its
+:class:`HomeLoop`, and :class:`Owner` of an actor.
 
-Both are base classes: ``system.py`` adds the tree to the one, ``cell.py`` the life cycle to the
+Two are base classes: ``system.py`` adds the tree to the one, ``cell.py`` the life cycle to the
 other. Asks, timers, watchers, workers and incarnations use only these two. So none of them imports
 the cell or the system, which import all of them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from threading import get_ident
+from threading import current_thread, get_ident
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,19 +18,75 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import Told
-from motet.runtime.errors import MessageNotPortable, NotInProtocol
+from motet.runtime.errors import ActorDead, MessageNotPortable, NotInProtocol, WrongLoop
 from motet.runtime.feed import DeadLetters, Feed
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
-from motet.runtime.loops import HomeLoop
+from motet.runtime.loops import loop_here
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
 from motet.runtime.timers import Timers
 from motet.runtime.waits import Groups, Work, refuse_cycle
 
-__all__ = ["Beside", "Kernel", "Owner", "round_trip"]
+__all__ = ["Beside", "HomeLoop", "Kernel", "Owner", "round_trip"]
 
 M = TypeVar("M", bound=Message)
+
+_INSTEAD = "use ref.threadsafe() for messages, and system.portal() for all else"
+
+
+class HomeLoop:
+    """The run of Trio that a system lives in, for callers that may be elsewhere.
+
+    A system is used in its own thread only, since nothing in it has a lock. Two ways lead in from
+    other threads and loops, both through Trio's token: :meth:`post` and what stands on it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.thread = get_ident()
+        self.name = current_thread().name
+        self.token = trio.lowlevel.current_trio_token()
+        self.task = trio.lowlevel.current_task()
+
+    def check(self, path: str) -> None:
+        """Raise :class:`WrongLoop` in any other thread. Its loops are other loops, if it has any.
+
+        The thread of the system may be in another loop too: in asyncio, with Trio as its guest or
+        blocked by it. There all works that does not wait; :meth:`outside` is the error of a wait.
+        """
+        if get_ident() != self.thread:
+            problem = f"lives in the thread {self.name!r} and was used in another"
+            raise WrongLoop(path, problem, _INSTEAD)
+
+    def outside(self, path: str) -> WrongLoop:
+        """The error for a wait that is begun outside of Trio's tasks."""
+        return WrongLoop(path, "was awaited outside of Trio's tasks", _INSTEAD)
+
+    def in_task(self) -> bool:
+        """Whether the caller is a task of this very run of Trio."""
+        return get_ident() == self.thread and trio.lowlevel.in_trio_task()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Run ``call`` in the loop soon, in the order of the posts; from any thread.
+
+        It must not raise. Every call that was accepted runs before the loop ends. ActorDead: the
+        loop has ended.
+        """
+        try:
+            self.token.run_sync_soon(call)
+        except trio.RunFinishedError:
+            raise ActorDead(self.path, "its loop has ended") from None
+
+    def refuse_to_block(self, path: str) -> None:
+        """Raise :class:`WrongLoop` where a blocking wait would hold up a loop."""
+        if get_ident() == self.thread:
+            problem = "would wait for the thread that this call blocks"
+            raise WrongLoop(path, problem, "await the reference's own methods, or take the future")
+        here = loop_here()
+        if here is not None:
+            problem = f"would block the loop of {here} in this thread"
+            raise WrongLoop(path, problem, "take the future, which asyncio.wrap_future awaits")
 
 
 class Kernel:

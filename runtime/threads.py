@@ -35,8 +35,8 @@ from motet.protocols.messages import Asked, Message
 from motet.runtime.ask import ask
 from motet.runtime.envelope import TIMED_OUT, Answer, Ask, Result, Told
 from motet.runtime.errors import ActorDead, AskTimeout, MailboxFull, unwrapped
-from motet.runtime.kernel import Kernel, Owner
-from motet.runtime.loops import HomeLoop, loop_here
+from motet.runtime.kernel import HomeLoop, Kernel, Owner
+from motet.runtime.loops import loop_here
 from motet.runtime.mailbox import WaitingTell
 from motet.runtime.monitors import on_end
 from motet.runtime.observe import AskSpan, CutOff
