@@ -1,21 +1,14 @@
-"""Budgets of rooms and of their people by hour and day, and the sums of what they have spent.
+"""Budgets of rooms and of their people by hour and day.
 
 Hours and days are those of UTC: so it is known when a used-up budget opens again. The cost of a run
 is shared equally by its payers: the people whose words it answers, less those whose own budget is
 used up; it is refused when the room's budget is, or when nobody is left to pay.
-
-The sums are kept by triggers on the table of runs (:data:`STEP`), in the transactions that store
-the usage of a run: so no kill parts the two, and turns that are suspended, late or resumed by
-another host, and selectors, count as all others do. Invariants: the sum of the people's shares is
-the room's, token by token; a run's usage includes that of its sub-agents, and counts when it is
-stored. Sub-agents that a dead host has left, whose usage is in no run above them, count when they
-are closed. Rejected: sums in the state of the room, which would lose what a turn has used before
-its host died.
+:mod:`motet.protocols.room_costs` keeps the sums of what they have spent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -216,111 +209,3 @@ def _planned(
 def shares(total: int, payers: int) -> list[int]:
     """A sum in equal parts; the first ones have one more where it does not divide."""
     return [total // payers + (at < total % payers) for at in range(payers)]
-
-
-# SQL
-
-_TOKENS = (
-    "coalesce(json_extract({0}.usage, '$.input_tokens'), 0)"
-    " + coalesce(json_extract({0}.usage, '$.output_tokens'), 0)"
-)
-_NANOS = "CAST(round(coalesce(json_extract({0}.usage, '$.cost'), 0) * 1e9) AS INTEGER)"
-_PAYERS = "json_array_length(new.given, '$.payers')"
-# A thread is a room below another one, ``NAME/SEQ``, and spends its budgets.
-_ROOM = "substr(new.user, 6, instr(new.user || '/', '/') - 6)"
-_PARENT = "(SELECT parent FROM sessions WHERE session = new.session)"
-_CHILDREN = (
-    "FROM runs AS one JOIN sessions ON sessions.session = one.session"
-    " WHERE sessions.parent = new.run_id AND one.created >= old.updated"
-    " AND one.status NOT IN ('queued', 'running', 'waiting', 'interrupted')"
-)
-
-
-def _part(sum: str) -> str:
-    """The share of the payer ``payer.key`` in a sum, as :func:`shares` has it."""
-    return f"(({sum}) / {_PAYERS} + (payer.key < ({sum}) % {_PAYERS}))"
-
-
-def _charge(tokens: str, nanos: str, token_share: str, nano_share: str) -> str:
-    """Add to the sums of the room, and of each payer."""
-    return f"""
-    INSERT INTO room_costs (room, user, hour, tokens, nanos)
-    SELECT {_ROOM}, '', CAST(new.updated / {HOUR} AS INTEGER), {tokens}, {nanos}
-    UNION ALL
-    SELECT {_ROOM}, payer.value, CAST(new.updated / {HOUR} AS INTEGER),
-        {token_share}, {nano_share}
-    FROM json_each(new.given, '$.payers') AS payer WHERE true
-    ON CONFLICT (room, user, hour) DO UPDATE SET
-        tokens = tokens + excluded.tokens, nanos = nanos + excluded.nanos;"""
-
-
-def _whole(tokens: str, nanos: str) -> str:
-    return _charge(tokens, nanos, _part(tokens), _part(nanos))
-
-
-def _step() -> str:
-    new, old = (
-        (_TOKENS.format("new"), _NANOS.format("new")),
-        (_TOKENS.format("old"), _NANOS.format("old")),
-    )
-    grown = [f"({now}) - ({before})" for now, before in zip(new, old, strict=True)]
-    parts = [f"{_part(now)} - {_part(before)}" for now, before in zip(new, old, strict=True)]
-    below = [
-        f"(SELECT coalesce(sum({one.format('one')}), 0) {_CHILDREN})" for one in (_TOKENS, _NANOS)
-    ]
-    return f"""
-CREATE TABLE room_costs (                   -- what rooms and their people have spent
-    room TEXT NOT NULL,
-    user TEXT NOT NULL,                     -- empty: all of them together
-    hour INTEGER NOT NULL,                  -- since 1970
-    turns INTEGER NOT NULL DEFAULT 0,
-    tokens INTEGER NOT NULL DEFAULT 0,
-    nanos INTEGER NOT NULL DEFAULT 0,       -- billionths of a dollar
-    PRIMARY KEY (room, user, hour)
-) WITHOUT ROWID;
-
-CREATE TRIGGER room_turn_begun AFTER INSERT ON runs
-WHEN new.user LIKE 'room:%' AND new.session LIKE 'agent:%:room:group:%'
-    AND json_type(new.given, '$.payers') = 'array'
-BEGIN
-    INSERT INTO room_costs (room, user, hour, turns)
-    SELECT {_ROOM}, '', CAST(new.created / {HOUR} AS INTEGER), 1
-    UNION ALL
-    SELECT {_ROOM}, value, CAST(new.created / {HOUR} AS INTEGER), 1
-    FROM json_each(new.given, '$.payers') WHERE true
-    ON CONFLICT (room, user, hour) DO UPDATE SET turns = turns + 1;
-END;
-
-CREATE TRIGGER room_run_spent AFTER UPDATE OF usage ON runs
-WHEN new.user LIKE 'room:%' AND new.usage <> old.usage AND {_PARENT} IS NULL
-BEGIN{_charge(*grown, *parts)}
-END;
-
-CREATE TRIGGER room_child_cut AFTER UPDATE OF status ON runs
-WHEN new.user LIKE 'room:%' AND new.status = 'interrupted' AND old.status <> 'interrupted'
-    AND {_PARENT} IS NOT NULL
-BEGIN{_whole(*new)}
-END;
-
-CREATE TRIGGER room_run_cut AFTER UPDATE OF status ON runs
-WHEN new.user LIKE 'room:%' AND new.status = 'interrupted' AND old.status <> 'interrupted'
-BEGIN{_whole(*below)}
-END;
-"""
-
-
-STEP: Final = _step()
-FIND: Final = """
-SELECT user, sum(turns * (hour = ?2)), sum(tokens * (hour = ?2)), sum(nanos * (hour = ?2)),
-    sum(turns), sum(tokens), sum(nanos)
-FROM room_costs WHERE room = ?1 AND hour >= ?3 GROUP BY user"""
-
-
-def costs_of(rows: Iterable[Sequence[object]]) -> Costs:
-    """The costs that :data:`FIND` has found."""
-    hour: dict[str, Spent] = {}
-    day: dict[str, Spent] = {}
-    for user, *sums in rows:
-        numbers = [one if isinstance(one, int) else 0 for one in sums]
-        hour[str(user)], day[str(user)] = Spent(*numbers[:3]), Spent(*numbers[3:])
-    return Costs(hour, day)

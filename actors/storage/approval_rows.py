@@ -38,8 +38,10 @@ from motet.protocols.approvals import (
     RevokeGrant,
     StoredSuspendedRun,
     SuspendedState,
+    SuspendRun,
 )
 from motet.protocols.chat import Call, JsonObject, ToolMessage
+from motet.protocols.room_costs import spent
 from motet.protocols.storage import Row, Statement
 
 # pending    it waits for a person
@@ -256,18 +258,15 @@ def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
     return (Statement(CLAIM, given, expect=1), *mark_begun(request.run_id, request.mark))
 
 
-def suspend(
-    run_id: str, suspended: SuspendedState, rows: Sequence[Mark], now: float
-) -> tuple[Statement, ...]:
-    """To be written after the run's journal; fails when the run has ended.
-
-    ``rows`` are results, which replace the marks of their calls.
-    """
+def suspend(request: SuspendRun, now: float, of_room: bool) -> tuple[Statement, ...]:
+    """To be written after the run's journal; fails when the run has ended."""
+    run_id, suspended = request.run_id, request.suspended
     usage = to_json(suspended.turn.spent)
-    results = ((run_id, mark.step, encode_message(mark.row)) for mark in rows)
+    results = ((run_id, mark.step, encode_message(mark.row)) for mark in request.rows)
     return (
         *_store(run_id, suspended),
         *(Statement(_MARK, given) for given in results),
+        *((spent(run_id, usage, now),) if of_room else ()),
         Statement(SUSPEND, (run_id, usage, now), expect=1),
     )
 

@@ -14,7 +14,7 @@ import msgspec
 from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_access import RunJournal
+from motet.actors.storage.run_access import UNKNOWN, RunJournal
 from motet.actors.storage.tables import AT_ONCE, TableStore
 from motet.protocols.approvals import (
     AnswerApproval,
@@ -123,7 +123,8 @@ class ApprovalStore(TableStore, Actor[ApprovalProtocol]):
 
     @handles(SuspendRun, concurrent=AT_ONCE)
     async def suspend(self, request: SuspendRun) -> bool:
-        statements = rows.suspend(request.run_id, request.suspended, request.rows, self._clock())
+        _, of_room = self._journal.accepted.get(request.run_id, UNKNOWN)
+        statements = rows.suspend(request, self._clock(), of_room)
         try:
             await self._with_journal(request.run_id, statements)
         except NotFound:

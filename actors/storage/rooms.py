@@ -17,6 +17,8 @@ from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.room_changes import READ, UNREAD, change, copies, open_thread, scrub
+from motet.protocols.room_costs import FIND as FIND_COSTS
+from motet.protocols.room_costs import costs_of
 from motet.protocols.room_invites import (
     AddInvite,
     FindInvite,
@@ -25,8 +27,7 @@ from motet.protocols.room_invites import (
     RevokeInvite,
     RoomInvite,
 )
-from motet.protocols.room_limits import DAY, Costs, FindCosts, costs_of, hour_of
-from motet.protocols.room_limits import FIND as FIND_COSTS
+from motet.protocols.room_limits import DAY, Costs, FindCosts, hour_of
 from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_newcomers import (
     EVERYTHING,

@@ -153,6 +153,8 @@ class ContextCache:
 PATIENCE = 0.005
 """Seconds for which a statement may wait for others. A kill loses at most what is that young."""
 LIMIT = 256
+UNKNOWN = ("", True)
+"""The session of a run that another process has accepted; it may be of a room."""
 
 Write: TypeAlias = Callable[[tuple[Statement, ...]], Awaitable[object]]
 
@@ -202,15 +204,15 @@ class RunJournal:
     """Collects statements, for :meth:`run` to write.
 
     ``lost`` counts the statements that could not be written; ``torn``: the live runs that such a
-    statement is missing of, whose rows are all stored with their next intent; ``accepted``: the
-    sessions of the unfinished runs whose inputs this process has stored; ``closed``: :meth:`run`
-    has ended.
+    statement is missing of, whose rows are all stored with their next intent; ``accepted``: session
+    of each unfinished run whose input this process has stored, and whether it is of a room;
+    ``closed``: :meth:`run` has ended.
     """
 
     def __init__(self) -> None:
         self.lost = 0
         self.torn: set[str] = set()
-        self.accepted: dict[str, str] = {}
+        self.accepted: dict[str, tuple[str, bool]] = {}
         self.closed = False
         self._waiting: dict[str, _Waiting] = {}
         self._count = 0

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import error_tables, room_changes, room_limits, room_newcomers
+from motet.protocols import error_tables, room_changes, room_costs, room_newcomers
 from motet.protocols import host_tables as tables
 from motet.protocols.storage import SchemaTooNew
 
@@ -47,8 +47,9 @@ MIGRATIONS: tuple[str, ...] = (
     tables.ROOM_ROLES,
     error_tables.PARTS,
     room_changes.REPLIES,
-    room_limits.STEP,
+    room_costs.TRIGGERS,
     room_newcomers.STEP,
+    room_costs.NO_TRIGGERS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -19,7 +19,7 @@ from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import RUNS, run_info
-from motet.actors.storage.run_access import ContextCache, RunJournal, add_step, begin_run
+from motet.actors.storage.run_access import UNKNOWN, ContextCache, RunJournal, add_step, begin_run
 from motet.actors.storage.session_transcripts import TOUCH_SESSION
 from motet.actors.storage.tables import (
     AT_ONCE,
@@ -51,6 +51,7 @@ from motet.protocols.escalations import (
 from motet.protocols.events import InputDropped, InputEnd, InputSteered, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
+from motet.protocols.room_costs import OF_ROOM, spent, turn_begun
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -73,7 +74,7 @@ from motet.protocols.sessions import (
     SetSessionModel,
     UnpublishedEnd,
 )
-from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement, Transaction
 from motet.runtime import handles
 from motet.runtime.outside import wall_time
 
@@ -170,18 +171,16 @@ class SettingTables(TableStore):
 
     @handles(SetQueueMode, concurrent=AT_ONCE)
     async def set_queue_mode(self, request: SetQueueMode) -> None:
-        params = (request.session, request.mode, request.generation)
-        statement = Statement(_SET_MODE, params, expect=1)
-        if not await self._succeeds((statement,)):
-            raise NotFound(f"no session {request.session!r}")
+        await self._set(_SET_MODE, request.session, request.mode, request.generation)
 
     @handles(SetSessionModel, concurrent=AT_ONCE)
     async def set_model(self, request: SetSessionModel) -> None:
-        model = None if request.model is None else storable(request.model)
-        params = (storable(request.session), model, request.generation)
-        statement = Statement(_SET_MODEL, params, expect=1)
-        if not await self._succeeds((statement,)):
-            raise NotFound(f"no session {request.session!r}")
+        await self._set(_SET_MODEL, request.session, request.model, request.generation)
+
+    async def _set(self, sql: str, session: str, value: str | None, of: str | None) -> None:
+        params = (storable(session), None if value is None else storable(value), of)
+        if not await self._succeeds((Statement(sql, params, expect=1),)):
+            raise NotFound(f"no session {session!r}")
 
     @handles(ListSettings)
     async def settings(self, _: ListSettings) -> tuple[SessionSetting, ...]:
@@ -282,37 +281,43 @@ def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
         Statement(CLAIM_SESSION, session, changes=1),
         Statement(STATE_OF_SESSION, (new.session,)),
         Statement(_ADD_RUN, run),
+        *((turn_begun(new.run_id),) if new.user.startswith(OF_ROOM) else ()),
     )
     if new.key is None:
         return stored
     return (*claim_key(new.user, new.method, new.key, new.body_hash, new.run_id), *stored)
 
 
-def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:
+def join_statements(request: JoinInputs, now: float, of_room: bool) -> tuple[Statement, ...]:
     """A statement fails when the run, which an earlier host may have begun, or one has ended."""
     text = Statement(_JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1)
-    return (text, *_steered(request.inputs, request.run_id, now))
+    return (text, *_steered(request.inputs, request.run_id, now, of_room))
 
 
-def enter_statements(request: EnterRun, now: float) -> tuple[Statement, ...]:
+def enter_statements(request: EnterRun, now: float, of_room: bool) -> tuple[Statement, ...]:
     """Inputs enter a run; a statement fails when it, or one of them, has ended before."""
     steps = enumerate(request.rows, request.step)
     return (
         *(add_step(request.run_id, step, row, must=True) for step, row in steps),
-        *_steered_late(request.late, request.run_id, now),
-        *_steered(request.inputs, request.run_id, now),
+        *_steered(request.late, request.run_id, now, of_room, late=True),
+        *_steered(request.inputs, request.run_id, now, of_room),
     )
 
 
-def _steered(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
-    """Inputs end because another run answers them."""
-    detail = f"it has entered {run_id}"
+def _steered(
+    inputs: tuple[str, ...], run_id: str, now: float, of_room: bool, late: bool = False
+) -> tuple[Statement, ...]:
+    """Inputs end because another run answers them. ``late``: that could not be stored before, and
+    one that has ended stays.
+    """
+    if not inputs:
+        return ()
+    end, event = ("steered", _NO_USAGE, f"it has entered {run_id}", now), InputSteered(run_id)
+    changes, keep = (None, _ADD_LATE_END) if late else (1, _ADD_END)
     return (
-        *(
-            Statement(END_RUN, (one, "steered", _NO_USAGE, detail, now), changes=1)
-            for one in inputs
-        ),
-        *(_keep_end(one, InputSteered(run_id)) for one in inputs),
+        *((spent(one, _NO_USAGE, now, "steered") for one in inputs) if of_room else ()),
+        *(Statement(END_RUN, (one, *end), changes=changes) for one in inputs),
+        *(Statement(keep, (one, END_STEP, text_of(event))) for one in inputs),
     )
 
 
@@ -322,33 +327,26 @@ def _handed_over(run_id: str, agents: tuple[str, ...]) -> tuple[Statement, ...]:
     return (*runs, Statement(_HAND_SESSION_OVER, (run_id, agents[-1]))) if agents else ()
 
 
-def _steered_late(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
-    """The same for inputs of which that could not be stored before; one that has ended stays."""
-    detail, event = f"it has entered {run_id}", text_of(InputSteered(run_id))
-    return (
-        *(Statement(END_RUN, (one, "steered", _NO_USAGE, detail, now)) for one in inputs),
-        *(Statement(_ADD_LATE_END, (one, END_STEP, event)) for one in inputs),
-    )
-
-
 def finish_statements(
     request: FinishRun,
     messages: Sequence[tuple[str, str]],
     session: str,
     now: float,
     resolved: Resolved,
+    of_room: bool = False,
 ) -> tuple[Statement, ...]:
     """End a run with these rows (role and body); a statement fails when it has ended before."""
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
     escalation = request.escalation
     return (
         *_handed_over(run_id, request.agents),
+        *((spent(run_id, usage, now, request.status),) if of_room else ()),
         Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
         *_add_messages(session, run_id, now, messages),
         Statement(_CLEAR_STEPS, (run_id,)),
-        *_steered_late(request.inputs, run_id, now),
+        *_steered(request.inputs, run_id, now, of_room, late=True),
         *((_keep_end(run_id, request.event),) if request.event else ()),
         *(_resolve(session, resolved, now) if resolved else ()),
         Statement(TOUCH_SESSION, (session, now)),
@@ -425,7 +423,7 @@ class RunTables(TableStore):
                 if failed.sql != CLAIM_KEY:
                     raise NotFound(f"no session {new.session!r}") from None
             else:
-                self._unfinished[new.run_id] = new.session
+                self._unfinished[new.run_id] = new.session, new.user.startswith(OF_ROOM)
                 ((generation, has_rows, has_errors),) = rows_of(
                     STATE_OF_SESSION, statements, answer
                 )
@@ -443,7 +441,8 @@ class RunTables(TableStore):
 
     @handles(JoinInputs, concurrent=AT_ONCE)
     async def join_inputs(self, request: JoinInputs) -> None:
-        if not await self._succeeds(join_statements(request, self._clock())):
+        _, of_room = self._unfinished.get(request.run_id, UNKNOWN)
+        if not await self._succeeds(join_statements(request, self._clock(), of_room)):
             raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs")
         for one in request.inputs:
             self._unfinished.pop(one, None)
@@ -458,20 +457,22 @@ class RunTables(TableStore):
         step added before is on disk with the intent, whichever commit comes first. Writing a step
         twice is harmless. ``earlier`` rows replace those of a journal that has lost some.
         """
-        run_id, usage = request.run_id, request.usage
+        run_id, now = request.run_id, self._clock()
+        _, of_room = self._unfinished.get(run_id, UNKNOWN)
         steps, again = self._journal.pending(run_id), tuple[Statement, ...]()
         if request.earlier:
             rows = enumerate(request.earlier)
-            begun = begin_run(run_id, self._clock())
-            again = (begun, *(add_step(run_id, at, row) for at, row in rows))
+            again = (begin_run(run_id, now), *(add_step(run_id, at, row) for at, row in rows))
         again += _handed_over(run_id, request.agents)
-        again += _steered_late(request.inputs, run_id, self._clock())
+        again += _steered(request.inputs, run_id, now, of_room, late=True)
         intent = add_step(run_id, request.step, request.row, must=True)
         known = tuple((run_id, at, encode_message(row)) for at, row in request.results)
-        results = (Statement(KEEP_ROW, each=known),) if known else ()
-        now = self._clock()
-        spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), now, run_id)),)
-        if not await self._succeeds((*steps, *again, intent, *results, *spent)):
+        results: Transaction = (Statement(KEEP_ROW, each=known),) if known else ()
+        if request.usage is not None:
+            usage = to_json(request.usage)
+            results += (spent(run_id, usage, now),) if of_room else ()
+            results += (Statement(_SET_USAGE, (usage, now, run_id)),)
+        if not await self._succeeds((*steps, *again, intent, *results)):
             raise NotFound(f"no unfinished run {run_id!r}")
         self._journal.written(run_id, steps)
         if request.earlier:
@@ -482,8 +483,9 @@ class RunTables(TableStore):
     @handles(EnterRun, concurrent=AT_ONCE)
     async def enter_run(self, request: EnterRun) -> None:
         """Writes the pending steps as an intent does. Raises ``NotFound`` when one has ended."""
-        steps = self._journal.pending(request.run_id)
-        if not await self._succeeds((*steps, *enter_statements(request, self._clock()))):
+        steps, now = self._journal.pending(request.run_id), self._clock()
+        _, of_room = self._unfinished.get(request.run_id, UNKNOWN)
+        if not await self._succeeds((*steps, *enter_statements(request, now, of_room))):
             raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs")
         self._journal.written(request.run_id, steps)
         for one in request.inputs:
@@ -510,16 +512,16 @@ class RunTables(TableStore):
         closed = close_calls(request.rows, outcome="unknown")
         if closed != request.rows:
             _log.error("run %s left calls without a result: they are unknown", request.run_id)
-        session = self._unfinished.get(request.run_id)
-        if session is None:  # accepted by another incarnation, or it has ended
+        session, of_room = self._unfinished.get(request.run_id, UNKNOWN)
+        if not session:  # accepted by another incarnation, or it has ended
             run = await self.get_run(GetRun(request.run_id))
             if run is None:
                 raise NotFound(f"no run {request.run_id!r}")
-            session = run.session
-        return await self._end(request, session, closed) or ()
+            session, of_room = run.session, run.user.startswith(OF_ROOM)
+        return await self._end(request, session, of_room, closed) or ()
 
     async def _end(
-        self, request: FinishRun, session: str, transcript: tuple[ChatMessage, ...]
+        self, request: FinishRun, session: str, of_room: bool, transcript: tuple[ChatMessage, ...]
     ) -> tuple[str, ...] | None:
         """End a run; the approvals that this withdraws, or None when it has ended before."""
         run_id, now = request.run_id, self._clock()
@@ -529,7 +531,7 @@ class RunTables(TableStore):
         errors, is_known = self._errors, run_id in self._unfinished
         is_clean = is_known and errors is not None and not errors.may_be_open(session)
         resolved: Resolved = {} if is_clean else successes(transcript)
-        statements = finish_statements(request, messages, session, now, resolved)
+        statements = finish_statements(request, messages, session, now, resolved, of_room)
         sequels = errors.sequels(session, resolved, now) if resolved and errors else ()
         statements += sequels
         with self._contexts.changing(session) as change:
@@ -554,26 +556,20 @@ class RunTables(TableStore):
         for run in await self._read(run_info, recovery.UNFINISHED):
             if run.run_id in request.keep or run.run_id not in (request.only or (run.run_id,)):
                 continue
-            why = request.reasons.get(run.run_id, "")
+            why, of_room = request.reasons.get(run.run_id, ""), run.user.startswith(OF_ROOM)
             if run.run_id in request.drop:
-                event = InputDropped(why)
-                given_up = FinishRun(run.run_id, "dropped", (), detail=why, event=event)
-                await self._end(given_up, run.session, ())
+                end = FinishRun(run.run_id, "dropped", (), detail=why, event=InputDropped(why))
+                await self._end(end, run.session, of_room, ())
                 continue
             steps = await self._readers.read(recovery.STEPS, (run.run_id,))
             children = await self._read(
                 recovery.child_ended, recovery.BACKGROUND_CHILDREN, (run.run_id,)
             )
             transcript = recovered_rows(recovery.interrupted_rows(run, steps), children)
-            end = FinishRun(
-                run_id=run.run_id,
-                status="interrupted",
-                rows=transcript,
-                usage=run.usage,
-                detail=why or "the host stopped",
-                event=RunInterrupted(why or "the host ended during this run"),
-            )
-            if await self._end(end, run.session, transcript) is not None:
+            told = RunInterrupted(why or "the host ended during this run")
+            why = why or "the host stopped"
+            end = FinishRun(run.run_id, "interrupted", transcript, run.usage, why, event=told)
+            if await self._end(end, run.session, of_room, transcript) is not None:
                 ended = await self.get_run(GetRun(run.run_id))
                 interrupted += [ended] if ended is not None else []
         return tuple(sorted(interrupted, key=lambda run: run.created))

@@ -23,6 +23,7 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from tests.crash.calls import Calls
 from tests.crash.workload import INPUT, ONCE, lines
 from tests.guarantees.worlds.texts import WANTED, Image, names_in
+from tests.room_sums import DIFFERENCES
 
 FINAL = (
     "completed",
@@ -112,6 +113,7 @@ class Checker:
                 *self._posts(db, "posts", "carl", "cat"),
                 *self._posts(db, "said", "dora", "dot"),
                 *self._owners(db, NEW if not quiet else ALL),
+                *self._sums(db),
                 *self.calls.problems(db, quiet=quiet),
                 *((*self._left(db), *self._retold(db), *self._wanted(db)) if quiet else ()),
             ]
@@ -232,6 +234,11 @@ class Checker:
         for number, times in heard.items():
             if times > 1:
                 yield f"'words {number}' of {person} is answered by {member} {times} times"
+
+    def _sums(self, db: sqlite3.Connection) -> Iterator[str]:
+        """The sums of rooms are those that triggers on the table of runs have kept beside them."""
+        for row in db.execute(DIFFERENCES):
+            yield f"the sums of what a room has spent are too high (room, user, hour, ...): {row}"
 
     def _owners(self, db: sqlite3.Connection, most: int) -> Iterator[str]:
         """Where texts meet, each is an input that has not begun, in one run, or dropped."""

@@ -31,6 +31,7 @@ from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.rooms import ROOM_MODES
 from motet.protocols.sessions import QueueFull, RunStatus, ShuttingDown
 from motet.protocols.storage import StorageUnavailable
+from tests import room_sums
 from tests.crash import clubs
 from tests.crash.workload import Diary, lines, listener, mixed_plans, plans, worker
 
@@ -232,7 +233,7 @@ def main(folder: str, seed: str, life: str, mode: str = "") -> None:
     if mode:  # one that waits long for a lock would see the end of few
         location.BUSY_TIMEOUT = 0.05
     one = Life(Path(folder), int(seed), int(life), quiet=mode == "quiet")
-    with clubs.recorded(Path(folder), int(life)):
+    with clubs.recorded(Path(folder), int(life)), room_sums.watched():
         trio.run(one.live)
 
 

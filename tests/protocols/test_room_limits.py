@@ -1,20 +1,14 @@
-"""Budgets of rooms: the rules alone, and the sums that the triggers keep, over drawn histories."""
+"""Budgets of rooms: the rules alone."""
 
 from __future__ import annotations
-
-import json
-from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.connection import Connection
-from motet.actors.storage.schema import migrate
 from motet.protocols.limits import Limits
 from motet.protocols.room_limits import (
     DAY,
-    FIND,
     HOUR,
     NANO,
     ROOM,
@@ -23,7 +17,6 @@ from motet.protocols.room_limits import (
     Costs,
     Planned,
     Spent,
-    costs_of,
     plan,
     refusal,
     shares,
@@ -128,131 +121,3 @@ def test_the_limits_of_a_run_are_lowered_and_never_raised() -> None:
 def test_an_allowance_of_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         Allowance(**wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
-# The triggers, against a model
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["turn", "child", "chooser", "spend", "end", "kill", "hour"]),
-        st.integers(0, 5),
-        st.integers(0, 999),
-        PEOPLE.map(lambda people: tuple(dict.fromkeys(people))),
-    ),
-    max_size=30,
-)
-
-
-class Ledger:
-    """A database of runs as a host writes it, and what should have been spent by each."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.db = connection
-        self.now = NOON
-        self.runs: dict[str, tuple[str, tuple[str, ...], str]] = {}  # parent, payers, session
-        self.own: dict[str, list[int]] = {}  # tokens, nanos: of the run alone
-        self.stored: dict[str, list[int]] = {}
-        self.live: set[str] = set()
-        self.turns: dict[str, int] = {}
-
-    def begin(self, kind: str, payers: tuple[str, ...], parent: str = "") -> None:
-        number = len(self.runs)
-        run = f"run_{number}"
-        member = kind == "turn"
-        session = f"agent:a{number}:room:group:dev" if member else f"agent:a:subagent:{number}"
-        payers = self.runs[parent][1] if parent else payers
-        self.db.run(
-            "INSERT INTO sessions (session, agent, owner, created, updated, parent)"
-            " VALUES (?, 'a', 'room:dev', ?, ?, ?)",
-            (session, self.now, self.now, parent or None),
-        )
-        given = json.dumps(
-            {"role": "operator", "payers": payers} if payers else {"role": "operator"}
-        )
-        self.db.run(
-            "INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)"
-            " VALUES (?, ?, 'a', ?, 'running', '', ?, ?, ?)",
-            (run, session, "room:dev/7" if number % 3 else "room:dev", self.now, self.now, given),
-        )
-        self.runs[run] = parent, payers, session
-        self.own[run], self.stored[run] = [0, 0], [0, 0]
-        self.live.add(run)
-        if member and payers:
-            for who in (ROOM, *payers):
-                self.turns[who] = self.turns.get(who, 0) + 1
-
-    def total(self, run: str) -> list[int]:
-        """A run's usage, with that of its sub-agents in this host's memory."""
-        below = [self.total(one) for one, about in self.runs.items() if about[0] == run]
-        return [sum(column) for column in zip(self.own[run], *below, strict=True)]
-
-    def store(self, run: str, status: str) -> None:
-        tokens, nanos = self.stored[run] = self.total(run)
-        usage = json.dumps({"input_tokens": tokens, "output_tokens": 0, "cost": nanos / NANO})
-        self.db.run(
-            "UPDATE runs SET status = ?2, usage = ?3, updated = ?4 WHERE run_id = ?1",
-            (run, status, usage, self.now),
-        )
-
-    def kill(self) -> None:
-        """The host dies: the next one closes its runs with what is stored of them."""
-        for run in sorted(self.live):
-            self.db.run(
-                "UPDATE runs SET status = 'interrupted', updated = ?2 WHERE run_id = ?1",
-                (run, self.now),
-            )
-        self.live.clear()
-
-
-@given(STEPS)
-def test_the_sums_are_what_was_stored_of_all_runs_token_by_token(
-    steps: list[tuple[str, int, int, tuple[str, ...]]],
-) -> None:
-    """Law: turns, selectors, sub-agents that a call waits for, ends and kills in any order: the
-    room's sum is that of all usage on disk, and the shares of its payers sum up to it.
-    """
-    with closing(Connection(":memory:")) as connection:
-        migrate(connection)
-        ledger = Ledger(connection)
-        for kind, which, amount, people in steps:
-            ledger.now += 1
-            live = sorted(ledger.live)
-            # A run that waits for a sub-agent does nothing else.
-            free = [
-                run for run in live if not any(ledger.runs[one][0] == run for one in ledger.live)
-            ]
-            chosen = free[which % len(free)] if free else ""
-            if kind in ("turn", "chooser"):
-                ledger.begin(kind, people)
-            elif kind == "kill":
-                ledger.kill()
-            elif kind == "hour":
-                ledger.now += 2 * HOUR
-            elif not chosen:
-                continue
-            elif kind == "child":
-                ledger.store(chosen, "running")  # the intent of the call that starts it
-                ledger.now += 1
-                ledger.begin(kind, (), chosen)
-            elif kind == "spend":
-                ledger.own[chosen][0] += amount
-                ledger.own[chosen][1] += amount * 7
-                ledger.store(chosen, "running")
-            else:
-                ledger.store(chosen, "completed")
-                ledger.live.discard(chosen)
-        ledger.kill()
-        rows = connection.run(FIND, ("dev", 0, 0))
-        found = costs_of(rows).day
-        tokens = sum(own[0] for own in ledger.own.values())
-        nanos = sum(own[1] for own in ledger.own.values())
-        room = found.get(ROOM, Spent())
-        assert (room.tokens, room.nanos) == (tokens, nanos)
-        assert {user: one.turns for user, one in found.items() if one.turns} == ledger.turns
-        paid = [
-            (sum(ledger.own[run][0] for run in ledger.own if ledger.runs[run][1]), "tokens"),
-            (sum(ledger.own[run][1] for run in ledger.own if ledger.runs[run][1]), "nanos"),
-        ]
-        for amount, name in paid:
-            assert sum(getattr(one, name) for user, one in found.items() if user) == amount

@@ -1,8 +1,9 @@
 """The program whose state directory is kept, and the agents that both versions run.
 
 ``python story.py FOLDER`` writes ``FOLDER`` and kills itself in the middle: one run waits for a
-person, one is in a tool with two inputs queued behind it. Only the public interface is used, so
-that every version can run it. To keep the directory of another version, run this there and pack
+person, one is in a tool with two inputs queued behind it. ``python story.py FOLDER rooms`` writes a
+room with budgets, and kills itself in the tool of a member's turn. Only the public interface is
+used, so that every version can run it. To keep the directory of another version, run this there and pack
 the folder: ``tar -czf state-VERSION.tar.gz -C FOLDER .``
 """
 
@@ -20,6 +21,8 @@ import motet
 from motet.protocols.agents import AgentRecord
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import ModelRequest
+from motet.protocols.room_limits import Allowance, Budgets
+from motet.protocols.rooms import RoomPlan
 from motet.testing import Answer, FunctionModel, call, say
 
 ALICE, BEN = motet.Principal("alice"), motet.Principal("ben")
@@ -110,5 +113,40 @@ async def write(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def spender(slow: Callable[[], object]) -> motet.Agent:
+    """The member of a room who is killed in a tool, when its turn has spent some tokens."""
+
+    def answer(request: ModelRequest) -> Answer:
+        last = request.messages[-1]
+        heard = last.text if isinstance(last, UserMessage) else ""
+        return call("hang") if heard.endswith("hang") else say("heard")
+
+    agent = motet.Agent("spender", model=FunctionModel(answer, name="four"))
+
+    @agent.tool(effects="write")
+    async def hang() -> str:
+        slow()
+        await trio.sleep_forever()
+        return ""
+
+    return agent
+
+
+BUDGETS = Budgets(person_day=Allowance(turns=3))
+
+
+async def write_rooms(folder: Path) -> None:
+    hangs = trio.Event()
+    async with motet.open_host(folder, config=CONFIG, agents=[spender(hangs.set)]) as host:
+        plan = RoomPlan(("spender",), budgets=BUDGETS)
+        made = await host.rooms.create("costs", plan, principal=ALICE)
+        opened = await host.open_room(made.name)
+        await opened.post("@spender good morning", user="alice")
+        await opened.wait()
+        await opened.post("@spender hang", user="alice")
+        await hangs.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    trio.run(write, Path(sys.argv[1]))
+    trio.run(write_rooms if sys.argv[2:] else write, Path(sys.argv[1]))

@@ -1,7 +1,8 @@
 """A state directory that an older version wrote opens, and everything in it goes on.
 
 The folder was written by commit 40e7163 (version 0.1), which was killed with ``kill -9``:
-:mod:`tests.upgrade.story` says how another one is made.
+:mod:`tests.upgrade.story` says how another one is made. That of a room with budgets is of commit
+9b0bb8c, in whose schema (32) triggers kept the sums of what rooms have spent.
 """
 
 from __future__ import annotations
@@ -9,26 +10,34 @@ from __future__ import annotations
 import tarfile
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 
 import motet
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.location import Location
 from motet.protocols.chat import UserMessage
+from motet.protocols.room_costs import FIND, costs_of
+from motet.protocols.room_limits import DAY, ROOM, Costs, Spent, hour_of
 from motet.protocols.sessions import HistoryRow
-from motet.runtime.outside import Outside, replaced
-from tests.upgrade.story import ADMIN, ALICE, BEN, BIG, CONFIG, keeper, room
+from motet.runtime.outside import Outside, replaced, wall_time
+from tests.upgrade.story import ADMIN, ALICE, BEN, BIG, BUDGETS, CONFIG, keeper, room, spender
 
 STATE = Path(__file__).with_name("state-0.1.tar.gz")
 
 
+COSTS = Path(__file__).with_name("state-room-costs.tar.gz")
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """The state directory, a minute after it was written: a day later its approval has expired."""
     state = tmp_path / "state"
-    with tarfile.open(STATE) as archive:
+    with tarfile.open(getattr(request, "param", STATE)) as archive:
         archive.extractall(state, filter="data")
         written = max(member.mtime for member in archive)
     since = time.time() - (written + 60)
@@ -103,6 +112,35 @@ async def test_a_conversation_and_a_room_go_on(folder: Path) -> None:
         await talk.wait()
         assert len(await talk.history()) == len(before) + 3
         assert len(BIG) > 50_000
+
+
+@pytest.mark.parametrize("folder", [COSTS], indirect=True)
+async def test_what_a_room_has_spent_counts_on_and_no_run_pays_for_triggers(folder: Path) -> None:
+    """The killed turn was suspended by no one: its tokens stay, and are counted once."""
+    hangs = trio.Event()
+    async with motet.open_host(folder, config=CONFIG, agents=[spender(hangs.set)]) as host:
+        (name,) = {one.name for one in await host.rooms.list(principal=ALICE)}
+        found = await spent(folder, name)
+        assert found.day["alice"] == found.day[ROOM] == Spent(2, 1059)
+        talk = await host.open_room(name)
+        for _ in range(2):
+            await talk.post("@spender good night", user="alice")
+            await talk.wait()
+        runs = await host.runs(principal=ADMIN)
+        found = await spent(folder, name)
+        assert found.day["alice"].turns == BUDGETS.person_day.turns == len(runs)
+        assert found.day[ROOM] == found.day["alice"]
+        assert found.day[ROOM].tokens == sum(run.usage.total_tokens for run in runs)
+    with Location.directory(folder) as location, closing(location.connect()) as database:
+        assert not database.run(
+            "SELECT 1 FROM sqlite_schema WHERE tbl_name = 'runs' AND type = 'trigger'"
+        )
+
+
+async def spent(folder: Path, room: str) -> Costs:
+    with closing(Connection(str(folder / "motet.db"), apsw.SQLITE_OPEN_READONLY)) as database:
+        hour = hour_of(wall_time())
+        return costs_of(database.run(FIND, (room, hour, hour - DAY)))
 
 
 def test_every_public_name_of_before_is_still_there() -> None:
