@@ -3,8 +3,8 @@
 ``python story.py FOLDER`` writes ``FOLDER`` and kills itself in the middle: one run waits for a
 person, one is in a tool with two inputs queued behind it. ``python story.py FOLDER rooms`` writes a
 room with budgets, and kills itself in the tool of a member's turn. Only the public interface is
-used, so that every version can run it. To keep the directory of another version, run this there and pack
-the folder: ``tar -czf state-VERSION.tar.gz -C FOLDER .``
+used, so that every version can run it. To keep the directory of another version, run this there and
+pack the folder: ``tar -czf state-VERSION.tar.gz -C FOLDER .``
 """
 
 from __future__ import annotations

@@ -132,9 +132,8 @@ async def test_what_a_room_has_spent_counts_on_and_no_run_pays_for_triggers(fold
         assert found.day[ROOM] == found.day["alice"]
         assert found.day[ROOM].tokens == sum(run.usage.total_tokens for run in runs)
     with Location.directory(folder) as location, closing(location.connect()) as database:
-        assert not database.run(
-            "SELECT 1 FROM sqlite_schema WHERE tbl_name = 'runs' AND type = 'trigger'"
-        )
+        triggers = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'runs'"
+        assert not database.run(triggers)
 
 
 async def spent(folder: Path, room: str) -> Costs:
