@@ -6,7 +6,7 @@ it. So a statement on ``runs`` that forgets the sums makes the two tables differ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from functools import cache
 from unittest.mock import patch
@@ -42,7 +42,7 @@ _new_database, _close = schema.new_database, Connection.close
 
 
 @contextmanager
-def watched() -> Iterator[list[Row]]:
+def watched() -> Generator[list[Row]]:
     """New databases have the triggers; the differences when their connections are closed."""
     found: list[Row] = []
 

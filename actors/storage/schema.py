@@ -76,6 +76,7 @@ def new_database(steps: tuple[str, ...] = MIGRATIONS) -> bytes:
     with closing(Connection(":memory:")) as made:
         made.run("PRAGMA auto_vacuum = INCREMENTAL")
         _take(made, steps)
+        made.run("PRAGMA incremental_vacuum")  # of what steps have dropped
         return made.serialize("main")
 
 

@@ -190,7 +190,7 @@ class World:
         self.start()
         await self.approvals.list_suspended(ListSuspended())
         live, few = [*self.live], len(self.live) // 3
-        kept, drop = (frozenset(self.random.sample(live, few)) for _ in range(2))
+        kept, drop = (tuple(self.random.sample(live, few)) for _ in range(2))
         await self.runs.recover(RecoverRuns(keep=kept, drop=drop))
 
 
