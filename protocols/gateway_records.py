@@ -156,7 +156,7 @@ class ErrorsGetParams(msgspec.Struct, frozen=True):
     """``offset``: in characters of the raw error's JSON, for the pages of a large one."""
 
     id: _Id
-    offset: Annotated[int, Meta(ge=0)] | None = None
+    offset: Count | None = None
 
 
 class ErrorWhole(StoredError, frozen=True):

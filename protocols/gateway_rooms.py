@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from motet.protocols.gateway import IdempotencyKey, PageSize, Position
+from motet.protocols.gateway import Count, IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.room_acts import Given
 from motet.protocols.room_invites import (
@@ -53,25 +53,22 @@ class RoomsPostParams(msgspec.Struct, frozen=True):
     reply_to: Position | None = None
 
 
-Number: TypeAlias = Annotated[int, Meta(ge=1)]
-
-
 class MessagesEditParams(msgspec.Struct, frozen=True):
     room: RoomName
-    number: Number
+    number: Position
     text: Annotated[str, Meta(min_length=1)]
 
 
 class MessagesDeleteParams(msgspec.Struct, frozen=True):
     room: RoomName
-    number: Number
+    number: Position
 
 
 class MessagesReactParams(msgspec.Struct, frozen=True):
     """``on`` false: the user reacts so no more."""
 
     room: RoomName
-    number: Number
+    number: Position
     reaction: Annotated[str, Meta(min_length=1, max_length=MOST_REACTION)]
     on: bool = True
 
@@ -80,7 +77,7 @@ class RoomsReadParams(msgspec.Struct, frozen=True):
     """The user has read the room up to message ``number``."""
 
     room: RoomName
-    number: Number
+    number: Position
 
 
 class RoomsTypingParams(msgspec.Struct, frozen=True):
@@ -135,7 +132,7 @@ class RoomsInviteParams(msgspec.Struct, frozen=True):
     room: RoomName
     role: Given = "member"
     expires: float | None = None
-    uses: Annotated[int, Meta(ge=1)] | None = None
+    uses: Position | None = None
 
 
 class RoomsRevokeParams(msgspec.Struct, frozen=True):
@@ -151,7 +148,7 @@ class RoomsExportParams(msgspec.Struct, frozen=True):
     """``after``: number of the last message of the part before."""
 
     room: RoomName
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Count = 0
     limit: PageSize = 200
 
 

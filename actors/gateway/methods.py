@@ -90,6 +90,7 @@ class Caller:
 class Method:
     name: str
     role: Role
+    params: type[msgspec.Struct]
     call: Callable[[Caller, JsonObject], Awaitable[Answer]]
 
 
@@ -101,7 +102,7 @@ def method(
     async def call(caller: Caller, given: JsonObject) -> Answer:
         return await handler(caller, wire.decode_params(given, params))
 
-    return Method(name, role, call)
+    return Method(name, role, params, call)
 
 
 # -- the connection and its host ------------------------------------------------------------------

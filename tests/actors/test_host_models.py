@@ -32,9 +32,15 @@ def sdk_garbage() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture
+def gates() -> list[trio.Event]:
+    """The naps that may end, by their numbers."""
+    return [trio.Event() for _ in range(5)]
+
+
 @pytest.fixture(params=["openai", "anthropic"])
 async def agent(
-    request: pytest.FixtureRequest, aimock: Aimock
+    request: pytest.FixtureRequest, aimock: Aimock, gates: list[trio.Event]
 ) -> AsyncGenerator[motet.Agent[None]]:
     model = (
         OpenAIModel("gpt-test", base_url=aimock.openai_url, api_key="none")
@@ -45,7 +51,7 @@ async def agent(
 
     @agent.tool
     async def nap(n: int) -> str:
-        await trio.sleep(n / 50)
+        await gates[n].wait()
         return f"napped {n}"
 
     @agent.tool
@@ -56,12 +62,16 @@ async def agent(
     await model.aclose()
 
 
-async def test_four_parallel_tools_and_a_memory_of_them(agent: motet.Agent[None]) -> None:
+async def test_four_parallel_tools_and_a_memory_of_them(
+    agent: motet.Agent[None], gates: list[trio.Event]
+) -> None:
     async with motet.open_host(check_messages=True) as host:
         async with host.stream(agent, "four at once", session="s") as run:
-            seen = [event async for event in run]
+            ended: list[str] = []
+            async for event in run:
+                ended += [event.id] if isinstance(event, motet.ToolResult) else []
+                gates[min(len(ended) + 1, 4)].set()
         assert run.result.output == "All four are in."
-        ended = [event.id for event in seen if isinstance(event, motet.ToolResult)]
         assert ended == ["call_d", "call_c", "call_b", "call_a"]
         rows = [row for row in run.result.rows if isinstance(row, ToolMessage)]
         assert [row.text for row in rows] == ["napped 4", "napped 3", "napped 2", "napped 1"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast, get_args
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -96,3 +98,27 @@ async def test_only_an_admin_sees_the_tools_of_others(said: dict[str, str]) -> N
         assert (found["user"], found["role"]) == ("vera", "viewer")
         found = await client.result("tools.list", agent="echo", **{"as": "bob"})
         assert (found["user"], found["role"]) == ("bob", "operator")
+
+
+# Compared in Python and stored within JSON only, where whole numbers have no bound.
+_UNBOUNDED = ("Allowance", "Limits", "ProtocolRange")
+
+
+def _whole_numbers(schema: object) -> Iterator[dict[str, object]]:
+    """The parts of a JSON schema that let an integer pass which may become a parameter of SQL."""
+    if isinstance(schema, dict):
+        part = cast("dict[str, object]", schema)
+        if part.get("type") == "integer":
+            yield part
+        for name, one in part.items():
+            if name not in _UNBOUNDED:
+                yield from _whole_numbers(one)
+    elif isinstance(schema, list):
+        for one in cast("list[object]", schema):
+            yield from _whole_numbers(one)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_no_whole_number_of_a_request_is_beyond_those_of_the_database(method: str) -> None:
+    numbers = _whole_numbers(msgspec.json.schema(METHODS[method].params))
+    assert [one for one in numbers if not cast("int", one.get("maximum", 2**63)) < 2**63] == []
