@@ -16,12 +16,14 @@ import re
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 import attrs
 
 from motet.protocols.chat import JsonObject
+from motet.protocols.errors import StoredError
 from motet.protocols.tools import unsuccessful
 
 Part: TypeAlias = Literal["head", "tail", "search"]
@@ -303,3 +305,20 @@ def _size(value: object) -> int:
 
 def _wrong(message: str) -> JsonObject:
     return unsuccessful("INVALID_INPUT", message)
+
+
+def detail_data(error: StoredError) -> JsonObject:
+    """A stored error as the model sees it; the time is RFC 3339 in UTC."""
+    return {
+        "error_id": error.id,
+        "timestamp": rfc3339(error.timestamp),
+        "tool_name": error.tool_name,
+        "short_summary": error.short_summary,
+        "raw_error": error.raw_error,
+    }
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds as ``2024-11-21T23:03:34.123456Z``."""
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

@@ -110,6 +110,11 @@ SELECT_OPEN: Final = (
 )
 """Errors that a success of their tool resolves: not of runs that go on, which come after it."""
 RESOLVE: Final = f"UPDATE error_records SET resolved = ?4 WHERE seq IN ({SELECT_OPEN})"
+SAME: Final = (
+    "SELECT id, timestamp, session_id, tool_name, short_summary FROM agent_errors"
+    " WHERE id IN (SELECT value FROM json_each(?))"
+)
+"""Errors by their ids, and that by which it is known that they are the same."""
 FORGET: Final = f"DELETE FROM agent_errors WHERE seq IN ({OF_SESSION})"
 
 # Sequels: facts about errors that wait to be stored. They are written in the transaction of their

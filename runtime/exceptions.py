@@ -12,7 +12,7 @@ import linecache
 import math
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from subprocess import CalledProcessError, TimeoutExpired
 from sys import getsizeof
@@ -433,6 +433,20 @@ class Trace(NamedTuple):
     def text(self) -> str:
         return well_formed("".join(_last(map(beginning, self._lines()))))
 
+    def likeness(self) -> Hashable:
+        """Equal for two tracebacks that have the same text, while both are alive."""
+        return tuple(
+            (
+                part if isinstance(part, str) else _shape(part),
+                # By its identity, since the hash of a code object reads all of it.
+                *(
+                    (id(code), at, line, name, id(loader))
+                    for code, at, line, name, loader in frames
+                ),
+            )
+            for part, frames in self.frames
+        )
+
     def _lines(self) -> Iterator[str]:
         for part, frames in reversed(self.frames):
             stack = StackSummary.from_list(map(_summary, frames))
@@ -442,6 +456,33 @@ class Trace(NamedTuple):
                 part.stack = stack
         if self.whole is not None:
             yield from self.whole.format()
+
+
+def likeness(error: object, *more: Hashable) -> Hashable:
+    """Equal for two error objects or texts of the same JSON, and equal others. Raises nothing.
+
+    The traceback may be a :class:`Trace`. Both have to be alive. What has no JSON is like nothing.
+    """
+    try:
+        found: tuple[Hashable, ...] = more
+        if isinstance(error, dict) and isinstance(trace := error.get("traceback"), Trace):
+            error, found = {**error, "traceback": None}, (*more, trace.likeness())
+        found = (msgspec.json.encode(error), *found)
+        hash(found)
+    except Exception:  # nested too deeply, or unhashable
+        return object()
+    return found
+
+
+def _shape(part: TracebackException) -> Hashable:
+    """The text of an exception without its frames, and the kinds of its links."""
+    return (
+        *part.format_exception_only(),
+        part.__cause__ is not None,
+        part.__context__ is not None,
+        part.__suppress_context__,
+        len(part.exceptions or ()),
+    )
 
 
 def _last(lines: Iterable[str]) -> Iterable[str]:

@@ -364,6 +364,8 @@ class Spool(ABC, Generic[T, R]):
         else:
             self._ready[entry.id] = entry
             self._resize(entry, self.weight(record))
+            if not entry.patient:
+                self._doors.impatient.unpark_all()
 
     async def _store_all(self) -> None:
         delay = RETRY
@@ -383,7 +385,7 @@ class Spool(ABC, Generic[T, R]):
         while True:
             first = next((e for e in self._ready.values() if not e.patient), None)
             if first is None:
-                await self._doors.prepared.park()
+                await self._doors.impatient.park()
                 continue
             await trio.sleep(PATIENCE)
             if first.id in self._ready:

@@ -146,5 +146,6 @@ class Doors:
         self.arrived = trio.lowlevel.ParkingLot()
         self.crowded = trio.lowlevel.ParkingLot()
         self.prepared = trio.lowlevel.ParkingLot()
+        self.impatient = trio.lowlevel.ParkingLot()
         self.room = trio.lowlevel.ParkingLot()
         self.threads = trio.CapacityLimiter(2)

@@ -5,7 +5,7 @@ See :class:`motet.runtime.spool.Spool`. Ids have the form ``err_YYYYMMDD_HHMMSS_
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
@@ -24,6 +24,7 @@ from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime.describe import new_id, summarize
+from motet.runtime.exceptions import likeness
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
 from motet.runtime.spool import FULL, Spool
@@ -85,6 +86,7 @@ class Report:
         return self.description
 
 
+_Made: TypeAlias = tuple[Description, str, str]
 ErrorEntry: TypeAlias = Entry[Report, ErrorRecord]
 
 
@@ -208,7 +210,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return record.timestamp <= (known.until if record.run_id else known.others)
 
     def prepared(self, entries: Sequence[ErrorEntry]) -> list[ErrorRecord | None]:
-        return [self._record(entry) for entry in entries]
+        # Equal errors come in bursts. What is made of one is kept for its batch only, so that no
+        # secret of an error stays in memory after it, and no change of the rules is missed.
+        known = dict[Hashable, _Made]() if len(entries) > 1 else None
+        return [self._record(entry, known) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:
         assert entry.record is not None
@@ -238,17 +243,22 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
     def trouble(self, event: str, /, **facts: object) -> None:
         (log.error if event == "errors_lost" else log.warning)(event, exc_info=None, **facts)
 
-    def _record(self, entry: ErrorEntry) -> ErrorRecord | None:
+    def _record(self, entry: ErrorEntry, known: dict[Hashable, _Made] | None) -> ErrorRecord | None:
         report, captured = entry.item, entry.item.captured
         if captured is None:  # prepared before, for a task that was cancelled
             return entry.record
-        found = report.description = describe(captured, keep_raw=self._keep_raw)
+        where, tool, arguments = report.origin, well_formed(report.origin.tool_name), ""
+        if known is None or captured.long:
+            found, raw, mark = self._described(entry.id, captured, tool)
+        else:
+            like = likeness(captured.raw, tool, captured.code, captured.text, captured.clues)
+            if like not in known:
+                known[like] = self._described(entry.id, captured, tool)
+            found, raw, mark = known[like]
+        report.description = found
         if found.blank:
             return None
-        where, arguments = report.origin, ""
-        tool, raw, heads = well_formed(where.tool_name), "", JsonObject(message=found.summary)
         try:
-            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw)
             if where.arguments:
                 shown = bounded_arguments(where.arguments, report.length, keep_raw=self._keep_raw)
                 arguments = msgspec.json.encode(shown).decode()
@@ -257,10 +267,24 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         report.captured = None
         made = entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
-            *(raw or msgspec.json.encode(heads).decode(), found.summary, found.kind),
+            *(raw, found.summary, found.kind),
             *(well_formed(where.run_id), well_formed(where.call_id)),
-            *(well_formed(where.agent), well_formed(where.user)),
-            arguments,
-            fingerprint(tool, found.kind, heads),
+            *(well_formed(where.agent), well_formed(where.user), arguments, mark),
         )
         return made
+
+    def _described(self, of: str, captured: Captured, tool: str) -> _Made:
+        """The description, the raw error as JSON, and the fingerprint."""
+        found = describe(captured, keep_raw=self._keep_raw)
+        if found.blank:
+            return found, "", ""
+        raw, heads = "", JsonObject(message=found.summary)
+        try:
+            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw)
+        except Exception as error:
+            log.error("error_not_described", id=of, reason=type(error).__name__)
+        return (
+            found,
+            raw or msgspec.json.encode(heads).decode(),
+            fingerprint(tool, found.kind, heads),
+        )

@@ -11,6 +11,7 @@ from motet.actors.storage.readers import Readers
 from motet.protocols.error_rows import (
     FORGET,
     RESOLVE,
+    SAME,
     SELECT_BRIEF_ERROR,
     SELECT_OPEN,
     SELECT_TEXT,
@@ -96,12 +97,6 @@ class SqliteErrors:
 
     async def forget(self, session_id: str) -> None:
         await self._commit((Statement(FORGET, (well_formed(session_id),)),))
-
-
-SAME = (
-    "SELECT id, timestamp, session_id, tool_name, short_summary FROM agent_errors"
-    " WHERE id IN (SELECT value FROM json_each(?))"
-)
 
 
 def _identity(record: ErrorRecord) -> list[SqlValue]:

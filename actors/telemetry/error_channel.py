@@ -7,7 +7,6 @@ store or in the spill file beside it. Source: seed 000, errors specification sec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 import attrs
 import msgspec
@@ -18,7 +17,8 @@ from motet.actors.errors.log import logger
 from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin, Report
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError
+from motet.protocols.error_pages import detail_data
+from motet.protocols.errors import ErrorProtocol, ErrorType, GetError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.protocols.redaction.redact import redact, redact_text
 from motet.protocols.texts import first_line, shorten
@@ -163,20 +163,3 @@ async def error_detail(
     if span is not None:
         span.error_id, span.tool = stored.id, stored.tool_name
     return {"success": True, "data": detail_data(stored)}
-
-
-def detail_data(error: StoredError) -> JsonObject:
-    """A stored error as the model sees it; the time is RFC 3339 in UTC."""
-    return {
-        "error_id": error.id,
-        "timestamp": rfc3339(error.timestamp),
-        "tool_name": error.tool_name,
-        "short_summary": error.short_summary,
-        "raw_error": error.raw_error,
-    }
-
-
-def rfc3339(seconds: float) -> str:
-    """Unix seconds as ``2024-11-21T23:03:34.123456Z``."""
-    when = datetime.fromtimestamp(seconds, UTC)
-    return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

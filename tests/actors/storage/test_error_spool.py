@@ -16,9 +16,18 @@ import attrs
 import msgspec
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import motet
-from motet.actors.errors.capture import Captured, capture, describe, whole_error
+from motet.actors.errors.capture import (
+    Captured,
+    Description,
+    Given,
+    capture,
+    describe,
+    whole_error,
+)
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool, Origin, Report
 from motet.actors.storage.location import DATABASE_FILE, Location
@@ -403,3 +412,89 @@ def test_of_very_many_values_of_an_exception_some_thousands_are_looked_at(shape:
     captured = capture(ValueError(*values[shape]))
     assert 100 < Shown.count < 50_000
     assert len(str(captured.text)) < 1_100_000
+
+
+def raised(error: BaseException, *, again: bool = False) -> BaseException:
+    """The error with a traceback, by one of two lines."""
+    try:
+        if again:
+            raise error
+        raise error
+    except BaseException as found:
+        return found
+
+
+SECRET = "no route, password=hunter2hunter2"
+ALIKE: tuple[Callable[[], object], ...] = (
+    lambda: raised(ValueError(SECRET)),
+    lambda: raised(ValueError(SECRET), again=True),
+    lambda: raised(ValueError("no route")),
+    lambda: raised(KeyError(SECRET)),
+    lambda: raised(noted(ValueError(SECRET), "a note")),
+    lambda: raised(caused(ValueError(SECRET), raised(KeyError(1)))),
+    lambda: raised(caused(ValueError(SECRET), raised(KeyError(1), again=True))),
+    lambda: raised(caused(ValueError(SECRET), KeyError(2))),
+    lambda: raised(ExceptionGroup(SECRET, [ValueError(SECRET)])),
+    lambda: raised(ExceptionGroup(SECRET, [ValueError(SECRET), KeyError(1)])),
+    lambda: raised(SyntaxError(SECRET, ("a.py", 1, 2, "x = = 1"))),
+    lambda: deep(SECRET),
+    lambda: SECRET,
+    lambda: f"{SECRET}\nand more",
+    lambda: SECRET * 3_000,
+    lambda: {"message": SECRET},
+    lambda: {"message": SECRET, "traceback": None},
+    lambda: {"message": SECRET, "n": 1},
+    lambda: {"message": SECRET, "n": 1.0},
+    lambda: {"message": SECRET, "n": True},
+    lambda: {"n": 1, "message": SECRET},
+    lambda: [SECRET],
+    lambda: None,
+    lambda: "",
+)
+CALLS = tuple((tool, code) for tool in ("read", "write") for code in ("", "ENOENT"))
+
+
+def entries(drawn: list[tuple[int, int]], *, raw: bool) -> list[Entry[Report, ErrorRecord]]:
+    found: list[Entry[Report, ErrorRecord]] = []
+    for number, (which, call) in enumerate(drawn):
+        tool, code = CALLS[call]
+        described = Given("timeout", f"{SECRET} {call}") if raw else None
+        origin = Origin("s", tool, arguments=f'{{"n": {number}, "password": "hunter2hunter2"}}')
+        report = Report(origin, (ALIKE[which](), code, {"call": call} if call else None, described))
+        entry = Entry[Report, ErrorRecord](f"err_{number}", report, float(number), 0)
+        ErrorSpool(store_nothing).take(report)
+        found.append(entry)
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(ALIKE) - 1), st.integers(0, 3)), min_size=2, max_size=40),
+    st.booleans(),
+)
+@settings(max_examples=40)
+def test_a_batch_makes_of_each_error_the_record_that_it_makes_of_it_alone(
+    drawn: list[tuple[int, int]], raw: bool
+) -> None:
+    """Law: errors that look alike, and differ in a line, a cause, a type or a code, are not mixed
+    up with each other."""
+    alone = [ErrorSpool(store_nothing).prepared([entry])[0] for entry in entries(drawn, raw=raw)]
+    batch = entries(drawn, raw=raw)
+
+    assert ErrorSpool(store_nothing).prepared(batch) == alone
+    assert "hunter2" not in repr(alone)
+    assert all(entry.item.description is not None for entry in batch)
+
+
+def test_equal_errors_of_a_batch_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[Captured] = []
+
+    def count(captured: Captured, **options: bool) -> Description:
+        described.append(captured)
+        return describe(captured, **options)
+
+    monkeypatch.setattr("motet.actors.storage.error_spool.describe", count)
+    made = ErrorSpool(store_nothing).prepared(entries([(0, 0), (5, 1)] * 20, raw=False))
+
+    assert len(described) == 2
+    assert len({record.fingerprint for record in made if record is not None}) == 2
+    assert len({record.arguments for record in made if record is not None}) == 40

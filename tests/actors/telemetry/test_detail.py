@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.storage.location import Location
-from motet.actors.telemetry.error_channel import error_detail, rfc3339
+from motet.actors.telemetry.error_channel import error_detail
 from motet.protocols.chat import JsonObject
+from motet.protocols.error_pages import rfc3339
 from tests.actors.errors.builders import failure, open_store
 
 UNKNOWN = "err_20200101_000000_ffffff"
