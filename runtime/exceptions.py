@@ -465,8 +465,10 @@ def likeness(error: object, *more: Hashable) -> Hashable:
     """
     try:
         found: tuple[Hashable, ...] = more
-        if isinstance(error, dict) and isinstance(trace := error.get("traceback"), Trace):
-            error, found = {**error, "traceback": None}, (*more, trace.likeness())
+        if isinstance(error, dict):
+            table = cast("JsonObject", error)
+            if isinstance(trace := table.get("traceback"), Trace):
+                error, found = {**table, "traceback": None}, (*more, trace.likeness())
         found = (msgspec.json.encode(error), *found)
         hash(found)
     except Exception:  # nested too deeply, or unhashable
