@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import attrs
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from motet.actors.gateway import talk
@@ -90,7 +91,7 @@ class Caller:
 class Method:
     name: str
     role: Role
-    params: type[msgspec.Struct]
+    params: type[Struct]
     call: Callable[[Caller, JsonObject], Awaitable[Answer]]
 
 
