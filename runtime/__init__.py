@@ -7,11 +7,23 @@ reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``gather``, ``asks`` (many asks of one task), ``threads`` (other threads and loops), ``stream``,
-``observe`` and ``telemetry``, ``entry`` (programs with signals), ``processes`` (child processes),
-``backoff``, ``rates``, ``spool`` and ``spill``, ``exceptions`` and ``describe``.
+``event_sourced`` and ``event_journal`` (actors whose state is stored), ``gather``, ``asks`` (many
+asks of one task), ``threads`` (other threads and loops), ``stream``, ``observe`` and ``telemetry``,
+``entry`` (programs with signals), ``processes`` (child processes), ``backoff``, ``rates``,
+``spool`` and ``spill``, ``exceptions`` and ``describe``.
 """
 
+from motet.protocols.domain_events import (
+    DomainEvent,
+    EventNotApplied,
+    EventNotPortable,
+    JournalConflict,
+    JournalError,
+    JournalGap,
+    StoredEvent,
+    UnknownEvent,
+    UnknownEventVersion,
+)
 from motet.runtime.actor import Actor
 from motet.runtime.asks import Asks, ask_each
 from motet.runtime.entry import run_system
@@ -34,6 +46,8 @@ from motet.runtime.errors import (
     WaitCycle,
     WrongLoop,
 )
+from motet.runtime.event_journal import Journal, MemoryJournal
+from motet.runtime.event_sourced import EventSourced, Persistence
 from motet.runtime.feed import DeadLetter, DeadLetters, Feed
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.handlers import handles
@@ -66,22 +80,32 @@ __all__ = [
     "Cut",
     "DeadLetter",
     "DeadLetters",
+    "DomainEvent",
     "Done",
+    "EventNotApplied",
+    "EventNotPortable",
+    "EventSourced",
     "Failed",
     "Feed",
     "IdentityRef",
     "InjectedCrash",
+    "Journal",
+    "JournalConflict",
+    "JournalError",
+    "JournalGap",
     "Kind",
     "Leftover",
     "LoopFuture",
     "MailboxFull",
     "MailboxSpec",
+    "MemoryJournal",
     "MessageNotPortable",
     "Meter",
     "MotetRuntimeError",
     "NameTaken",
     "NotInProtocol",
     "Overflow",
+    "Persistence",
     "Portal",
     "Registry",
     "Replies",
@@ -93,6 +117,7 @@ __all__ = [
     "StartFailed",
     "Statistics",
     "StopReport",
+    "StoredEvent",
     "Strategy",
     "Supervision",
     "System",
@@ -103,6 +128,8 @@ __all__ = [
     "TooManyChildren",
     "TraceEvent",
     "UnderWay",
+    "UnknownEvent",
+    "UnknownEventVersion",
     "WaitCycle",
     "WrongLoop",
     "ask_each",

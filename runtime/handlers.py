@@ -16,7 +16,15 @@ import msgspec
 from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime.envelope import Replies
 
-__all__ = ["Call", "Calls", "Handler", "check_protocol", "collect_handlers", "handles"]
+__all__ = [
+    "Call",
+    "Calls",
+    "Handler",
+    "check_protocol",
+    "collect_handlers",
+    "declared_types",
+    "handles",
+]
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., object])
@@ -251,7 +259,7 @@ def collect_handlers(actor: type) -> dict[type[Message], Handler]:
 
 def check_protocol(actor: type, generic: type, handlers: dict[type[Message], Handler]) -> None:
     """Raise TypeError unless the handlers match the protocol named by the base ``generic[...]``."""
-    declared = _declared_protocol(actor, generic)
+    declared = declared_types(actor, generic)
     if declared is None:
         return
     missing = [
@@ -268,10 +276,14 @@ def check_protocol(actor: type, generic: type, handlers: dict[type[Message], Han
         )
 
 
-def _declared_protocol(actor: type, generic: type) -> tuple[type, ...] | None:
+def declared_types(actor: type, generic: type, place: int = 0) -> tuple[type, ...] | None:
+    """The members of the union that the base ``generic[...]`` names at ``place``.
+
+    None: there is no such base, or its parameter is a variable.
+    """
     for base in getattr(actor, "__orig_bases__", ()):
         if get_origin(base) is generic:
-            members = tuple(_members(get_args(base)[0]))
+            members = tuple(_members(get_args(base)[place]))
             if all(isinstance(member, type) for member in members):
                 return cast(tuple[type, ...], members)  # just checked, member by member
     return None

@@ -349,11 +349,14 @@ class StorageHealth:
 class Writer:
     """The writing connection. Any task may use it between :meth:`open` and :meth:`aclose`.
 
-    It may be opened again. ``health``: whether its commits succeed.
+    It may be opened again. ``health``: whether its commits succeed. ``prepare``: makes the tables.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(
+        self, location: Location, prepare: Callable[[Connection], object] = migrate
+    ) -> None:
         self.health = StorageHealth()
+        self._prepare = prepare
         self._location = location
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
@@ -401,7 +404,7 @@ class Writer:
     def _connect(self) -> Connection:
         connection = self._location.connect()
         try:
-            migrate(connection)
+            self._prepare(connection)
             if self._location.path is not None:
                 make_shrinkable(connection)
             self._files = {file: identity(file) for file in self._location.files()}
