@@ -172,6 +172,8 @@ def people_text(found: RoomPeople) -> str:
         lines.append(f"{one.user}: {', '.join(marks) or 'here by a pattern'}")
     if found.terms.slow:
         lines.append(f"slow mode: one message in {found.terms.slow:g} s")
+    if found.terms.rate:
+        lines.append(f"rate: {found.terms.rate} messages of one person a minute")
     if found.terms.newcomers:
         lines.append(f"newcomers read: {found.terms.newcomers}")
     return "\n".join(lines)

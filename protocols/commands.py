@@ -60,6 +60,7 @@ COMMANDS: Final[dict[str, str]] = {
     "transfer": "in a room: give it to another of its people: /transfer USER",
     "title": "in a room: give it another title: /title TEXT",
     "slow": "in a room: seconds between two messages of one person: /slow 30, /slow off",
+    "rate": "in a room: messages of one person in a minute: /rate 10, /rate off",
     "archive": "in a room: take no more messages",
     "unarchive": "in a room: take messages again",
     "answers": "in a room: set who answers approvals: /answers ROLE",

@@ -20,6 +20,8 @@ RoomRole: TypeAlias = Literal["reader", "member", "moderator", "owner"]
 ROLES: Final[tuple[RoomRole, ...]] = ("reader", "member", "moderator", "owner")
 """From the fewest rights to all of them."""
 LONGEST_MUTE: Final = 365 * 86_400.0
+MOST_RATE: Final = 100
+"""Messages of one person in a minute, where a room has such a bound."""
 SLOWEST: Final = 21_600.0
 
 UserName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -93,6 +95,12 @@ class SlowRoom(RoomAct, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(ge=0, le=SLOWEST)]
 
 
+class RateRoom(RoomAct, frozen=True, kw_only=True):
+    """Set how many messages one person may send in a minute; 0: any number."""
+
+    messages: Annotated[int, Meta(ge=0, le=MOST_RATE)]
+
+
 class ArchiveRoom(RoomAct, frozen=True, kw_only=True):
     """Close the room for messages and keep it to be read; False: open it again."""
 
@@ -118,6 +126,7 @@ ACTS: Final[Mapping[str, type[RoomAct]]] = {
     "rooms.transfer": TransferRoom,
     "rooms.rename": RenameRoom,
     "rooms.slow": SlowRoom,
+    "rooms.rate": RateRoom,
     "rooms.archive": ArchiveRoom,
     "rooms.terms": SetTerms,
 }
@@ -139,6 +148,7 @@ _ROOM_ACTS: Final[Mapping[str, Callable[[str, str], RoomAct]]] = {
     "leave": lambda room, _: LeaveRoom(room=room),
     "title": lambda room, rest: RenameRoom(room=room, title=rest),
     "slow": lambda room, rest: SlowRoom(room=room, seconds=seconds_of(rest or "off", SLOWEST)),
+    "rate": lambda room, rest: RateRoom(room=room, messages=_rate(rest or "off")),
     "archive": lambda room, _: ArchiveRoom(room=room),
     "unarchive": lambda room, _: ArchiveRoom(room=room, archived=False),
     "answers": lambda room, rest: SetTerms(room=room, answers=_role(rest)),
@@ -183,6 +193,13 @@ def _role(text: str) -> RoomRole:
     if (role := known.get(text)) is None:
         raise InputValidation(f"{text!r} is no role: {', '.join(ROLES)}")
     return role
+
+
+def _rate(text: str) -> int:
+    number = "0" if text == "off" else text
+    if not number.isdecimal() or int(number) > MOST_RATE:
+        raise InputValidation(f"{text!r} is no number of messages a minute: 1 to {MOST_RATE}, off")
+    return int(number)
 
 
 def _newcomers(text: str) -> Newcomers | None:

@@ -8,7 +8,7 @@ rows that change and no others, so that two at once lose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
@@ -33,6 +33,7 @@ from motet.protocols.room_acts import (
     Given,
     LeaveRoom,
     MutePerson,
+    RateRoom,
     RemovePerson,
     RenameRoom,
     RoomAct,
@@ -117,6 +118,7 @@ class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         title: shown in place of the name. The name stays, as keys, streams and sessions have it.
         slow: seconds between two messages of one person, moderators excepted.
+        rate: messages of one person in a minute, moderators excepted; 0: any number.
         answers: the lowest role that answers approvals and escalations of its members.
         details: the lowest role that sees the arguments and results of tools.
         newcomers: what newcomers read of the earlier talk; None: as the room's definition has it.
@@ -129,6 +131,7 @@ class RoomTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     details: RoomRole = "moderator"
     archived: float = 0.0
     newcomers: Newcomers | None = None
+    rate: int = 0
 
     def fits(self, name: str, query: str, *, archived: bool) -> bool:
         """Whether a room of these terms belongs in a list, as the SQL of lists has it."""
@@ -291,8 +294,11 @@ def rows_of(user: str, people: People) -> tuple[RoomPerson, ...]:
 # Speaking
 
 
+MINUTE: Final = 60.0
+
+
 class SlowDown(MotetError):
-    """The room is in slow mode: ``retry_after`` seconds, then again."""
+    """The room is in slow mode, or its rate is used up: ``retry_after`` seconds, then again."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -300,12 +306,17 @@ class SlowDown(MotetError):
 
 
 def refusal(
-    room: Standing, who: Principal, *, invited: bool, last: float, now: float
+    room: Standing,
+    who: Principal,
+    *,
+    invited: bool,
+    now: float,
+    lately: Sequence[float] = (),
 ) -> MotetError | None:
     """The reason why a message is not taken; None: it is.
 
     ``invited``: its author has to be among the people still; else a program vouches for them.
-    ``last``: when they have spoken last, in Unix seconds.
+    ``lately``: when they have spoken, the last time last, in Unix seconds.
     """
     role, rows = room.role(who), rows_of(who.user, room.people)
     if role is None and (invited or any(one.banned for one in rows)):
@@ -319,8 +330,14 @@ def refusal(
     muted = max((one.muted for one in rows), default=0.0)
     if muted > now:
         return Forbidden(f"you are muted in the room {room.room!r} for {span(muted - now)}")
-    wait = last + room.terms.slow - now
-    if wait > 0 and (role is None or rank(role) < rank("moderator")):
+    if role is not None and rank(role) >= rank("moderator"):
+        return None
+    last = lately[-1] if lately else -room.terms.slow
+    wait, most = last + room.terms.slow - now, room.terms.rate
+    full = lately[-most] + MINUTE - now if most and len(lately) >= most else 0.0
+    if full > max(wait, 0.0):
+        return SlowDown(f"{most} messages a minute are the limit: yours in {span(full)}", full)
+    if wait > 0:
         return SlowDown(
             f"slow mode: one message in {span(room.terms.slow)}; yours in {span(wait)}", wait
         )
@@ -356,6 +373,9 @@ def decide(room: Standing, who: Principal, act: RoomAct, now: float) -> PeopleCh
         case SlowRoom(seconds=seconds):
             room.demand(who, "slow")
             return PeopleChange(terms=replace(room.terms, slow=seconds))
+        case RateRoom(messages=messages):
+            room.demand(who, "slow")
+            return PeopleChange(terms=replace(room.terms, rate=messages))
         case ArchiveRoom(archived=archived):
             room.demand(who, "archive")
             since = room.terms.archived or now
@@ -478,6 +498,9 @@ def told(act: RoomAct, by: str) -> RoomChanged:
         case SlowRoom(seconds=seconds):
             how = f"one message in {span(seconds)}" if seconds else "off"
             user, text = "", f"{by} set slow mode: {how}"
+        case RateRoom(messages=messages):
+            how = f"{messages} messages a minute" if messages else "off"
+            user, text = "", f"{by} set the rate of each person: {how}"
         case ArchiveRoom(archived=archived):
             user, text = (
                 "",

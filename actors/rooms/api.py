@@ -134,7 +134,7 @@ class RoomTalk(RoomAdministration):
     async def _speaker(self, room: str, who: Principal) -> None:
         """Raises as a message would be refused, but for slow mode."""
         standing = await self._reader(room, who)
-        if problem := refusal(standing, who, invited=True, last=-1e9, now=wall_time()):
+        if problem := refusal(standing, who, invited=True, now=wall_time()):
             raise problem
 
     async def _to_speak(self, room: str, who: Principal) -> OpenRoom:

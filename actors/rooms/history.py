@@ -9,6 +9,7 @@ However many messages wait for an answer, memory has the last of them only, and 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from motet.protocols import room_reading as reading
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
+from motet.protocols.room_acts import MOST_RATE
 from motet.protocols.room_calls import collect, not_here, skip
 from motet.protocols.room_limits import Costs, FindCosts
 from motet.protocols.room_messages import (
@@ -36,7 +38,7 @@ from motet.protocols.room_messages import (
     line_of,
 )
 from motet.protocols.room_newcomers import CHUNK, FindSummary, KeepSummary, Summary
-from motet.protocols.room_people import refusal
+from motet.protocols.room_people import MINUTE, refusal
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
     LATELY,
@@ -124,7 +126,7 @@ class RoomHistory:
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last dropped call, and the last change, that were published; negative: unknown.
         self._told, self._shown = -1, -1
-        self._spoke: dict[str, float] = {}  # when people have spoken last, for slow mode
+        self._spoke: dict[str, deque[float]] = {}  # when people have spoken, for slow mode and rate
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -257,10 +259,9 @@ class RoomHistory:
             if draft.reply_to:
                 about = await self._said(draft.reply_to)
                 draft = evolve(draft, reply_agent=about.author * (about.kind == "agent"))
-            last, now = self._spoke.get(who.user, 0.0), wall_time()
-            standing = self._settings.standing
-            unwanted = refusal(standing, who, invited=invited, last=last, now=now)
-            refused = unwanted or self._refusal()
+            lately, now = self._spoke.get(who.user, ()), wall_time()
+            of = self._settings.standing
+            refused = refusal(of, who, invited=invited, now=now, lately=lately) or self._refusal()
             if refused is not None:
                 same = (draft.author, draft.text, key, draft.reply_to) if key else None
                 find = FindSaid(self._settings.name, *same) if same else None
@@ -381,10 +382,10 @@ class RoomHistory:
             return text
 
     def _note(self, message: RoomMessage) -> None:
-        self._spoke[message.author] = message.at
+        self._spoke.setdefault(message.author, deque(maxlen=MOST_RATE)).append(message.at)
         if len(self._spoke) > _MOST_SPEAKERS:
-            since = message.at - max(self._settings.standing.terms.slow, 1.0)
-            self._spoke = {who: at for who, at in self._spoke.items() if at > since}
+            since = message.at - max(self._settings.standing.terms.slow, MINUTE)
+            self._spoke = {who: at for who, at in self._spoke.items() if at[-1] > since}
 
     async def _said(self, number: int) -> RoomMessage:
         if 0 < number <= self.last:

@@ -246,6 +246,7 @@ class RoomLook(StrEnum):
     TRANSFER = "transfer"
     TITLE = "title"
     SLOW = "slow"
+    RATE = "rate"
     ARCHIVE = "archive"
     UNARCHIVE = "unarchive"
     ANSWERS = "answers"

@@ -185,6 +185,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "rooms.transfer": acts.TransferRoom,
     "rooms.rename": acts.RenameRoom,
     "rooms.slow": acts.SlowRoom,
+    "rooms.rate": acts.RateRoom,
     "rooms.archive": acts.ArchiveRoom,
     "rooms.terms": acts.SetTerms,
     "rooms.invite": rooms.RoomsInviteParams,

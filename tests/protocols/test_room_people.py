@@ -19,6 +19,7 @@ from motet.protocols.room_acts import (
     BanPerson,
     LeaveRoom,
     MutePerson,
+    RateRoom,
     RemovePerson,
     RenameRoom,
     RoomAct,
@@ -97,7 +98,7 @@ def test_a_ban_wins_over_patterns_and_can_be_lifted() -> None:
     here = Standing("dev", "olga", audience(("*",), ()), configured=frozenset("*"))
     banned = applied(here, decide(here, OWNER, BanPerson(room="dev", user="eve"), NOW))
     assert (banned.role(EVE), banned.role(MEMBER), banned.names) == (None, "member", ("*",))
-    assert isinstance(refusal(banned, EVE, invited=False, last=0, now=NOW), NotFound)
+    assert isinstance(refusal(banned, EVE, invited=False, now=NOW, lately=(0,)), NotFound)
     lifted = decide(banned, OWNER, BanPerson(room="dev", user="eve", banned=False), NOW)
     assert applied(banned, lifted).role(EVE) == "member"
 
@@ -110,10 +111,10 @@ def test_a_mute_of_somebody_in_a_pattern_leaves_their_role_to_the_pattern() -> N
         muted = audience(("ben",), (RoomPerson("irc:*"), *change.put))
         there, who = Standing("dev", "olga", muted), Principal(user)
         assert there.role(who) == "member"
-        said = refusal(there, who, invited=True, last=0, now=NOW + 30)
+        said = refusal(there, who, invited=True, now=NOW + 30, lately=(0,))
         assert isinstance(said, Forbidden)
         assert "30 s" in str(said)
-        assert refusal(there, who, invited=True, last=0, now=NOW + 60) is None
+        assert refusal(there, who, invited=True, now=NOW + 60, lately=(0,)) is None
         # Without the pattern, or the configuration, a mute lets nobody in.
         assert Standing("dev", "olga", audience((), change.put)).role(who) is None
 
@@ -156,19 +157,21 @@ def test_whoever_is_configured_is_banned_and_not_removed() -> None:
 
 def test_slow_mode_holds_for_members_and_not_for_moderators() -> None:
     slow = room(slow=60.0)
-    said = refusal(slow, MEMBER, invited=True, last=NOW - 20, now=NOW)
+    said = refusal(slow, MEMBER, invited=True, now=NOW, lately=(NOW - 20,))
     assert isinstance(said, SlowDown)
     assert said.retry_after == 40
-    assert refusal(slow, MEMBER, invited=True, last=NOW - 60, now=NOW) is None
+    assert refusal(slow, MEMBER, invited=True, now=NOW, lately=(NOW - 60,)) is None
     for who in (MOD, OWNER, ADMIN):
-        assert refusal(slow, who, invited=True, last=NOW, now=NOW) is None
+        assert refusal(slow, who, invited=True, now=NOW, lately=(NOW,)) is None
 
 
 def test_readers_and_people_of_an_archived_room_cannot_speak() -> None:
-    assert isinstance(refusal(room(), READER, invited=True, last=0, now=NOW), Forbidden)
-    assert isinstance(refusal(room(archived=1.0), OWNER, invited=True, last=0, now=NOW), Forbidden)
-    assert refusal(room(), EVE, invited=False, last=0, now=NOW) is None  # a program vouches
-    assert isinstance(refusal(room(), EVE, invited=True, last=0, now=NOW), NotFound)
+    assert isinstance(refusal(room(), READER, invited=True, now=NOW, lately=(0,)), Forbidden)
+    assert isinstance(
+        refusal(room(archived=1.0), OWNER, invited=True, now=NOW, lately=(0,)), Forbidden
+    )
+    assert refusal(room(), EVE, invited=False, now=NOW, lately=(0,)) is None  # a program vouches
+    assert isinstance(refusal(room(), EVE, invited=True, now=NOW, lately=(0,)), NotFound)
 
 
 def test_those_without_details_see_that_a_tool_works_and_not_what() -> None:
@@ -196,6 +199,7 @@ acts = st.one_of(
     st.builds(TransferRoom, room=st.just("dev"), user=someone),
     st.just(LeaveRoom(room="dev")),
     st.just(SlowRoom(room="dev", seconds=9.0)),
+    st.just(RateRoom(room="dev", messages=9)),
     st.builds(SetTerms, room=st.just("dev"), answers=st.sampled_from(ROLES)),
 )
 

@@ -67,6 +67,7 @@ export class Rooms {
     return [
       this.#form(known, "Add", "rooms.add", [this.#text("user", "user, or irc:*"), this.#choice("role", GIVEN, "member", "role")]),
       this.#form(known, "Slow mode, s", "rooms.slow", [this.#text("seconds", "seconds", terms.slow ?? 0, "number")], ({ seconds }) => ({ seconds: Number(seconds) })),
+      this.#form(known, "Messages a minute", "rooms.rate", [this.#text("messages", "messages", terms.rate ?? 0, "number")], ({ messages }) => ({ messages: Number(messages) })),
       this.#button(known, "Invite by link", "rooms.invite", {}, ({ token }) => `${location.href}#join=${token}`),
       this.#button(known, "Invites", "rooms.invites", {}, ({ invites }) => this.#invites(known, invites)),
     ];

@@ -97,6 +97,7 @@ ROWS: dict[str, Row] = {
     "rooms.transfer": Row("not_found", ({**ROOM, "user": "bob"},)),
     "rooms.rename": Row("not_found", ({**ROOM, "title": "mine"},)),
     "rooms.slow": Row("not_found", ({**ROOM, "seconds": 60},)),
+    "rooms.rate": Row("not_found", ({**ROOM, "messages": 6},)),
     "rooms.archive": Row("not_found", (ROOM,)),
     "rooms.terms": Row("not_found", ({**ROOM, "answers": "member"},)),
     "rooms.invite": Row("not_found", (ROOM,)),

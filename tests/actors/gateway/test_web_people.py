@@ -82,7 +82,8 @@ async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
 ACTS = {
     "rooms.add", "rooms.archive", "rooms.ban", "rooms.delete", "rooms.export", "rooms.invite",
     "rooms.invites", "rooms.join", "rooms.leave", "rooms.mute", "rooms.people", "rooms.remove",
-    "rooms.rename", "rooms.revoke", "rooms.slow", "rooms.summary", "rooms.terms", "rooms.transfer",
+    "rooms.rate", "rooms.rename", "rooms.revoke", "rooms.slow", "rooms.summary", "rooms.terms",
+    "rooms.transfer",
 }  # fmt: skip
 """The methods of administration; each has a command, an action of ``motet rooms`` and a button."""
 

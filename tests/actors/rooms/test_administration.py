@@ -22,6 +22,7 @@ from motet.protocols.room_acts import (
     BanPerson,
     LeaveRoom,
     MutePerson,
+    RateRoom,
     RemovePerson,
     RenameRoom,
     SetTerms,
@@ -283,3 +284,32 @@ async def test_an_export_has_all_in_parts() -> None:
         assert said == [f"text {number}" for number in range(5)]
         with pytest.raises(Forbidden):
             await host.rooms.export(room, principal=BOB)
+
+
+async def test_a_rate_bounds_the_messages_of_each_person_in_a_minute(tmp_path: Path) -> None:
+    async def refused(host: motet.Host, who: motet.Principal) -> float:
+        with pytest.raises(SlowDown, match="2 messages a minute") as caught:
+            await host.rooms.post(room, "more", principal=who)
+        return caught.value.retry_after
+
+    async with motet.open_host(tmp_path, agents=[agent("ann")]) as host:
+        room = await made(host, "bob", "irc:*")
+        with pytest.raises(Forbidden):
+            await host.rooms.manage(RateRoom(room=room, messages=9), principal=BOB)
+        await host.rooms.manage(RateRoom(room=room, messages=2), principal=ALICE)
+        for who in (BOB, DAN, ALICE):
+            for number in range(2):
+                await host.rooms.post(room, f"text {number}", key=f"k{number}", principal=who)
+        assert 50 < await refused(host, BOB) <= 60
+        await refused(host, DAN)
+        await host.rooms.post(room, "as often as I like", principal=ALICE)
+        again = await host.rooms.post(room, "text 1", key="k1", principal=BOB)
+        assert again.duplicate, "a resend is none"
+        await host.rooms.manage(SlowRoom(room=room, seconds=300), principal=ALICE)
+        with pytest.raises(SlowDown, match="slow mode"):  # the longer one is told
+            await host.rooms.post(room, "more", principal=BOB)
+        await host.rooms.manage(SlowRoom(room=room, seconds=0), principal=ALICE)
+    async with motet.open_host(tmp_path, agents=[agent("ann")]) as host:
+        await refused(host, BOB)
+        await host.rooms.manage(RateRoom(room=room, messages=0), principal=ALICE)
+        await host.rooms.post(room, "at last", principal=BOB)
