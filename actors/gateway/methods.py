@@ -37,7 +37,7 @@ from motet.protocols.sessions import FINAL, Ack, Principal, Role
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
-P = TypeVar("P")
+P = TypeVar("P", bound=Struct)
 
 
 @attrs.frozen
