@@ -51,7 +51,7 @@ from motet.runtime.event_sourced import EventSourced, Persistence
 from motet.runtime.feed import DeadLetter, DeadLetters, Feed
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.handlers import handles
-from motet.runtime.lifecycle import Terminated
+from motet.runtime.lifecycle import Exit, Terminated
 from motet.runtime.mailbox import MailboxSpec, Overflow
 from motet.runtime.outside import UnderWay, current_under_way, held_by
 from motet.runtime.ref import ActorRef
@@ -60,7 +60,7 @@ from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.snapshot import ActorInfo, Statistics
 from motet.runtime.stopping import Leftover, StopReport
 from motet.runtime.stream import ReplyStream
-from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
+from motet.runtime.supervision import AutoShutdown, Directive, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
 from motet.runtime.threads import LoopFuture, Portal, ThreadsafeRef
@@ -80,11 +80,13 @@ __all__ = [
     "Cut",
     "DeadLetter",
     "DeadLetters",
+    "Directive",
     "DomainEvent",
     "Done",
     "EventNotApplied",
     "EventNotPortable",
     "EventSourced",
+    "Exit",
     "Failed",
     "Feed",
     "IdentityRef",

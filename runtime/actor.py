@@ -62,6 +62,15 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         assert isinstance(system, System)
         return system
 
+    @property
+    def restart_reason(self) -> Exception | None:
+        """The error that ended the incarnation before this one, for ``on_start`` and later.
+
+        None in the first incarnation, and when the one before ended without an error: by itself, or
+        because a sibling's crash restarted its group.
+        """
+        return self._cell.failed_before
+
     def start_soon(
         self,
         fn: Callable[[*Ts], Awaitable[object]],

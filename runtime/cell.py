@@ -55,9 +55,9 @@ class Cell(Owner):
         "_factory",
         "_on_stop_scope",
         "_started",
+        "failed_before",
         "generation",
         "incarnation",
-        "is_final",
         "parent",
         "plan",
         "supervisor",
@@ -94,7 +94,7 @@ class Cell(Owner):
         self.generation = 0  # counts incarnations, so that a stale exit is recognised
         self.incarnation: Incarnation | None = None
         self.supervisor: Supervisor[Cell] | None = None  # of the children
-        self.is_final = False  # ordered to end for ever
+        self.failed_before: Exception | None = None  # the error that ended the incarnation before
         self.was_ready = False  # some incarnation has started
         self.plan: StopPlan | None = None  # of this incarnation, once its end was ordered
         self.task: trio.lowlevel.Task | None = None
@@ -147,7 +147,7 @@ class Cell(Owner):
                     observer.restarted()
         self.plan = None
         self.cancel_at = math.inf
-        self.failed_with = None
+        self.failed_before, self.failed_with = self.failed_with, None
         self.nursery = nursery
         nursery.start_soon(self._run, name=self.path)
 
@@ -177,6 +177,8 @@ class Cell(Owner):
             self.is_final = True
             self.mailbox.close("it was stopped")
         if not self.is_occupied:
+            if final and self.state == "suspended":  # in back-off: a stop ends that too
+                plan.ledger.ended.append(self.path)
             return
         self.change("stop" if final else "fail")
         self.plan = plan

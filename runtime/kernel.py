@@ -154,6 +154,7 @@ class Owner:
         "failed_with",
         "halted",
         "handlers",
+        "is_final",
         "kernel",
         "kind",
         "mailbox",
@@ -191,6 +192,7 @@ class Owner:
         self.halted = True  # the turn must read its orders before it takes the next message
         self.paused = False
         self.ending = False  # the incarnation begins no further handler
+        self.is_final = False  # ordered to end for ever
         self.beside: Beside | None = None  # the tasks of the incarnation beside its turn
         self.cancel_at = math.inf  # when the tasks of this incarnation are cancelled
         self.failed_with: Exception | None = None  # the error that ended the last incarnation

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from motet.protocols.messages import Message
 
-__all__ = ["OVER", "TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "next_state"]
+__all__ = ["OVER", "TRANSITIONS", "Exit", "LifeEvent", "LifeState", "Terminated", "next_state"]
 
 # new         has a name and a mailbox, no task
 # starting    on_start is running; mail is accepted and waits
@@ -26,6 +26,9 @@ __all__ = ["OVER", "TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "next_
 #             Not ActorRef.suspend, which pauses a running actor and is no state
 # dead        for ever
 LifeState = Literal["new", "starting", "running", "stopping", "failing", "suspended", "dead"]
+
+Exit = Literal["crashed", "stopped", "ended"]
+"""Of an actor, for ever: by an error, by an order, or by itself."""
 
 LifeEvent = Literal[
     "begin",  # a supervisor starts an incarnation
@@ -64,9 +67,14 @@ def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
 class Terminated(Message, frozen=True, tag="motet.terminated"):
     """The actor at ``path`` has ended for ever. ``error``: of its last incarnation, if it failed.
 
-    Sent to actors that :meth:`Actor.watch` it.
+    ``reason`` and ``error`` are for people. ``exit`` and ``exception`` are for programs: how it has
+    ended, and the error itself, which stays in the process. ``crashed`` goes before ``stopped``: an
+    actor whose clean-up failed after a stop has crashed. Sent to actors that :meth:`Actor.watch`
+    it.
     """
 
     path: str
     reason: str
     error: str | None = None
+    exit: Exit = "ended"
+    exception: Exception | None = None

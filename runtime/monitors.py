@@ -16,7 +16,7 @@ import trio
 from motet.runtime.errors import MotetRuntimeError, NotInProtocol
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
-from motet.runtime.lifecycle import Terminated
+from motet.runtime.lifecycle import Exit, Terminated
 from motet.runtime.waits import EndWait, Work, current_work, refuse_own_end
 
 __all__ = ["check_watches", "ending", "on_end", "report_end", "unwatch", "wait_terminated", "watch"]
@@ -119,5 +119,7 @@ def report_end(dead: Owner) -> None:
 
 def _report(dead: Owner) -> Terminated:
     assert dead.mailbox.closed is not None, "an actor that has ended has said why"
-    error = None if dead.failed_with is None else shown(dead.failed_with)
-    return Terminated(dead.path, dead.mailbox.closed, error)
+    failure = dead.failed_with
+    error = None if failure is None else shown(failure)
+    how: Exit = "crashed" if failure else "stopped" if dead.is_final else "ended"
+    return Terminated(dead.path, dead.mailbox.closed, error, how, failure)

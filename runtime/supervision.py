@@ -13,6 +13,7 @@ uses neither tasks nor clocks; ``supervisor.py`` executes the decision. The rule
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
@@ -24,6 +25,7 @@ __all__ = [
     "AutoShutdown",
     "ChildTable",
     "Decision",
+    "Directive",
     "ExitKind",
     "GiveUp",
     "Refusals",
@@ -35,6 +37,7 @@ __all__ = [
 Restart = Literal["permanent", "transient", "temporary"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 ExitKind = Literal["normal", "crashed"]
+Directive = Literal["restart", "stop", "escalate"]
 AutoShutdown = Literal["never", "any", "all"]
 GiveUp = Literal["all", "child"]
 
@@ -52,6 +55,11 @@ class Supervision(msgspec.Struct, frozen=True):
     counted for each child alone, and only that child ends, for ever; for children that do not need
     one another, so with ``one_for_one`` only.
 
+    ``decide`` chooses by the error of a crashed child. ``restart``: as declared by all the above.
+    ``stop``: the child ends for ever, as a temporary one would. ``escalate``: the supervising actor
+    crashes with this very error, and ends all its children. It must not wait. An error of its own
+    escalates. It is not called for ends without an error. None: always restart.
+
     ``auto_shutdown``: the supervising actor ends normally, and with it all its children, when
     ``any`` or ``all`` of its significant children have ended by themselves. ``max_children`` limits
     the children at a time, those that wait for their restart included; None: no limit.
@@ -67,6 +75,7 @@ class Supervision(msgspec.Struct, frozen=True):
     auto_shutdown: AutoShutdown = "never"
     max_children: int | None = None
     give_up: GiveUp = "all"
+    decide: Callable[[Exception], Directive] | None = None
 
     def __post_init__(self) -> None:
         if self.intensity < 0 or self.period <= 0:
@@ -167,14 +176,27 @@ class ChildTable:
         child.running = True
         child.since = now
 
-    def exited(self, name: str, kind: ExitKind, now: float, chance: float) -> Decision:
-        """Decide on the exit of ``name`` at time ``now``; ``chance`` in [0, 1) sets the jitter."""
+    def exited(
+        self,
+        name: str,
+        kind: ExitKind,
+        now: float,
+        chance: float,
+        directive: Directive = "restart",
+    ) -> Decision:
+        """Decide on the exit of ``name`` at time ``now``; ``chance`` in [0, 1) sets the jitter.
+
+        ``directive``: what ``decide`` has said of a crash.
+        """
         child = self._children.get(name)
         if child is None or not child.running:
             return _NOTHING
         child.running = False
+        if directive == "escalate":
+            return self._give_up()
         # First the ends that want no restart: they count against no limit.
-        if child.restart == "temporary" or (child.restart == "transient" and kind == "normal"):
+        normal = child.restart == "transient" and kind == "normal"
+        if child.restart == "temporary" or normal or directive == "stop":
             return self._let_go(name, child)
         if self.supervision.give_up == "child":
             child.restarts = [*self._recent(child.restarts or [], now), now]

@@ -29,8 +29,16 @@ from motet.runtime.errors import (
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Kernel
 from motet.runtime.lifecycle import LifeState
+from motet.runtime.outside import foreign_code
 from motet.runtime.stopping import StopPlan, at_once, within
-from motet.runtime.supervision import ChildTable, Decision, ExitKind, Restart, Supervision
+from motet.runtime.supervision import (
+    ChildTable,
+    Decision,
+    Directive,
+    ExitKind,
+    Restart,
+    Supervision,
+)
 from motet.runtime.waits import current_work
 
 __all__ = ["Child", "Factory", "Supervisor"]
@@ -144,9 +152,10 @@ class Supervisor(Generic[C]):
         error = cell.failed_with
         now = trio.current_time()
         kind: ExitKind = "normal" if error is None else "crashed"
-        decision = self._table.exited(cell.name, kind, now, self._kernel.chance())
+        directive, failure = self._directive(error)
+        decision = self._table.exited(cell.name, kind, now, self._kernel.chance(), directive)
         if decision.escalate:
-            self._give_up(cell, error)
+            self._give_up(failure or self._limit(cell, error, alone=False))
             return
         if decision.gives_up:
             # All that its decision orders, unless it ends the siblings too: by the time that this
@@ -163,6 +172,20 @@ class Supervisor(Generic[C]):
             self._shut_down()
         else:
             await self._execute(decision, now)
+
+    def _directive(self, error: Exception | None) -> tuple[Directive, Exception | None]:
+        """What ``decide`` says of ``error``, and the error to escalate, if it says that."""
+        decide = self._table.supervision.decide
+        if decide is None or error is None:
+            return "restart", None
+        try:
+            with foreign_code:
+                directive = decide(error)
+                if directive not in ("restart", "stop", "escalate"):
+                    raise ValueError(f"decide returned {directive!r}: restart, stop or escalate")
+        except Exception as failure:
+            return "escalate", failure
+        return directive, error if directive == "escalate" else None
 
     async def _execute(self, decision: Decision, now: float) -> None:
         for name in decision.stops:
@@ -209,13 +232,12 @@ class Supervisor(Generic[C]):
         limit.__cause__ = error
         return limit
 
-    def _give_up(self, cell: C, error: Exception | None) -> None:
-        limit = self._limit(cell, error, alone=False)
+    def _give_up(self, error: Exception) -> None:
         # The children are stopped when this task has left `_serve`, and the escalation ends the
         # actor above: both must find that no child can be started.
         self.closing = True
         self._serving.cancel()
-        self._escalate(limit)
+        self._escalate(error)
 
     async def _stop_children(self) -> None:
         # One by one in reverse start order: an older sibling may be used until a younger one's

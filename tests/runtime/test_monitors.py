@@ -84,7 +84,7 @@ async def test_a_watcher_gets_one_message_when_the_actor_has_ended_for_ever() ->
         await wait_all_tasks_blocked()
         await child.stop()
         await wait_all_tasks_blocked()
-        assert seen == [Terminated("/s/child", "it was stopped")]
+        assert seen == [Terminated("/s/child", "it was stopped", exit="stopped")]
 
 
 async def test_watching_a_dead_actor_is_reported_at_once() -> None:
