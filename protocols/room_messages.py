@@ -410,11 +410,23 @@ def fixed_text(fix: Fix, text: str) -> str:
     return fix(UserMessage(text)).text
 
 
+def fixed_rows(fixes: Iterable[Fix], rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """The same for rows, after several changes."""
+    for fix in fixes:
+        rows = tuple(map(fix, rows))
+    return rows
+
+
 def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
     """The same for the input of a run or of a model."""
     if isinstance(given, str):
         return fixed_text(fix, given)
     return replace(given, messages=tuple(map(fix, given.messages)))
+
+
+def fixed_request(fixes: Iterable[Fix], request: ModelRequest) -> ModelRequest:
+    """The same for a request to a model."""
+    return replace(request, messages=fixed_rows(fixes, request.messages))
 
 
 def without_said(stored: str, said: str) -> str:

@@ -187,6 +187,8 @@ class FinishRun(Request[tuple[str, ...]], frozen=True, tag="sessions.finish"):
     """The agents that have taken over, if that is not on disk yet: see ``HandOver``."""
     event: InputEnd | None = None
     """Kept with the run until the event journal has it: see :class:`ListUnpublishedEnds`."""
+    user: str = ""
+    """Whose run it is: a message that is changed meanwhile is changed in ``rows``, too."""
 
 
 class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):

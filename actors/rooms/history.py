@@ -306,7 +306,7 @@ class RoomHistory:
             is_text = after.text != before.text
             old, new = (called(one.calling) if is_text else () for one in (before, after))
             working = is_text and correct(after, before.text)
-            settled = await self._publisher.settled()  # or its event would come after the scrubbing
+            settled = await self._publisher.settled(ATTEMPT * is_text)  # or its event came later
             told = self._settings.members if is_text or room.reactions else ()
             state = after_change(
                 self._begin(lambda now: now),

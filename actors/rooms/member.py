@@ -269,12 +269,15 @@ class MemberRunner:
         """
         fix, user = reader_of(message, before), acts_as(self._settings.name).user
         self._fixes.append(fix)
-        runs = self.detached.services.table.runs.values()
-        ours = [run for run in runs if run.input.principal.user == user and run.result is None]
-        for run in ours:
-            run.correct(fix)
-        self.detached.services.tracer.correct(user, fix)
-        return bool(ours or self._runs)
+        services, table = self.detached.services, self.detached.services.table
+        live = [run for run in table.runs.values() if run.input.principal.user == user]
+        ours = [run for run in live if run.result is None]
+        left = [one for one in table.all_suspended() if one.user == user]
+        for correct in (*(run.correct for run in ours), *(one.correct for one in left)):
+            correct(fix)
+        late = [queue for queue in table.queues.values() if queue.correct(user, fix)]
+        services.tracer.correct(user, fix)
+        return bool(ours or late or self._runs)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

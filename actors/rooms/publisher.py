@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
+
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.room_turns import TurnFilter
+from motet.protocols.storage import StorageUnavailable
 
 _RECENT = 200
 """Durable events in which the last published message is looked for."""
@@ -52,10 +55,20 @@ class RoomPublisher:
         """Tell the room's readers that other people may see it now."""
         self._journal.access_changed(self._stream)
 
-    async def settled(self) -> bool:
-        """Wait until all that was published is delivered; whether it is on disk, too."""
+    async def settled(self, within: float = 0.0) -> bool:
+        """Wait until all that was published is delivered; whether it is on disk, too.
+
+        ``within``: after so many seconds, raises ``StorageUnavailable`` if it is not.
+        """
         await self._journal.settle()
-        return not self._publisher.subscribers.feed.late
+        feed = self._publisher.subscribers.feed
+        if feed.late and within:
+            feed.nudge()
+            with trio.move_on_after(within):
+                await feed.journalled()
+            if feed.late:
+                raise StorageUnavailable("earlier events are not stored yet: try again")
+        return not feed.late
 
     async def last_published(self) -> tuple[int | None, bool]:
         """Number of the last published message, 0 if none ever was, None if there is none lately;

@@ -23,6 +23,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import AgentError, NotFound
 from motet.protocols.escalations import escalation_id
 from motet.protocols.models import Usage
+from motet.protocols.room_messages import fixed_rows
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun
 from motet.protocols.tools import CallResult
@@ -127,6 +128,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         inputs=run.carried.entered,
         agents=run.carried.handed_to,
         event=outcome.terminal(),
+        user=run.input.principal.user,
     )
     is_stored = False
     try:
@@ -135,6 +137,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         async with queue.storing():
             while queue.unsaved:
                 await store_late(queue, services)
+            end = _as_now(end, run)
             withdrawn = await services.runs.finish(end)
         is_stored = True
     except Exception as error:
@@ -143,11 +146,17 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         return False
     finally:
         if not is_stored:  # also when the disk has taken longer than there is time
-            queue.unsaved.append(end)
+            queue.unsaved.append(_as_now(end, run))
     await publish_withdrawn(run.session, run.input.principal.user, run.id, withdrawn, services)
     if end.inputs:
         await publish_entered(run, end.inputs, services)
     return True
+
+
+def _as_now(end: FinishRun, run: Run) -> FinishRun:
+    """An end whose rows were taken before messages in them were changed."""
+    fixes = run.carried.fixes
+    return replace(end, rows=fixed_rows(fixes, end.rows)) if fixes else end
 
 
 async def store_late(queue: SessionQueue, services: Services) -> None:
@@ -161,8 +170,8 @@ async def store_late(queue: SessionQueue, services: Services) -> None:
     if info is None:
         raise NotFound(f"no run {end.run_id!r}")
     withdrawn = await services.store.ask(end)
-    if end in queue.unsaved:
-        queue.unsaved.remove(end)
+    # Its rows may have been changed on the way.
+    queue.unsaved[:] = [one for one in queue.unsaved if one.run_id != end.run_id]
     await publish_withdrawn(info.session, info.user, end.run_id, withdrawn, services)
     for one in end.inputs:
         entered = events.InputSteered(end.run_id)

@@ -36,6 +36,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
+from motet.protocols.room_messages import fixed_request
 from motet.protocols.tool_schemas import MOST_TOOLS, within
 from motet.protocols.tools import ToolSpec
 
@@ -197,6 +198,8 @@ class ModelStep:
             provider = await self._services.models.provider(
                 self.full_name, self._toolkit.generation
             )
+            if fixes := self._run.carried.fixes:  # since it was made
+                request = fixed_request(fixes, request)
             response = await provider.stream_to(Generate(request, self._payer), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))

@@ -26,6 +26,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs.run import Burst, Carried, Input, Placement, Run
 from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.room_messages import Fix, fixed_rows, fixed_text
 from motet.protocols.sessions import (
     Ack,
     FinishRun,
@@ -266,6 +267,10 @@ class SuspendedRun:
         one.durable, one.due, one.resumed = run.durable, run.due, run.resumed
         return one
 
+    def correct(self, fix: Fix) -> None:
+        """Change a message in its text; the rest of it is changed on disk."""
+        self.text = fixed_text(fix, self.text)
+
     @property
     def author(self) -> str:
         return self.sender or self.user
@@ -337,6 +342,15 @@ class SessionQueue:
     @property
     def idle(self) -> bool:
         return not (self.running or self.arriving or self.chores or self.has_work)
+
+    def correct(self, user: str, fix: Fix) -> bool:
+        """Change messages in a user's ends that are not stored yet; whether there are any."""
+        found = [end.user == user for end in self.unsaved]
+        self.unsaved[:] = [
+            replace(end, rows=fixed_rows((fix,), end.rows)) if is_ours else end
+            for end, is_ours in zip(self.unsaved, found, strict=True)
+        ]
+        return any(found)
 
     def storing(self) -> AbstractAsyncContextManager[None]:
         """A lock on ``unsaved``, where several tasks may store at once."""

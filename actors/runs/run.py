@@ -221,8 +221,7 @@ class Input:
     """An input: its text, its author, and the way it came in. Replaced as a whole, if at all.
 
     Attributes:
-        key: the idempotency key; ``method``: the API method the input came through. A key is
-            scoped to (principal, method).
+        key: the idempotency key, scoped to (principal, ``method``): the API method it came through.
         sender: the author, among those who share the session; empty: the principal's user.
         asked_by: in a room, the people whose words it answers: policy is asked about each of them.
         payers: those of them who share its cost.
@@ -282,14 +281,13 @@ class Carried:
     Attributes:
         durable: nobody waits for it here, so that another host may go on with it.
         resumption: where it was left, if it was suspended, or if its host has ended.
-        started: the same of a run whose host has ended before its first answer: it starts anew, but
-            a stop that comes first ends it as a begun one.
+        started: the same, if its host died before its first answer: it starts anew, unless stopped.
         start_published: whether its start was announced before it resumed; None: it begins here.
         has_approval: it has a stored approval.
         approval_missed: an approval was answered after its call was suspended.
-        entered: inputs that are in its rows, while the disk has them as waiting still; they are
-            stored with the next intent, or with its end.
+        entered: inputs in its rows that wait on disk; stored with the next intent, or its end.
         handed_to: the agents that have taken over, while the disk has another one.
+        fixes: changes of messages in its rows, also for rows that are loaded or stored later.
     """
 
     durable: bool = False
@@ -300,6 +298,7 @@ class Carried:
     approval_missed: bool = False
     entered: tuple[str, ...] = ()
     handed_to: tuple[str, ...] = ()
+    fixes: list[Fix] = attrs.field(factory=list[Fix])
 
 
 @attrs.define(eq=False)
@@ -374,6 +373,7 @@ class Run:
     def correct(self, fix: Fix) -> None:
         """Change what its model reads from its next request on; see ``room_messages``."""
         self.input = attrs.evolve(self.input, text=fixed_text(fix, self.input.text))
+        self.carried.fixes.append(fix)
         if self.reads_anew is not None:
             self.reads_anew(fix)
 

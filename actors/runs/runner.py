@@ -41,7 +41,7 @@ from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.redaction.redact import redact_text
-from motet.protocols.room_messages import Fix, fixed_text
+from motet.protocols.room_messages import Fix, fixed_rows, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
@@ -108,6 +108,8 @@ class Runner:
             if isinstance(self._resumed, RunCalls):
                 self.tool_step = self._new_tool_step(self._resumed, left)
             run.carried.resumption = None
+        for fix in run.carried.fixes:  # since it was loaded
+            self._read_anew(fix)
 
     @cached_property
     def suspension(self) -> Suspension:
@@ -371,6 +373,8 @@ class Runner:
             found = await self.services.context(self.run.session)
             rows = found.rows + self._unsaved_rows if self.queue.unsaved else found.rows
             scan = self.services.contexts.scan(self.run.session)
+        if self.run.carried.fixes:  # the rows may have been read before
+            rows = fixed_rows(self.run.carried.fixes, rows)
         self.model_step.view = self.model_step.view.rebased(rows, found.summary, scan)
 
     @property

@@ -29,6 +29,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.queueing import JoinInputs
+from motet.protocols.room_messages import fixed_rows
 from motet.protocols.sessions import Compact, FinishRun, Pump, RunStatus, SessionMessage
 from motet.protocols.storage import StorageUnavailable
 from motet.runtime import Actor, handles
@@ -270,11 +271,12 @@ def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCanc
     return FinishRun(
         run_id=run.id,
         status="cancelled",
-        rows=rows,
+        rows=fixed_rows(run.carried.fixes, rows),
         usage=spent,
         detail=reason,
         withdraw=True,
         event=event,
+        user=run.input.principal.user,
     )
 
 

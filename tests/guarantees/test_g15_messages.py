@@ -1,5 +1,6 @@
 """Law: an acknowledged change of a message is on disk and is told once, and no later request to a
-model, no history, no transcript and no replayed event has a text that was changed or withdrawn.
+model, no history, no transcript and no replayed event has a text that was changed or withdrawn,
+also while runs resume after an approval, the storage fails, and runs end that cannot be stored.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.member import MemberRunner
 from motet.actors.storage import rooms as store
+from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import ROOM_MODES, RoomPlan
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import StorageUnavailable
+from tests.guarantees.worlds.calls import CONFIG, FAULTS, decide, fail, insist, mend
 
 NAMES: Final = ("ann", "ben")
 OWNER: Final = Principal("ada")
@@ -34,6 +38,7 @@ class World:
     """The choices of one talk, and what was acknowledged in it.
 
     Attributes:
+        troubled: the storage fails now and then.
         requests: the words in each request to a model.
         gone: words that are in no message any more, with how many requests there were then.
         changes: what every acknowledged change was: the number of a message, and its kind.
@@ -42,6 +47,7 @@ class World:
     """
 
     seed: object
+    troubled: bool = False
     words: int = 0
     random: Random = attrs.field(init=False)
     requests: list[set[str]] = attrs.field(factory=list[set[str]])
@@ -59,10 +65,10 @@ class World:
     def _agent(self, name: str, random: Random) -> motet.Agent[None, str]:
         def answer(request: ModelRequest) -> mt.Step:
             self.requests.append(set(WORD.findall(repr(request.messages))))
-            step = random.choice(("says", "says", "calls", "passes", "looks"))
+            step = random.choice(("says", "says", "calls", "passes", "looks", "asks"))
             seconds = random.choice((0.01, 0.1, 1))
-            if step == "looks" and "look" not in repr(request.messages[-2:]):
-                return mt.call("look")
+            if step in ("looks", "asks") and not isinstance(request.messages[-1], ToolMessage):
+                return mt.call("look" if step == "looks" else "ask")
             if step == "calls":
                 other = next(one for one in NAMES if one != name)
                 return mt.slow(mt.say(f"@{other} your turn"), seconds=seconds)
@@ -73,6 +79,10 @@ class World:
         @agent.tool(effects="write")
         async def look() -> str:
             return "looked"
+
+        @agent.tool(effects="write", approval=True)
+        async def ask() -> str:
+            return "asked"
 
         return agent
 
@@ -146,29 +156,43 @@ async def stop(host: Host) -> None:
 
 def talk(world: World, host: mt.SimulatedHost, length: int) -> None:
     host.call(begin, world)
+    acts = ("post", "post", "post", "edit", "delete", "react", "stop", "decide")
     for _ in range(length):
-        match world.random.choice(("post", "post", "post", "edit", "delete", "react", "stop")):
+        match world.random.choice((*acts, *("fail", "mend") * 3) if world.troubled else acts):
             case "post":
                 text = world.text()
-                world.texts[host.call(post, text)] = text
+                with suppress(StorageUnavailable):
+                    world.texts[host.call(post, text)] = text
             case "stop":
                 host.begin(stop)
+            case "decide":
+                host.begin(insist, decide)
+            case "fail":
+                fail(host.disk, world.random.choice(FAULTS))
+            case "mend":
+                mend(host.disk)
             case kind:
-                world.changed(kind, host.call(change, world, kind))
-        if world.random.random() < 0.7:
+                with suppress(StorageUnavailable):
+                    world.changed(kind, host.call(change, world, kind))
+        if world.random.random() < 0.3:
+            host.steps(world.random.randrange(1, 120))
+        elif world.random.random() < 0.7:
             host.advance(world.random.choice((0.001, 0.02, 0.15, 2)))
 
 
 def rest(host: mt.SimulatedHost) -> None:
-    for _ in range(20):
+    mend(host.disk)
+    for _ in range(40):
         host.advance(2)
+        host.call(decide)
         if host.call(_idle):
             break
     host.settle()
 
 
 async def _idle(host: Host) -> bool:
-    return all(one.idle for one in await host.rooms.list(principal=OWNER))
+    waiting = await host.approvals(state="pending")
+    return not waiting and all(one.idle for one in await host.rooms.list(principal=OWNER))
 
 
 def kind_of(event: MessageEdited | MessageDeleted | MessageReaction) -> str:
@@ -223,9 +247,10 @@ async def broken(host: Host, world: World) -> list[str]:
     return found
 
 
-def problems(seed: object, length: int = 12) -> list[str]:
-    world = World(seed)
-    with mt.simulated_host(sum(map(ord, str(seed))), agents=world.agents()) as host:
+def problems(seed: object, length: int = 12, *, troubled: bool = False) -> list[str]:
+    world = World(seed, troubled)
+    number = sum(map(ord, str(seed)))
+    with mt.simulated_host(number, agents=world.agents(), config=CONFIG) as host:
         talk(world, host, length)
         rest(host)
         return host.call(broken, world)
@@ -243,6 +268,18 @@ def test_no_changed_text_is_left_in_many_talks(part: int) -> None:
         assert not problems(f"{part}/{seed}", 16), seed
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_no_changed_text_is_left_while_the_storage_fails(seed: int) -> None:
+    assert not problems(f"away {seed}", 24, troubled=True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(8))
+def test_no_changed_text_is_left_in_many_talks_while_the_storage_fails(part: int) -> None:
+    for seed in range(60):
+        assert not problems(f"{part}/{seed}", 24, troubled=True), seed
+
+
 def killed(fault: mt.HostFault, seed: int, every: int) -> None:
     """Kill the host at each so many-th step of a talk."""
     worlds: list[World] = []
@@ -258,7 +295,8 @@ def killed(fault: mt.HostFault, seed: int, every: int) -> None:
         assert not wrong, wrong
 
     models = World(seed)
-    options = {"seeds": (seed,), "every": every, "check": check, "agents": models.agents()}
+    options = {"agents": models.agents(), "config": CONFIG, "seeds": (seed,), "every": every}
+    options |= {"check": check}
     mt.sweep(story, fault, **options).check()  # type: ignore[arg-type]
 
 
