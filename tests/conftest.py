@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rewriting import rewrite_once
+
 # No deadline: a test fails for what it computes, never for how busy the machine is.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -35,6 +37,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # All that is imported and collected is kept: looking through it for garbage would take a fifth of
 # the time.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        rewrite_once(config, Path(__file__).parent)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

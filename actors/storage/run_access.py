@@ -153,8 +153,7 @@ class ContextCache:
 PATIENCE = 0.005
 """Seconds for which a statement may wait for others. A kill loses at most what is that young."""
 LIMIT = 256
-UNKNOWN = ("", True)
-"""The session of a run that another process has accepted; it may be of a room."""
+UNKNOWN = ("", True)  # for a run that another process has accepted: it may be of a room
 
 Write: TypeAlias = Callable[[tuple[Statement, ...]], Awaitable[object]]
 
