@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -148,7 +148,8 @@ class Ask(msgspec.Struct, eq=False):
     task: Task
     until: float  # no handler begins later: the asker's first deadline, or the limit
     limit: float = math.inf  # of the ask itself; both in Trio's clock
-    queue: deque[Any] | list[Any] | None = None  # that holds it; Any: two kinds of items
+    # That holds it; Any: two kinds of items.
+    queue: deque[Any] | list[Any] | OrderedDict[Any, None] | None = None
     context: str | None = None  # the asker's trace context
     timed_out: bool = False
     scope: trio.CancelScope | None = None

@@ -177,7 +177,8 @@ def _admit_by_chance() -> list[Patch]:
     chance = random.SystemRandom()
 
     def admit_any(box: Mailbox) -> None:
-        chance.shuffle(box.waiting)
+        for sender in chance.sample([*box.waiting], len(box.waiting)):
+            box.waiting.move_to_end(sender)
         admit(box)
 
     return [(Mailbox, "admit", admit_any)]
