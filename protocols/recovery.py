@@ -52,6 +52,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         lineage: the agents that have handed it over, whose policies hold for it.
         next_agent: takes over after the calls of its last answer.
         payers: the people of a room who pay for it.
+        turn: of a room, as ``RoomState.turn`` names it.
         stopped: the reason of a stop that it has not ended from: it ends so in the next host.
     """
 
@@ -67,6 +68,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     next_agent: str = ""
     stopped: str = ""
     payers: tuple[str, ...] = ()
+    turn: str = ""
 
 
 class Quarantined(msgspec.Struct, frozen=True):

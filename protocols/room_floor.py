@@ -177,8 +177,10 @@ def give_floor(
     *,
     now: float,
     shown: Mapping[str, Sequence[RoomMessage]] = NOTHING,
+    last: int = 0,
 ) -> RoomState:
-    """They have the floor; their turns are spent. ``shown``: what they have not read, by name.
+    """They have the floor; their turns are spent. ``shown``: what they have not read, by name;
+    ``last``: the number of the room's last message.
 
     They answer the people of the round and those behind their calls and all that they read: the
     words of one person could otherwise act with the rights of another, in the next round, straight
@@ -204,7 +206,15 @@ def give_floor(
         depth=max(speaker.depth for speaker in speakers),
         last=speakers[-1].name,
     )
-    return _after("give", state, replace(state, floor=given, given=now))
+    turn = f"{given.round}.{given.turns}"
+    return _after("give", state, replace(state, floor=given, given=now, turn=turn, last=last))
+
+
+def last_when_given(state: RoomState, messages: Sequence[RoomMessage]) -> int:
+    """The last message of the room when the floor was given; 0: unknown."""
+    if state.turn:
+        return state.last
+    return max((one.seq for one in messages if one.at <= state.given), default=0)
 
 
 def suspend_turn(state: RoomState, name: str, waits: Waiting) -> RoomState:

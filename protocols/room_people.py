@@ -312,11 +312,13 @@ def refusal(
     invited: bool,
     now: float,
     lately: Sequence[float] = (),
+    steady: float | None = None,
 ) -> MotetError | None:
     """The reason why a message is not taken; None: it is.
 
     ``invited``: its author has to be among the people still; else a program vouches for them.
-    ``lately``: when they have spoken, the last time last, in Unix seconds.
+    ``lately``: when they have spoken, the last time last, by a clock that is now at ``steady`` and
+    never goes back, unlike ``now``, which mutes are counted by. None: the same clock.
     """
     role, rows = room.role(who), rows_of(who.user, room.people)
     if role is None and (invited or any(one.banned for one in rows)):
@@ -332,9 +334,9 @@ def refusal(
         return Forbidden(f"you are muted in the room {room.room!r} for {span(muted - now)}")
     if role is not None and rank(role) >= rank("moderator"):
         return None
-    last = lately[-1] if lately else -room.terms.slow
-    wait, most = last + room.terms.slow - now, room.terms.rate
-    full = lately[-most] + MINUTE - now if most and len(lately) >= most else 0.0
+    steady = now if steady is None else steady
+    wait, most = lately[-1] + room.terms.slow - steady if lately else 0.0, room.terms.rate
+    full = lately[-most] + MINUTE - steady if most and len(lately) >= most else 0.0
     if full > max(wait, 0.0):
         return SlowDown(f"{most} messages a minute are the limit: yours in {span(full)}", full)
     if wait > 0:

@@ -251,6 +251,9 @@ class RoomState(msgspec.Struct, frozen=True):
         told: the same for those of people; a member that is not in it has ``seen`` for both.
         usage: of this round.
         given: when the floor was given last, in Unix seconds.
+        turn: a name for the turns that it was given for, which their runs have: their times may be
+            of another clock. Empty: by an older motet, which had the time only.
+        last: the number of the room's last message then.
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
         collected: the calls of people's messages up to this number are in ``calls``, or were.
@@ -271,6 +274,8 @@ class RoomState(msgspec.Struct, frozen=True):
     told: dict[str, int] = {}
     usage: Usage = Usage()
     given: float = 0.0
+    turn: str = ""
+    last: int = 0
     waiting: dict[str, Waiting] = {}
     calls: tuple[Due, ...] = ()
     collected: int = 0

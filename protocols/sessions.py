@@ -341,12 +341,17 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):
-    """Newest first; absent filters match all."""
+    """Newest first; absent filters match all.
+
+    ``turn``: of the room whose member's session it is: only its run, and what has arrived since; in
+    the order of arrival, whatever the wall clock said.
+    """
 
     user: str | None = None
     session: str | None = None
     status: RunStatus | None = None
     limit: int = 50
+    turn: str = ""
 
 
 class ListBackgroundRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.beside"):

@@ -37,6 +37,7 @@ from motet.runtime.stopping import blocking_tasks
 __all__ = [
     "Outside",
     "UnderWay",
+    "age_of",
     "all_under_way",
     "boot_time",
     "current_under_way",
@@ -96,6 +97,13 @@ def steady_time() -> float:
 
 
 _start: RunVar[float] = RunVar("motet start")
+
+
+def age_of(then: float) -> float:
+    """Seconds since a time by the wall clock of an earlier life, which may have been put back
+    since: never below 0. A time of 0 is none, and 0 seconds old.
+    """
+    return max(0.0, wall_time() - then) if then else 0.0
 
 
 def monotonic() -> float:

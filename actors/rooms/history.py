@@ -59,7 +59,7 @@ from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
-from motet.runtime.outside import wall_time
+from motet.runtime.outside import age_of, steady_time, wall_time
 
 Change: TypeAlias = Callable[[RoomState], RoomState]
 People: TypeAlias = Collection[Principal]
@@ -126,7 +126,7 @@ class RoomHistory:
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last dropped call, and the last change, that were published; negative: unknown.
         self._told, self._shown = -1, -1
-        self._spoke: dict[str, deque[float]] = {}  # when people have spoken, for slow mode and rate
+        self._spoke: dict[str, deque[float]] = {}  # steady times of people's words
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -140,8 +140,8 @@ class RoomHistory:
         self._told = min(self._told, found.state.drops)  # the others were never stored
         self._shown = min(self._shown, found.state.changes)
         state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
-        for one in waiting:
-            self._note(one)
+        for one in waiting if not self._spoke else ():
+            self._note(one.author, age_of(one.at))
         self.said = max(self.said, state.heard, *(one.seq for one in waiting))
         waiting = [one for one in waiting if one.seq > state.heard]
         if len(waiting) >= max(LATELY, self._settings.room.history):
@@ -252,16 +252,16 @@ class RoomHistory:
 
         ``clears``: the stops of the room when it was sent; one that has come since counts for it.
         Raises ``InputValidation`` for a reply to no message, ``SessionBusy`` (mode ``reject``),
-        ``KeyConflict``, ``StorageError``, and as :func:`refusal` says: it is asked last, so that
-        nobody who was removed still gets in.
+        ``KeyConflict``, ``StorageError``, and as :func:`refusal`: last, for who was just removed.
         """
         async with self._writing:
             if draft.reply_to:
                 about = await self._said(draft.reply_to)
                 draft = evolve(draft, reply_agent=about.author * (about.kind == "agent"))
-            lately, now = self._spoke.get(who.user, ()), wall_time()
-            of = self._settings.standing
-            refused = refusal(of, who, invited=invited, now=now, lately=lately) or self._refusal()
+            of, lately = self._settings.standing, self._spoke.get(who.user, ())
+            now, steady = wall_time(), steady_time()
+            refused = refusal(of, who, invited=invited, now=now, lately=lately, steady=steady)
+            refused = refused or self._refusal()
             if refused is not None:
                 same = (draft.author, draft.text, key, draft.reply_to) if key else None
                 find = FindSaid(self._settings.name, *same) if same else None
@@ -381,10 +381,10 @@ class RoomHistory:
                 self._stored(state)
             return text
 
-    def _note(self, message: RoomMessage) -> None:
-        self._spoke.setdefault(message.author, deque(maxlen=MOST_RATE)).append(message.at)
+    def _note(self, author: str, age: float = 0.0) -> None:
+        self._spoke.setdefault(author, deque(maxlen=MOST_RATE)).append(steady_time() - age)
         if len(self._spoke) > _MOST_SPEAKERS:
-            since = message.at - max(self._settings.standing.terms.slow, MINUTE)
+            since = steady_time() - max(self._settings.standing.terms.slow, MINUTE)
             self._spoke = {who: at for who, at in self._spoke.items() if at[-1] > since}
 
     async def _said(self, number: int) -> RoomMessage:
@@ -542,7 +542,7 @@ class RoomHistory:
             self.messages.append(message)
             if draft.kind == "person":
                 self.said = message.seq
-                self._note(message)
+                self._note(message.author)
             self._stored(state)
             self._trim()
         return said

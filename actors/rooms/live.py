@@ -83,7 +83,7 @@ class LiveRoom:
             round=tuple(one for one in messages if one.round == state.floor.round),
             floor=state.floor,
             left=room.max_turns - state.floor.turns,
-            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
+            elapsed=self.members.elapsed if state.opened else 0.0,
             waiting=tuple(state.waiting),
             alone=bool(self.control.above) or not self.settings.is_shared(people),
             activation=room.activation,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from math import inf
 
 import attrs
 import trio
@@ -147,16 +148,20 @@ class DetachedTurns:
         runs = self.services.table.runs.values()
         return [run for run in runs if run.session == session and run.is_running]
 
-    async def run_since(self, session: str, since: float) -> RunInfo | None:
-        """The run of a turn that began then, if its input was stored. ``since`` 0: unknown.
+    async def runs_since(self, session: str, state: RoomState) -> list[RunInfo]:
+        """The run of a member's last turn, and the inputs since then; newest first."""
+        wanted = ListRuns(session=session, turn=state.turn, limit=MOST_ENTERED)
+        found = await self.store.ask(wanted) if state.given else ()
+        return [one for one in found if state.turn or one.created >= state.given]
+
+    async def run_since(self, session: str, state: RoomState) -> RunInfo | None:
+        """The run of a member's last turn, if its input was stored.
 
         It is the one that has not ended, or else the first run since then: inputs that were to
         enter it came later, and may have been cut off too.
         """
-        if not since:
-            return None
-        found = await self.store.ask(ListRuns(session=session, limit=MOST_ENTERED))
-        own = [one for one in found if one.status not in _ENTERED and one.created >= since]
+        found = await self.runs_since(session, state)
+        own = [one for one in found if one.status not in _ENTERED]
         going = [one for one in own if one.status not in FINAL] or own
         return going[-1] if going else None
 
@@ -249,11 +254,15 @@ class MemberRunner:
     def session(self, member: str) -> str:
         return member_session(self._settings.name, member)
 
-    def begin_round(self, limits: Limits, state: RoomState) -> None:
-        """Give a round its budget, less its usage before a restart."""
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the round so far, but for waits, by a clock that does not jump."""
+        return trio.current_time() - self._budget.started
+
+    def begin_round(self, limits: Limits, state: RoomState, elapsed: float = 0.0) -> None:
+        """Give a round its budget, less its time and usage before a restart."""
         # The members limit what their own children may do.
         limits = replace(limits, depth=MAX_DEPTH, children=1 << 30)
-        elapsed = max(0.0, wall_time() - state.opened) if state.opened else 0.0
         self._budget = RoomBudget(limits, self._pays, trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
@@ -285,14 +294,16 @@ class MemberRunner:
             run.correct(fix)
         return run
 
-    def add_detached(self, seconds: float, used: Usage) -> None:
+    def add_detached(self, used: Usage, began: float = inf) -> float:
         """Count the usage of a run that this budget has not paid for, and do not count the time in
-        which the round waited for it.
+        which the round waited for it since it ``began`` to, by Trio's clock; returns that time.
         """
+        seconds = max(0.0, trio.current_time() - max(began, self._budget.started))
         self._budget.started += seconds
         self._budget.spend(used)
         for run in self.live():
             run.follow_budget()
+        return seconds
 
     def exhausted(self) -> str:
         """The limit of the round that allows no further turn, if there is one."""
@@ -305,6 +316,7 @@ class MemberRunner:
         sender: str,
         asked_by: tuple[Principal, ...],
         too_late: Callable[[], bool],
+        turn: str,
     ) -> Turn:
         """Have a member answer ``text``, unless it is too late. A failed run does not raise.
 
@@ -323,7 +335,7 @@ class MemberRunner:
                 text = await self._with_history(session, text)
             seconds, planned = room.turn_timeout, self.planned.get(member, Planned())
             result = await self._run(
-                agent, text, session, extra, too_late, seconds, planned, sender, asked_by
+                agent, text, session, extra, too_late, seconds, planned, sender, asked_by, turn
             )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
@@ -365,20 +377,19 @@ class MemberRunner:
             called = called or (isinstance(row, AssistantMessage) and bool(row.calls))
             if called and isinstance(row, UserMessage) and not row.note:
                 # The turn before, if it shows only what the member had read by its end, and no run
-                # has begun since the floor was given. The time alone may be that of another clock.
+                # has begun since the floor was given.
                 read = max(state.seen.get(member, 0), state.told.get(member, 0))
                 if not (state.given and 0 < newest_in(row.text) <= read):
                     return False
-                return await self.detached.run_since(session, state.given) is None
+                return await self.detached.run_since(session, state) is None
             if isinstance(row, UserMessage) and not row.note:
                 break
         return not called
 
-    async def entered(self, member: str, since: float) -> int:
-        """How many messages have entered the turn that a member began then, from the first on."""
-        found = await self._sessions.ask(ListRuns(session=self.session(member), limit=MOST_ENTERED))
-        sent = [one.status for one in reversed(found) if one.created >= since]
-        own = [status for status in sent if status in _ENTERED]
+    async def entered(self, member: str, state: RoomState) -> int:
+        """How many messages have entered the last turn of a member, from the first on."""
+        found = await self.detached.runs_since(self.session(member), state)
+        own = [one.status for one in reversed(found) if one.status in _ENTERED]
         return [*own, "dropped"].index("dropped")
 
     async def _run(
@@ -392,6 +403,7 @@ class MemberRunner:
         planned: Planned,
         sender: str = "",
         asked_by: tuple[Principal, ...] = (),
+        turn: str = "",
     ) -> RunResult[object] | None:
         """A run of at most so many seconds; None: it was too late to begin.
 
@@ -404,7 +416,7 @@ class MemberRunner:
         # In the run's own limits, so that they hold when it is resumed, also by another host.
         own = run.limits
         run.limits = replace(planned.lowered(own), wall=min(seconds, own.wall or seconds))
-        run.input = attrs.evolve(run.input, payers=planned.payers)
+        run.input = attrs.evolve(run.input, payers=planned.payers, turn=turn)
         for one in asked_by:
             run.ask_also(one)
         if self._above is not None:

@@ -58,7 +58,7 @@ from motet.protocols.rooms import (
 )
 from motet.protocols.sessions import FINAL, Principal
 from motet.runtime import Actor, handles
-from motet.runtime.outside import foreign_code, wall_time
+from motet.runtime.outside import age_of, foreign_code, wall_time
 
 _log = logger("motet.rooms")
 
@@ -122,9 +122,10 @@ class RoomActor(Actor[RoomMessages]):
     async def on_start(self) -> None:
         """Resume from the stored state, also after a crash of an earlier life of this actor."""
         await self._history.load()
-        self._members.begin_round(self._room.limits, self._state)
+        self._members.begin_round(self._room.limits, self._state, age_of(self._state.opened))
         for name, waits in self._state.waiting.items():
-            self.start_soon(self._await_detached, name, waits)
+            began = trio.current_time() - age_of(waits.since)
+            self.start_soon(self._await_detached, name, waits, began)
         self._drive_soon()
 
     async def on_stop(self) -> None:
@@ -286,24 +287,23 @@ class RoomActor(Actor[RoomMessages]):
         """
         expected, members = False, self._members
         for name in cut:
-            run = await members.detached.run_since(members.session(name), self._state.given)
+            run = await members.detached.run_since(members.session(name), self._state)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
                 await self._suspend(name, run.run_id, Usage(), await self._shown_when_cut([name]))
             elif run is not None:
-                members.add_detached(0.0, run.usage)
+                members.add_detached(run.usage)
         return expected
 
     async def _shown_when_cut(self, names: Sequence[str]) -> Change:
         """Note what members have read in turns that were cut off: the messages that were there when
         they got the floor, and those that have entered their runs.
         """
-        given, history = self._state.given, self._history
-        agents = max((one.seq for one in history.messages if one.at <= given), default=0)
-        # None if the first of them are in memory no more: which one has entered is then unknown.
+        given, history = self._state, self._history
+        agents = floor.last_when_given(given, history.messages)
         later = await history.said_since(agents, MOST_ENTERED) if agents else ()
-        said = [one.seq for one in later if one.at > given]
-        said.insert(0, min([self._state.heard, *(number - 1 for number in said[:1])]))
+        said = [one.seq for one in later if given.turn or one.at > given.given]
+        said.insert(0, min([given.heard, *(number - 1 for number in said[:1])]))
         read = {name: said[: 1 + await self._members.entered(name, given)][-1] for name in names}
 
         def note(state: RoomState) -> RoomState:
@@ -409,7 +409,8 @@ class RoomActor(Actor[RoomMessages]):
             shown.update({name: floor.unread(now, messages, name, most) for name in news})
             due = [one for one in now.floor.due if one.name in news]
             due = [asked_also(one, told[one.name], changed) for one in due]
-            return floor.give_floor(now, due, now=wall_time(), shown=shown)
+            last = messages[-1].seq if messages else 0
+            return floor.give_floor(now, due, now=wall_time(), shown=shown, last=last)
 
         self._steering.begin_batch(heard)
         await self._history.record(give)
@@ -471,7 +472,7 @@ class RoomActor(Actor[RoomMessages]):
         try:
             self._publisher.works(name, on=True)
             turn = await self._members.take_turn(
-                name, given.text, batch.sender, given.due.asked_by, too_late
+                name, given.text, batch.sender, given.due.asked_by, too_late, self._state.turn
             )
             if given.done.is_set():
                 return  # the room has gone on without it
@@ -565,11 +566,12 @@ class RoomActor(Actor[RoomMessages]):
 
         ``counted``: the part of its usage that the round has paid for.
         """
+        began = trio.current_time()
         waits = Waiting(run_id, self._state.floor.round, wall_time(), counted)
         await self._history.record(lambda state: floor.suspend_turn(note(state), name, waits))
-        self.start_soon(self._await_detached, name, waits)
+        self.start_soon(self._await_detached, name, waits, began)
 
-    async def _await_detached(self, name: str, waits: Waiting) -> None:
+    async def _await_detached(self, name: str, waits: Waiting, began: float) -> None:
         """Wait until such a turn is over, and let the round go on, if it is still the same."""
         mark, members = self._control.mark(), self._members
         session = members.session(name)
@@ -581,10 +583,8 @@ class RoomActor(Actor[RoomMessages]):
         seconds = 0.0
         holds, due = self._state.holds(name), self._state.floor.due
         if holds or (self._state.held and any(one.name == name for one in due)):
-            seconds = max(0.0, wall_time() - max(waits.since, self._state.opened))
-            members.add_detached(
-                seconds, usage_between(waits.counted, turn.usage) if holds else Usage()
-            )
+            used = usage_between(waits.counted, turn.usage) if holds else Usage()
+            seconds = members.add_detached(used, began)
         note = partial(floor.settle_turn, name=name, seconds=seconds)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)

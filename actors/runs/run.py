@@ -224,9 +224,8 @@ class Input:
         key: the idempotency key, scoped to (principal, ``method``): the API method it came through.
         sender: the author, among those who share the session; empty: the principal's user.
         asked_by: in a room, the people whose words it answers: policy is asked about each of them.
-        payers: those of them who share its cost.
-        deps: given by the program, for tools.
-        extra: what the system prompt says beside the agent's instructions.
+        payers, turn: those of them who share its cost, and its ``RoomState.turn``.
+        deps, extra: the program's, for tools; what the system prompt says beside instructions.
         answers: the answer to an escalation that it carries out.
     """
 
@@ -242,6 +241,7 @@ class Input:
     answers: AnswerEscalation | None = None
     asked_by: tuple[Principal, ...] = ()
     payers: tuple[str, ...] = ()
+    turn: str = ""
 
     @property
     def author(self) -> str:

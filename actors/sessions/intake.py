@@ -387,5 +387,6 @@ def _given(run: Run) -> str:
         only_enters=place.only_enters is not None,
         waited=not kept,
         payers=run.input.payers,
+        turn=run.input.turn,
     )
     return msgspec.json.encode(given).decode()

@@ -8,7 +8,7 @@ Laws: no published event is in a journal already; all of a run's come before its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -19,9 +19,16 @@ from motet.actors.runs.approval_gate import requested
 from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.recovery import PUBLISHED, STEPS, UnfinishedRun, run_info, since
-from motet.actors.storage.session_runs import RUN, runs_query
-from motet.actors.storage.tables import decode_message
+from motet.actors.storage.recovery import (
+    PUBLISHED,
+    RUN,
+    STEPS,
+    UnfinishedRun,
+    run_info,
+    runs_query,
+    since,
+)
+from motet.actors.storage.tables import decode_message, to_json
 from motet.actors.tools.arguments import preview
 from motet.protocols import events as ev
 from motet.protocols.approvals import ApprovalProtocol, GetApproval, ListApprovals
@@ -44,6 +51,9 @@ SELECT pos, body FROM messages
 WHERE session = ?1 AND run_id = ?2
   AND pos > (SELECT max(pos) FROM messages WHERE session = ?1) - 1000
 ORDER BY pos"""
+
+# By arrival, not by time: the clock may have been put back between two inputs.
+ARRIVED = "SELECT run_id FROM json_each(?) JOIN runs ON run_id = value ORDER BY runs.rowid"
 
 KEY = "SELECT key FROM idempotency WHERE run_id = ?"
 
@@ -168,10 +178,6 @@ def _as_messages(
             yield None, "", row
 
 
-def _age(info: RunInfo) -> float:
-    return info.created
-
-
 def _take(texts: Counter[tuple[str, str]], one: tuple[str, str]) -> bool:
     texts[one] -= 1
     return texts[one] >= 0
@@ -190,7 +196,7 @@ class RecoveryEvents:
         try:
             suspended = await self._suspended()
             resumed = [*kept, *suspended]
-            await self._inputs(sorted((left.info for left in resumed), key=_age))
+            await self._inputs({left.info.run_id: left.info for left in resumed})
             for left in resumed:
                 for event in left.unpublished:
                     await self.publish(left.info.session, left.info.user, event, left.info.run_id)
@@ -217,9 +223,9 @@ class RecoveryEvents:
             log.error("events of a run are not published again", run=run_id, exc_info=error)
         await self.publish(session, user, end, run_id)
 
-    async def _inputs(self, infos: Sequence[RunInfo]) -> None:
-        """``infos``: oldest first."""
-        for info in infos:
+    async def _inputs(self, infos: Mapping[str, RunInfo]) -> None:
+        for (run_id,) in await self.readers.read(ARRIVED, (to_json([*infos]),)):
+            info = infos[str(run_id)]
             if not await self.readers.read(ACCEPTED, (info.session, info.run_id)):
                 await self._accepted(info)
 

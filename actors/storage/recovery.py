@@ -13,19 +13,28 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 import msgspec
 
-from motet.actors.storage.tables import decode_message, encode_message, struct
+from motet.actors.storage.tables import (
+    Query,
+    clamped,
+    decode_message,
+    encode_message,
+    struct,
+    where,
+)
 from motet.actors.transcript.grammar import EndedChild, close_calls
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
 from motet.protocols.recovery import InputOptions, Quarantined
-from motet.protocols.sessions import RunInfo
+from motet.protocols.sessions import ListRuns, RunInfo
 from motet.protocols.storage import Row, Statement
 
 INTERRUPTED = "[Interrupted: the host stopped before this was answered]"
 
 RUNS = """
 SELECT run_id, session, agent, user, status, text, created, updated, usage, detail FROM runs"""
+
+RUN = f"{RUNS} WHERE run_id = ?"
 
 # A child comes before the run that awaits its result; it is the only run of its session.
 UNFINISHED = f"""
@@ -54,6 +63,21 @@ SELECT run_id, iif(json_extract(given, '$.waited'), '', coalesce(given, '')),
        EXISTS (SELECT 1 FROM sessions WHERE sessions.session = runs.session
                AND parent IS NOT NULL)
 FROM runs WHERE status IN ('queued', 'running') ORDER BY rowid"""
+
+
+_TURN = "SELECT min(rowid) FROM runs WHERE session = ? AND json_extract(given, '$.turn') = ?"
+
+
+def runs_query(request: ListRuns) -> Query:
+    condition, params = where(
+        ("user = ?", request.user), ("session = ?", request.session), ("status = ?", request.status)
+    )
+    order = "created DESC, rowid"
+    if request.turn:
+        condition, order = f"{condition} AND rowid >= ({_TURN})", "rowid"
+        params = *params, request.session, request.turn
+    sql = f"{RUNS}{condition} ORDER BY {order} DESC LIMIT ?"
+    return sql, (*params, clamped(request.limit))
 
 
 def since(run: str) -> str:

@@ -18,7 +18,7 @@ from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.events import END_STEP, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.recovery import RUNS, run_info
+from motet.actors.storage.recovery import RUN, RUNS, run_info, runs_query
 from motet.actors.storage.run_access import UNKNOWN, ContextCache, RunJournal, add_step, begin_run
 from motet.actors.storage.session_transcripts import TOUCH_SESSION
 from motet.actors.storage.tables import (
@@ -259,7 +259,6 @@ _HAND_SESSION_OVER = """
 UPDATE sessions SET agent = ?2
 WHERE session = (SELECT session FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running'))"""
 
-RUN = f"{RUNS} WHERE run_id = ?"
 _BACKGROUND_RUNS = f"""
 {RUNS} WHERE session IN (SELECT session FROM sessions WHERE parent = ? AND beside)
 ORDER BY rowid"""
@@ -373,14 +372,6 @@ def _resolve(session: str, tools: Resolved, now: float) -> tuple[Statement, ...]
 
 def _keep_end(run_id: str, event: InputEnd) -> Statement:
     return Statement(_ADD_END, (run_id, END_STEP, text_of(event)))
-
-
-def runs_query(request: ListRuns) -> Query:
-    condition, params = where(
-        ("user = ?", request.user), ("session = ?", request.session), ("status = ?", request.status)
-    )
-    sql = f"{RUNS}{condition} ORDER BY created DESC, rowid DESC LIMIT ?"
-    return sql, (*params, clamped(request.limit))
 
 
 def _unpublished_end(row: Row) -> UnpublishedEnd:

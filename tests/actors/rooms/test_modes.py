@@ -14,7 +14,7 @@ from motet.actors.rooms.member import DetachedTurns
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, CallDropped, RoomIdle
-from motet.protocols.rooms import STOPPED, RoomMode
+from motet.protocols.rooms import STOPPED, RoomMode, RoomState
 from motet.protocols.sessions import KeyConflict, SessionBusy
 from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
 
@@ -153,7 +153,9 @@ async def test_a_steering_input_is_not_taken_for_the_turn() -> None:
         first = await host.run("ann", "the turn", session="s")
         await host.run("ann", "what somebody said meanwhile", session="s")
         parts = host._parts  # pyright: ignore[reportPrivateUsage]
-        found = await DetachedTurns(parts.stores.sessions, parts.services).run_since("s", 1.0)
+        found = await DetachedTurns(parts.stores.sessions, parts.services).run_since(
+            "s", RoomState(given=1.0)
+        )
         assert found is not None
         assert found.run_id == first.run_id
 

@@ -181,12 +181,14 @@ async def test_a_suspended_turn_goes_on_in_the_next_host(tmp_path: Path, end: st
     assert warnings(events) == []
 
 
-async def test_an_answer_right_before_the_kill_is_in_the_room(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", [False, True])
+async def test_an_answer_right_before_the_kill_is_in_the_room(tmp_path: Path, old: bool) -> None:
+    """``old``: the host that was killed was one that named no turns, and had their times only."""
     async with motet.open_host(tmp_path) as host:
         room = await host.open_room(payers(ann=[say("@ben it is paid")]))
         await room.post("@ann pay", user="alice")
         await room.wait()
-    rewind(tmp_path, messages=1, speaking="ann", turns=1)
+    rewind(tmp_path, messages=1, speaking="ann", turns=1, old=old)
     async with motet.open_host(tmp_path) as host:
         room = await host.open_room(payers(ann=[]))
         with trio.fail_after(60):
@@ -195,15 +197,18 @@ async def test_an_answer_right_before_the_kill_is_in_the_room(tmp_path: Path) ->
         assert len([one for one in await host.runs() if one.agent == "ann"]) == 1
 
 
-def rewind(state: Path, *, messages: int, speaking: str, turns: int) -> None:
+def rewind(state: Path, *, messages: int, speaking: str, turns: int, old: bool = False) -> None:
     """The room as a kill has left it in the middle of its round: its runs are as they are."""
     with closing(sqlite3.connect(state / "motet.db")) as db, db:
         ((text,),) = db.execute("SELECT state FROM rooms")
         was = json.loads(text)
-        ((given,),) = db.execute("SELECT created FROM runs WHERE agent = ?", (speaking,))
+        what = "created, json_extract(given, '$.turn')"
+        ((given, turn),) = db.execute(f"SELECT {what} FROM runs WHERE agent = ?", (speaking,))
+        assert turn
         floor = {**was["floor"], "going": True, "turns": turns, "last": speaking, "reason": ""}
         floor["speaking"] = [{"name": speaking, "depth": 0}]
-        changed = json.dumps({**was, "floor": floor, "given": given - 0.001})
+        named = {"turn": turn, "last": messages} if not old else {"turn": "", "last": 0}
+        changed = json.dumps({**was, **named, "floor": floor, "given": given - 0.001})
         db.execute("UPDATE rooms SET state = ?", (changed,))
         db.execute("DELETE FROM room_messages WHERE seq > ?", (messages,))
         db.execute("DELETE FROM runs WHERE agent <> ?", (speaking,))
