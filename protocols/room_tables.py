@@ -193,6 +193,31 @@ def redeem(digest: str, room: str, person: RoomPerson, now: float) -> tuple[Stat
     return (use, Statement(_COME, _row(room, person, now)))
 
 
+# Rooms below runs
+
+STEP: Final = """
+ALTER TABLE rooms ADD COLUMN above TEXT;    -- the run whose call has it; NULL: it is no call's
+UPDATE rooms SET above = called.parent
+FROM (SELECT owner, min(parent) AS parent FROM sessions
+      WHERE parent IS NOT NULL AND owner GLOB 'room:*' GROUP BY owner) AS called
+WHERE called.owner = 'room:' || rooms.name AND rooms.owner = '' AND rooms.plan IS NULL;
+CREATE INDEX rooms_above ON rooms (above) WHERE above IS NOT NULL;
+"""
+
+# The sessions of the runs that a session's runs have started, and so on; and the rooms of all.
+_BELOW: Final = """
+WITH RECURSIVE below (session) AS (
+    SELECT ?1 UNION
+    SELECT sessions.session FROM below JOIN runs USING (session)
+    JOIN sessions ON sessions.parent = runs.run_id
+)
+"""
+SESSIONS_BELOW: Final = f"{_BELOW} SELECT session FROM below WHERE session <> ?1"
+ROOMS_BELOW: Final = (
+    f"{_BELOW} SELECT DISTINCT name FROM below JOIN runs USING (session)"
+    " JOIN rooms ON rooms.above = runs.run_id"
+)
+
 # Deletion
 
 DELETIONS: Final = (

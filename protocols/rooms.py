@@ -1,7 +1,6 @@
 """Rooms: their messages, the state of their round, and the requests to their store.
 
-A person's message opens a round of agents' turns; agents' messages never do. Source: API
-specification, section 6.
+A person's message opens a round; agents' messages never do. Source: API specification, section 6.
 """
 
 from __future__ import annotations
@@ -466,12 +465,13 @@ class ListRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.list"):
 
 
 class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
-    """Store a room, if there is none of its name."""
+    """Store a room, if there is none of its name. ``above``: the run whose call has it."""
 
     name: str
     owner: str
     people: tuple[str, ...] = ()
     plan: RoomPlan | None = None
+    above: str | None = None
 
 
 class SetRoom(Request[None], frozen=True, tag="rooms.set"):

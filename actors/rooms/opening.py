@@ -425,7 +425,8 @@ async def _opened(
     settings = RoomSettings(found, infos, standing, gone)
     if record is None:
         # The room of a call is none of those that its user has made: no list and no cap counts it.
-        await parts.store.ask(CreateRoom(name, "" if above else owner))
+        run = above[0].id if above else None
+        await parts.store.ask(CreateRoom(name, "" if above else owner, above=run))
     new = _live(parts, settings, above)
     live = parts.table.rooms.setdefault(name, new)
     if live is new:

@@ -150,8 +150,8 @@ METHOD = "rooms.post"
 
 _SESSIONS = "SELECT session FROM sessions WHERE owner = ?1"
 _CREATE = (
-    "INSERT INTO rooms (name, owner, state, created, updated, plan)"
-    " VALUES (?1, ?2, '{}', ?3, ?3, ?4) ON CONFLICT (name) DO NOTHING"
+    "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"
+    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
 )
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
 _SET = "UPDATE rooms SET plan = coalesce(?2, plan), updated = ?3 WHERE name = ?1 RETURNING 1"
@@ -268,7 +268,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         plan = to_json(request.plan) if request.plan else None
         name, owner, now = storable(request.name), storable(request.owner), self._clock()
         people = put_people(name, tuple(map(storable, request.people)), now)
-        await self._write((Statement(_CREATE, (name, owner, now, plan)), *people))
+        await self._write((Statement(_CREATE, (name, owner, now, plan, request.above)), *people))
 
     @handles(SetRoom, concurrent=4)
     async def set_room(self, request: SetRoom) -> None:

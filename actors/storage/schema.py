@@ -11,7 +11,13 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import error_tables, room_changes, room_costs, room_newcomers
+from motet.protocols import (
+    error_tables,
+    room_changes,
+    room_costs,
+    room_newcomers,
+    room_tables,
+)
 from motet.protocols import host_tables as tables
 from motet.protocols.storage import SchemaTooNew
 
@@ -50,6 +56,7 @@ MIGRATIONS: tuple[str, ...] = (
     room_costs.TRIGGERS,
     room_newcomers.STEP,
     room_costs.NO_TRIGGERS,
+    room_tables.STEP,
 )
 VERSION = len(MIGRATIONS)
 

@@ -32,6 +32,7 @@ from motet.actors.storage.tables import (
 from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import FORGET
 from motet.protocols.errors import NotFound
+from motet.protocols.room_tables import ROOMS_BELOW, SESSIONS_BELOW, deletion
 from motet.protocols.sessions import (
     Accepted,
     DeleteSession,
@@ -141,15 +142,6 @@ SELECT 1 WHERE ?2 IS NULL
     OR EXISTS (SELECT 1 FROM sessions WHERE session = ?1 AND generation = ?2)"""
 _BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running', 'waiting')"
 _COUNT_ROWS = "SELECT count(*) FROM messages WHERE session = ?"
-
-# The sessions of runs that the session's runs have started, and so on.
-_CHILD_SESSIONS = """
-WITH RECURSIVE below (session) AS (
-    SELECT ?1 UNION
-    SELECT sessions.session FROM below JOIN runs USING (session)
-    JOIN sessions ON sessions.parent = runs.run_id
-)
-SELECT session FROM below WHERE session <> ?1"""
 
 # From both sessions up to their callers: whether one is above the other.
 _RELATED = """
@@ -262,13 +254,15 @@ class TranscriptTables(TableStore):
 
     @handles(DeleteSession)
     async def delete(self, request: DeleteSession) -> int:
-        found = await self._readers.read(_CHILD_SESSIONS, (request.session,))
+        found = await self._readers.read(SESSIONS_BELOW, (request.session,))
+        rooms = await self._readers.read(ROOMS_BELOW, (request.session,))
         sessions = (*(str(child) for (child,) in found), request.session)
         now, errors = self._clock(), self._errors
         statements = (
             Statement(_THIS, (request.session, request.generation), expect=1),
             Statement(_BUSY, (request.session,), expect=0),
             Statement(_COUNT_ROWS, (request.session,)),
+            *(one for (room,) in rooms for one in deletion(str(room))),
             *(Statement(sql, (session,)) for session in sessions for sql in _DELETIONS),
             *(one for told in sessions if errors for one in errors.sequels(told, None, now)),
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -340,3 +342,55 @@ def ended_once(acts: bool, host: mt.SimulatedHost) -> None:
 def test_a_kill_in_a_room_of_a_room_doubles_nothing(fault: mt.HostFault, every: int) -> None:
     """Law: a member that is a room is not run again once it has begun to work."""
     mt.sweep(partial(talk, True), fault, every=every, check=partial(ended_once, True)).check()
+
+
+# Deletion
+
+
+def _words_left(state: Path, words: str) -> list[str]:
+    """The tables of a state directory that have some text in any column."""
+    with closing(sqlite3.connect(next(state.glob("*.db")))) as database:
+        tables = [one for (one,) in database.execute(_TABLES)]
+        rows = {one: database.execute(f'SELECT * FROM "{one}"').fetchall() for one in tables}
+    return [one for one, found in rows.items() if any(words in str(cell) for cell in found)]
+
+
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+async def test_deleting_the_outer_room_leaves_no_row_of_the_inner_ones(
+    depth: int, tmp_path: Path
+) -> None:
+    secret = "the quick brown fox"
+    outer = motet.Room(
+        "outer", members=[motet.room_agent(nested(depth, [agent("ann", secret)]))], max_turns=1
+    )
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(outer)
+        result = await opened.run(f"say {secret}", user="alice")
+        assert secret in result.text
+        assert len(await rooms_of(host)) == 1 + depth
+    assert "room_messages" in _words_left(tmp_path, secret)
+    async with motet.open_host(tmp_path) as host:
+        await host.open_room(outer)
+        await host.delete_room("outer")
+        assert await rooms_of(host) == {}
+    assert _words_left(tmp_path, secret) == []
+
+
+async def test_deleting_a_session_leaves_no_row_of_the_rooms_of_its_calls(tmp_path: Path) -> None:
+    secret = "the quick brown fox"
+    room = nested(2, [agent("ann", secret)])
+    async with motet.open_host(tmp_path) as host:
+        lead = asks(room, limits=DEEP)
+        await host.run(lead, f"say {secret}", session="s")
+        await host.run(lead, "go", session="other")
+        kept = await rooms_of(host)
+        assert len(kept) == 4
+        await host.delete("s")
+        left = await rooms_of(host)
+        assert len(left) == 2, "those of the other session stay"
+        await host.delete("other")
+        assert await rooms_of(host) == {}
+    assert _words_left(tmp_path, secret) == []
