@@ -122,6 +122,8 @@ class RoomActor(Actor[RoomMessages]):
     async def on_start(self) -> None:
         """Resume from the stored state, also after a crash of an earlier life of this actor."""
         await self._history.load()
+        # Before any turn ends: a newer message would hide that an older one is not published.
+        await self._history.republish()
         self._members.begin_round(self._room.limits, self._state, age_of(self._state.opened))
         for name, waits in self._state.waiting.items():
             began = trio.current_time() - age_of(waits.since)
@@ -264,7 +266,6 @@ class RoomActor(Actor[RoomMessages]):
         """Go on where the last host, or the last life of this actor, was cut off."""
         self._recovered = True
         history = self._history
-        await history.republish()
         unanswered = history.unanswered()
         if not (self._state.floor.going or unanswered):
             return True

@@ -15,12 +15,15 @@ import trio
 
 import motet
 from motet import testing as mt
+from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.member import DetachedTurns
 from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent, CallDropped, RoomIdle, RoomTurn
 from motet.protocols.models import ModelRequest
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
+from motet.protocols.room_turns import Turn
 from motet.protocols.rooms import NOBODY, TOO_LATE, RoomMode
 from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_idle, warnings
 from tests.actors.rooms.test_recovery import killed
@@ -311,3 +314,32 @@ def test_a_member_reads_a_message_once_whenever_it_meets_a_suspension(seed: int)
         rows = host.call(lambda host: host.history("agent:dot:room:group:den", limit=500))
     read = "\n".join(item.row.text for item in rows if isinstance(item.row, UserMessage))
     assert Counter(re.findall(r"words (\d+)", read)) == {str(number): 1 for number in range(41)}
+
+
+async def test_untold_messages_are_published_before_a_turn_of_an_earlier_host_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message, published first, would hide that an older one is not."""
+    async with motet.open_host(tmp_path, config=CONFIG) as host:
+        room = await host.open_room(payers())
+        await room.post("@ann pay", user="alice")
+        await held(host, room)
+    order: list[str] = []
+    republish, outcome = RoomHistory.republish, DetachedTurns.outcome
+
+    async def told(self: RoomHistory) -> None:
+        await republish(self)
+        order.append("told")
+
+    async def ends(self: DetachedTurns, session: str, run_id: str) -> Turn:
+        order.append("ends")
+        return await outcome(self, session, run_id)
+
+    monkeypatch.setattr(RoomHistory, "republish", told)
+    monkeypatch.setattr(DetachedTurns, "outcome", ends)
+    async with motet.open_host(tmp_path, config=CONFIG) as host:
+        await host.open_room(payers())
+        with trio.fail_after(60):
+            while "ends" not in order:
+                await trio.sleep(0.002)
+    assert order[:2] == ["told", "ends"]
