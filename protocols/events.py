@@ -321,7 +321,8 @@ class CallDropped(Event, frozen=True, tag="call.dropped"):
     """A member that was called by ``@name`` will not speak for it; ``reason`` says why.
 
     ``of``: the member; ``by``: the people and agents that have called it, in the messages number
-    ``first`` to ``last`` of the room; ``number``: of the dropped call in the room.
+    ``first`` to ``last`` of the room but for those in ``ended``, whose calls have ended before;
+    ``number``: of the dropped call in the room.
     """
 
     of: str
@@ -331,6 +332,7 @@ class CallDropped(Event, frozen=True, tag="call.dropped"):
     number: int
     first: int = 0
     last: int = 0
+    ended: tuple[int, ...] = ()
 
 
 class MessageEdited(Event, frozen=True, tag="message.edited"):

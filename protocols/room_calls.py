@@ -8,7 +8,7 @@ then it is among the members that are due, or, if the message has opened no roun
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -85,7 +85,37 @@ def _joined(one: Due, other: Due) -> Due:
         tuple(dict.fromkeys((*one.people, *other.people))),
         min(one.first or other.first, other.first or one.first),
         max(one.last, other.last),
+        tuple(sorted({*_ended_beside(one, other), *_ended_beside(other, one)})),
     )
+
+
+def _ended_beside(one: Due, other: Due) -> Iterator[int]:
+    """What has ended within ``one``, but for a message that calls again since it was edited."""
+    return (number for number in one.ended if not other.first == other.last == number)
+
+
+def covers(call: Due | CallDropped, number: int) -> bool:
+    """Whether the message of this number is among those of a call, if it calls its member."""
+    return call.first <= number <= call.last and number not in call.ended
+
+
+def without(call: Due, number: int) -> Due | None:
+    """What is left of a call that has ended for one of its messages; None: nothing.
+
+    The messages between stay a range and no set: ten thousand may call a member that hangs, and
+    the state is stored with each. Those that end alone, by a change or by their author's going, are
+    few.
+    """
+    ended = {*call.ended, number}
+    first, last = call.first, call.last
+    while first in ended:
+        first += 1
+    while last in ended:
+        last -= 1
+    if first > last:
+        return None
+    between = tuple(sorted(one for one in ended if first < one < last))
+    return replace(call, first=first, last=last, ended=between)
 
 
 def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> RoomState:
@@ -143,6 +173,7 @@ def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
             number,
             call.first,
             call.last,
+            call.ended,
         )
         for number, call in enumerate((one for one in due if one.is_call), state.drops + 1)
     ]

@@ -22,7 +22,7 @@ from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_calls import drop, merged
+from motet.protocols.room_calls import covers, drop, merged, without
 from motet.protocols.room_newcomers import FindSummary, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
@@ -262,14 +262,10 @@ def _without_call(due: Iterable[Due], name: str, number: int) -> tuple[tuple[Due
     kept: list[Due] = []
     found = False
     for one in due:
-        if one.name == name and one.is_call and one.first <= number <= one.last:
-            found = True
-            if one.first == one.last:
-                continue
-            if number in (one.first, one.last):
-                first, last = one.first + (number == one.first), one.last - (number == one.last)
-                one = replace(one, first=first, last=last)
-        kept.append(one)
+        left: Due | None = one
+        if one.name == name and one.is_call and covers(one, number):
+            found, left = True, without(one, number)
+        kept += [left] if left is not None else []
     return tuple(kept), found
 
 

@@ -128,6 +128,7 @@ class Due(msgspec.Struct, frozen=True):
         asked_by: the people behind its calls; once it has the floor, those whose words it answers.
         people: the users that have called it by name.
         first, last: numbers of the first and the last message that calls it.
+        ended: numbers between them of messages whose calls have ended before.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Due(msgspec.Struct, frozen=True):
     people: tuple[str, ...] = ()
     first: int = 0
     last: int = 0
+    ended: tuple[int, ...] = ()
 
     @property
     def is_call(self) -> bool:
@@ -256,11 +258,9 @@ class RoomState(msgspec.Struct, frozen=True):
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
         collected: the calls of people's messages up to this number are in ``calls``, or were.
-        dropped: calls that were dropped lately, whose events may not be on disk.
-        drops: how many calls were dropped so far.
+        dropped, drops: the last dropped calls, whose events may not be on disk; how many there are.
         news: changes of messages that a member has read and was not told of, by its name.
-        changes: how many changes of messages there were.
-        untold: the last ones, whose events may not be on disk.
+        changes, untold: how many changes of messages there were; the last ones, as ``dropped``.
         joined: for each agent that was added later, when; and for all others that they were not.
         skipped: messages of people behind ``heard`` that open no round either: a stop came before
             they were stored, and messages that were sent after it are in front of them.

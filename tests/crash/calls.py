@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from motet.protocols.room_calls import mentioned
+from motet.protocols.room_calls import covers, mentioned
 from motet.protocols.rooms import ROOM_MODES, Due, RoomMode, RoomPlan, RoomState
 from tests.crash.clubs import GUESTS, WORD, Ledger, club, members
 from tests.crash.workload import lines
@@ -120,7 +120,7 @@ class Club:
     def is_open(self, name: str, number: int) -> bool:
         floor = self.state.floor
         return any(
-            due.name == name and due.first <= number <= due.last
+            due.name == name and covers(due, number)
             for due in (*self.state.calls, *floor.due, *floor.speaking)
         )
 
@@ -133,6 +133,12 @@ class Club:
             and message.author in (*due.people, *due.called_by)
             for due in (*self.state.calls, *floor.due, *floor.speaking)
         )
+
+
+def _due(name: str, line: dict[str, Any]) -> Due:
+    """A call as the record of the floor and the event ``call.dropped`` have it."""
+    ended = tuple(line.get("ended", ()))
+    return Due(name, 0, tuple(line["by"]), first=line["first"], last=line["last"], ended=ended)
 
 
 @attrs.define
@@ -166,7 +172,7 @@ class Calls:
         turns = dict[tuple[int, str, int, int], Due]()
         for text in lines(self.folder / "given"):
             line = msgspec.json.decode(text)
-            call = Due(line["name"], 0, tuple(line["by"]), first=line["first"], last=line["last"])
+            call = _due(line["name"], line)
             turn = line["life"], call.name, line["round"], line["turns"]
             if line["what"] == "given":
                 turns[turn] = call
@@ -284,12 +290,7 @@ class Calls:
         """
         turns = [(due, f"turn in life {life}") for due, life in given[name]]
         drops = [
-            (
-                Due(name, 0, tuple(drop["by"]), first=drop["first"], last=drop["last"]),
-                drop["reason"],
-            )
-            for drop in one.drops.values()
-            if drop["of"] == name
+            (_due(name, drop), drop["reason"]) for drop in one.drops.values() if drop["of"] == name
         ]
         found = [
             (
@@ -299,7 +300,7 @@ class Calls:
             )
             for agents in ({*members(one.ledger.mode)},)
             for due, way in (*turns, *drops)
-            if due.first <= message.seq <= due.last and message.author in due.called_by
+            if covers(due, message.seq) and message.author in due.called_by
         ]
         sure = [way for way, mixed in found if not mixed]
         return sure or [way for way, _ in found][:1]

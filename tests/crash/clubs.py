@@ -143,7 +143,7 @@ def recorded(folder: Path, life: int) -> Generator[None]:
             by = [*one.people, *one.called_by]
             if one.is_call and one.name.partition("-")[0] in NAMES:
                 line = {"life": life, "what": what, "name": one.name, "by": by}
-                line |= {"first": one.first, "last": one.last}
+                line |= {"first": one.first, "last": one.last, "ended": one.ended}
                 line |= {"round": at.round, "turns": at.turns + more}
                 diary.write(msgspec.json.encode(line).decode())
 

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import CallDropped, MessageDeleted, MessageEdited
-from motet.protocols.room_calls import collect
+from motet.protocols.room_calls import collect, covers, drop, merged, taken
 from motet.protocols.room_messages import (
     EDITED,
+    GONE,
     MOST_NEWS,
     MOST_REACTIONS,
     STANDINGS,
@@ -28,6 +29,7 @@ from motet.protocols.room_messages import (
     corrected,
     corrected_json,
     corrected_preview,
+    forget_call,
     has_read,
     head_of,
     is_recalled,
@@ -160,11 +162,14 @@ def test_a_person_who_is_named_as_an_agent_is_not_taken_for_it() -> None:
 def test_a_correction_changes_the_line_of_its_message_and_no_other(
     messages: list[RoomMessage], after: RoomMessage
 ) -> None:
-    """Law: the text corrected is the text that would have been rendered."""
+    """Law: the text corrected is the text that would have been rendered, but for blank lines: those
+    at the end of the old text cannot be told from those in front of a notice.
+    """
     changed = [after if one.seq == after.seq else one for one in messages]
     told = corrected(rendered(messages), after.label, line_of(after))
-    assert [part.strip() for part in told.split("\n")] == [
-        part.strip() for part in rendered(changed).split("\n")
+    lines, wanted = [text.split("\n") for text in (told, rendered(changed))]
+    assert [one.strip() for one in lines if one.strip()] == [
+        one.strip() for one in wanted if one.strip()
     ]
     notice = "\n[nobody here is called @zed: ann]"
     assert corrected(rendered(messages) + notice, after.label, line_of(after)).endswith(notice)
@@ -296,6 +301,35 @@ def test_a_call_of_another_message_is_never_dropped_by_a_change(
         assert one.last >= max(numbers)
         assert number not in (one.first, one.last)
     assert {one.of for one in after.dropped} == own
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ann", "ben"])), max_size=12),
+    st.lists(st.integers(1, 9), max_size=6),
+    st.integers(0, 9),
+)
+def test_each_call_is_dropped_once_however_many_of_its_range_have_ended_alone(
+    calls: list[tuple[int, str]], gone: list[int], heard: int
+) -> None:
+    """Law: calls that end alone, in a range of which a part waits for the next round, and the rest
+    that ends as a whole: each of them ends once.
+    """
+    state = RoomState()
+    for seq, name in sorted(set(calls)):
+        state = collect(state, replace(HELLO, seq=seq), [name])
+    early, late = gone[: len(gone) // 2], gone[len(gone) // 2 :]
+    for number in early:
+        for name in ("ann", "ben"):
+            state = forget_call(state, name, replace(HELLO, seq=number), GONE)
+    now, later = taken(state, heard, None)
+    state = replace(state, calls=tuple(later), floor=replace(state.floor, due=tuple(now)))
+    for number in late:
+        for name in ("ann", "ben"):
+            state = forget_call(state, name, replace(HELLO, seq=number), GONE)
+    state = drop(state, merged(state.floor.due, state.calls), EDITED)
+    for seq, name in set(calls):
+        ends = [one for one in state.dropped if one.of == name and covers(one, seq)]
+        assert len(ends) == 1, (seq, name, state.dropped)
 
 
 def test_earlier_events_of_a_message_lose_their_text_while_they_are_not_on_disk() -> None:

@@ -29,7 +29,7 @@ from motet.protocols import room_floor as floor
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent, CallDropped, RoomTurn
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_calls import mentioned
+from motet.protocols.room_calls import covers, mentioned
 from motet.protocols.rooms import (
     ROOM_MODES,
     Due,
@@ -366,27 +366,23 @@ def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]
     So may one behind an older message that calls only since it was edited.
     """
     edited = {one.seq for one in seen.messages if one.edited > 0}
-    turns = [
-        (one.first, one.last, (*one.people, *one.called_by), "turn")
+    turns: list[tuple[Due | CallDropped, tuple[str, ...], str]] = [
+        (one, (*one.people, *one.called_by), "turn")
         for one in given.turns.values()
         if one.name == name
     ]
-    drops = [
-        (one.first, one.last, one.by, f"dropped: {one.reason}")
-        for one in seen.dropped
-        if one.of == name
-    ]
+    drops = [(one, one.by, f"dropped: {one.reason}") for one in seen.dropped if one.of == name]
     found = [
         (
             end,
-            last > first
+            call.last > call.first
             and (
                 len({*by} - {*NAMES}) not in (0, len(by))
-                or (first in edited and first < message.seq < last)
+                or (call.first in edited and call.first < message.seq < call.last)
             ),
         )
-        for first, last, by, end in (*turns, *drops)
-        if first <= message.seq <= last and message.author in by
+        for call, by, end in (*turns, *drops)
+        if covers(call, message.seq) and message.author in by
     ]
     sure = [end for end, mixed in found if not mixed]
     return sure or [end for end, _ in found][:1]
@@ -426,7 +422,7 @@ def broken_after_kill(seen: Seen, given: Given) -> list[str]:
         turn = turn or any(isinstance(one, RoomTurn) and one.speaker == name for one in later)
         words = set(WORD.findall(texts[number]))
         turn = turn or (bool(words) and words <= seen.read[name])
-        drops = [one for one in seen.dropped if one.of == name and one.first <= number <= one.last]
+        drops = [one for one in seen.dropped if one.of == name and covers(one, number)]
         edited = any(one.seq == number and one.edited > 0 for one in seen.messages)
         if (len(drops) > 1 and not edited) or not (turn or drops):
             found.append(f"{name} in {number} ({texts[number]!r}): {turn}, {drops}")
