@@ -64,10 +64,10 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
 
     @property
     def restart_reason(self) -> Exception | None:
-        """The error that ended the incarnation before this one, for ``on_start`` and later.
+        """The error that ended the incarnation before this one, while ``on_start`` runs.
 
-        None in the first incarnation, and when the one before ended without an error: by itself, or
-        because a sibling's crash restarted its group.
+        None later on, in the first incarnation, and when the one before ended without an error: by
+        itself, or because a sibling's crash restarted its group.
         """
         return self._cell.failed_before
 

@@ -328,6 +328,8 @@ class Cell(Owner):
     def _became_ready(self) -> None:
         self.change("ready")
         self.was_ready = True
+        # Its traceback would keep the objects of the dead incarnation for as long as this one lives.
+        self.failed_before = None
         self._signal_started()
 
     async def _clean_up(self) -> None:

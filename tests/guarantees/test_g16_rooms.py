@@ -231,10 +231,10 @@ def forgets_people(given: Run, who: Principal) -> None:
 
 
 def keeps_only_the_round(
-    state: RoomState, speakers: Sequence[Due], *, now: float, shown: object = None
+    state: RoomState, speakers: Sequence[Due], *, now: float, shown: object = None, last: int = 0
 ) -> RoomState:
     """A member answers the people of its round, whatever it has not read yet."""
-    return GIVE(state, speakers, now=now)
+    return GIVE(state, speakers, now=now, last=last)
 
 
 async def steers_unnoticed(self: MemberRunner, run: Run, text: str, who: Principal) -> Run:
