@@ -328,7 +328,7 @@ class Cell(Owner):
     def _became_ready(self) -> None:
         self.change("ready")
         self.was_ready = True
-        # Its traceback would keep the objects of the dead incarnation for as long as this one lives.
+        # Its traceback would keep the objects of the dead incarnation alive as long as this one.
         self.failed_before = None
         self._signal_started()
 
