@@ -335,6 +335,8 @@ _TYPES: Final = {
 _FILES: Final = {
     "/": "index.html",
     "/app.js": "app.js",
+    "/elements.js": "elements.js",
+    "/lists.js": "lists.js",
     "/markdown.js": "markdown.js",
     "/proto.js": "proto.js",
     "/rooms.js": "rooms.js",

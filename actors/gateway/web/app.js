@@ -1,12 +1,13 @@
 // The page: elements on one side, the protocol machine and the state of one session or room on the
 // other. All text of models, tools and people is put into text nodes, never into HTML.
 
+import { $, element, press } from "./elements.js";
+import { Lists } from "./lists.js";
 import { markdown } from "./markdown.js";
-import { FINAL, BACKOFF, Machine, backoff, exact, freshKey } from "./proto.js";
+import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
 import { Rooms } from "./rooms.js";
 import { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
-const $ = (id) => document.getElementById(id);
 const box = $("error-box");
 const TOKEN = "motet-token";
 const LATER = "not connected: sent when the connection is back";
@@ -146,7 +147,7 @@ async function refresh() {
   await showRooms();
   const { agents } = await ask("agents.list").catch(() => ({ agents: [] }));
   $("new-agent").replaceChildren(...agents.map((one) => element("option", { value: one.name }, one.name)));
-  await Promise.all([refreshRuns(), refreshErrors()]);
+  await Promise.all([lists.runs(), lists.errors()]);
 }
 
 const sessionPlace = (name, label) => ({ stream: `session:${name}`, kind: "session", name, label });
@@ -156,74 +157,11 @@ function roomPlace({ name, role, members, terms, unread }) {
   return { stream: `room:${name}`, kind: "room", name, role, label: `#${terms.title || name} · ${members.map((one) => one.name).join(", ")}${count}` };
 }
 
-async function refreshRuns() {
-  const { runs } = await ask("runs.list", { limit: 20 }).catch(() => ({ runs: [] }));
-  $("runs").replaceChildren(...runs.map(runItem));
-}
-
-async function refreshErrors() {
-  if (!may("errors.list")) return;
-  const { groups } = await ask("errors.list", { limit: 20, grouped: true }).catch(() => ({ groups: [] }));
-  $("errors").replaceChildren(...groups.map(errorItem));
-}
-
-function runItem(one) {
-  const { input_tokens: read, output_tokens: said, cost } = one.usage;
-  const spent = `${read + said} tok${cost ? ` · $${cost.toFixed(4)}` : ""}`;
-  const label = `${one.status}${one.unsaved ? ", not saved yet" : ""} · ${one.agent} · ${spent} · ${one.text}`;
-  return element("li", {}, press(label, () => enter(sessionPlace(one.session))));
-}
-
 function placeItem(one) {
   const button = press(one.label, () => enter(one));
   button.dataset.stream = one.stream;
   button.setAttribute("aria-current", String(place?.stream === one.stream));
   return element("li", {}, button);
-}
-
-/** A stored error with its whole raw error: a large one comes in pages. */
-async function wholeError(id) {
-  const { page, next_offset: first, size, ...error } = await ask("errors.get", { id });
-  if (!page) return error;
-  const pages = [page];
-  for (let offset = first; offset != null; ) {
-    const next = await ask("errors.get", { id, offset });
-    pages.push(next.page);
-    offset = next.next_offset;
-  }
-  return { ...error, raw_error: exact(pages.join("")) };
-}
-
-/** A group of equal errors, which shows the newest of them. */
-function errorItem(one) {
-  const times = one.count > 1 ? `${one.count} times, last ` : "";
-  const what = `${one.tool_name} · ${times}${moment(one.last_seen)} · ${reveal(one.summary || one.malformed)}`;
-  return element("li", {}, press(what, () => wholeError(one.newest).then(showError, problem)));
-}
-
-function showError(one) {
-  const { message, traceback, ...rest } = one.raw_error;
-  const session = press(reveal(one.session_id), () => {
-    box.close();
-    enter(sessionPlace(one.session_id));
-  });
-  const seen = one.count > 1 ? `${one.count} times since ${moment(one.first_seen)}` : "";
-  const facts = [
-    ["id", one.id], ["time", moment(one.timestamp)], ["seen", seen], ["tool", one.tool_name], ["kind", one.kind],
-    ["agent", one.agent], ["user", one.user], ["session", one.session_id && session], ["run", one.run_id],
-    ["resolved", one.resolved && moment(one.resolved)], ["damaged", one.malformed],
-  ].filter(([, value]) => value);
-  const shown = facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value === session ? value : reveal(value))]);
-  const pre = (text) => element("pre", {}, reveal(typeof text === "string" ? text : json(text)));
-  const parts = [["Arguments", one.arguments], ["Message", message], ["More", Object.keys(rest).length ? rest : null], ["Traceback", traceback]];
-  const texts = parts.filter(([, value]) => value != null).flatMap(([name, value]) => [element("h2", {}, name), pre(value)]);
-  $("error").replaceChildren(element("strong", {}, reveal(one.short_summary)), element("dl", {}, ...shown), ...texts);
-  box.showModal();
-}
-
-/** A moment in the reader's time zone, from Unix seconds. */
-function moment(seconds) {
-  return new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
 }
 
 function enter(one) {
@@ -555,15 +493,10 @@ function escalationParts(item) {
   return [head, calls, note, element("div", { role: "group", ariaLabel: "What shall become of it?" }, ...buttons)];
 }
 
-function element(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children.map((child) => child ?? ""));
-  return made;
-}
+// -- rooms, runs and errors
 
-// -- rooms
-
-const rooms = new Rooms({ ask, element, press: (...given) => press(...given), reveal, item: (one) => placeItem(roomPlace(one)), current: () => place?.kind === "room" && place.name });
+const lists = new Lists({ ask, may, problem, enter: (name) => enter(sessionPlace(name)) });
+const rooms = new Rooms({ ask, item: (one) => placeItem(roomPlace(one)), current: () => place?.kind === "room" && place.name });
 const showRooms = () => rooms.list($("rooms"), $("room-query").value, $("room-archived").checked);
 
 async function showPeople() {
@@ -571,8 +504,6 @@ async function showPeople() {
   if (!(await rooms.people($("error")))) return box.close();
   if (!box.open) box.showModal();
 }
-
-const press = (label, onclick, more) => element("button", { type: "button", onclick, ...more }, label);
 
 // -- start
 
@@ -598,8 +529,8 @@ $("login").onsubmit = (event) => {
   $("token").value = $("login-error").textContent = "";
   connect();
 };
-$("runs-box").ontoggle = refreshRuns;
-$("errors-box").ontoggle = refreshErrors;
+$("runs-box").ontoggle = () => lists.runs();
+$("errors-box").ontoggle = () => lists.errors();
 $("new").onsubmit = (event) => {
   event.preventDefault();
   const agent = $("new-agent").value;

@@ -1,15 +1,18 @@
 // Rooms on the page: their list, a page at a time, and what their people do with them. Each act is
 // the method of the same name; the host decides who may, and says so.
 
+import { element, press } from "./elements.js";
+import { reveal } from "./state.js";
+
 const PAGE = 100;
 const RULES = ["moderator", "owner"];
 const GIVEN = ["reader", "member", "moderator"];
 const NEWCOMERS = ["default", "none", "joining", "all", "summary"];
 
-/** What the page gives: `ask` a method, `element` and `press` make elements, `reveal` shows a text. */
+/** What the page gives: `ask` a method, `item` of the list for a room, `current` room or false. */
 export class Rooms {
-  constructor({ ask, element, press, reveal, item, current }) {
-    Object.assign(this, { ask, element, press, reveal, item, current });
+  constructor({ ask, item, current }) {
+    Object.assign(this, { ask, item, current });
     this.pages = 1;
     this.told = element("p", { className: "told", role: "status" });
   }
@@ -27,7 +30,7 @@ export class Rooms {
       this.pages += 1;
       return this.list(into, query, archived);
     };
-    into.replaceChildren(...found.map((one) => this.item(one)), ...(after === null ? [] : [this.element("li", {}, this.press("More rooms", more))]));
+    into.replaceChildren(...found.map((one) => this.item(one)), ...(after === null ? [] : [element("li", {}, press("More rooms", more))]));
   }
 
   /** The people of the room that is open, and all that its reader may do; none without a room. */
@@ -38,7 +41,7 @@ export class Rooms {
     const info = await this.ask("rooms.get", { room });
     const known = { room, into, role, terms, info };
     const rows = people.flatMap((one) => this.#person(known, one));
-    const parts = [this.element("strong", {}, `owner: ${this.reveal(owner)}`), this.element("dl", {}, ...rows)];
+    const parts = [element("strong", {}, `owner: ${reveal(owner)}`), element("dl", {}, ...rows)];
     if (info.newcomers === "summary" && info.hidden) parts.push(this.#button(known, "What was said before I came", "rooms.summary", {}, ({ text }) => text || "There is no summary now."));
     if (RULES.includes(role)) parts.push(...this.#moderation(known));
     if (role === "owner") parts.push(...this.#ownership(known));
@@ -48,8 +51,8 @@ export class Rooms {
   }
 
   #person(known, { user, role, muted, banned }) {
-    const name = this.element("dt", {}, this.reveal(user));
-    if (!RULES.includes(known.role)) return [name, this.element("dd", {}, role)];
+    const name = element("dt", {}, reveal(user));
+    if (!RULES.includes(known.role)) return [name, element("dd", {}, role)];
     const quiet = muted > Date.now() / 1000;
     const roles = this.#choice("role", GIVEN, role, `role of ${user}`);
     roles.onchange = () => this.#do(known, "rooms.add", { user, role: roles.value });
@@ -59,7 +62,7 @@ export class Rooms {
       this.#button(known, banned ? "Unban" : "Ban", "rooms.ban", { user, banned: !banned }),
     ];
     if (known.role === "owner" && GIVEN.includes(role) && !banned && !user.endsWith("*")) acts.push(this.#button(known, "Make owner", "rooms.transfer", { user }));
-    return [name, this.element("dd", {}, ...(GIVEN.includes(role) ? [roles] : [role]), ...acts)];
+    return [name, element("dd", {}, ...(GIVEN.includes(role) ? [roles] : [role]), ...acts)];
   }
 
   #moderation(known) {
@@ -74,8 +77,8 @@ export class Rooms {
   }
 
   #invites(known, invites) {
-    const items = invites.map(({ id, role, by }) => this.element("li", {}, `${id}: ${role}, by ${this.reveal(by)} `, this.#button(known, "End it", "rooms.revoke", { invite: id })));
-    return items.length ? this.element("ul", {}, ...items) : "There are no invites.";
+    const items = invites.map(({ id, role, by }) => element("li", {}, `${id}: ${role}, by ${reveal(by)} `, this.#button(known, "End it", "rooms.revoke", { invite: id })));
+    return items.length ? element("ul", {}, ...items) : "There are no invites.";
   }
 
   #ownership(known) {
@@ -93,7 +96,7 @@ export class Rooms {
       this.#form(known, "Title", "rooms.rename", [this.#text("title", "title", terms.title ?? "")]),
       this.#form(known, "Set", "rooms.terms", rules, named),
       this.#button(known, kept ? "Open again" : "Archive", "rooms.archive", { archived: !kept }),
-      this.press("Export", () => this.#export(known).catch((error) => this.told.replaceChildren(error.message))),
+      press("Export", () => this.#export(known).catch((error) => this.told.replaceChildren(error.message))),
       this.#form(known, "Delete for good", "rooms.delete", [this.#text("name", `to be sure: ${room}`)], sure),
     ];
   }
@@ -108,7 +111,7 @@ export class Rooms {
       after = next ?? null;
     }
     const url = URL.createObjectURL(new Blob(lines.map((one) => `${JSON.stringify(one)}\n`), { type: "application/jsonl" }));
-    this.element("a", { href: url, download: `${room}.jsonl` }).click();
+    element("a", { href: url, download: `${room}.jsonl` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60000);
   }
 
@@ -126,13 +129,13 @@ export class Rooms {
   }
 
   #button(known, label, method, params = {}, answer = null) {
-    return this.press(label, () => this.#do(known, method, params, answer));
+    return press(label, () => this.#do(known, method, params, answer));
   }
 
   /** A form of one act; `read` makes its parameters of the fields, or null: nothing is done. */
   #form(known, label, method, fields, read = (values) => values) {
-    const shown = fields.map((one) => (one.title ? this.element("label", {}, `${one.title}: `, one) : one));
-    const form = this.element("form", { className: "act" }, ...shown, this.element("button", {}, label));
+    const shown = fields.map((one) => (one.title ? element("label", {}, `${one.title}: `, one) : one));
+    const form = element("form", { className: "act" }, ...shown, element("button", {}, label));
     form.onsubmit = (event) => {
       event.preventDefault();
       const params = read(Object.fromEntries(fields.map(({ name, value }) => [name, value.trim()])));
@@ -142,10 +145,10 @@ export class Rooms {
   }
 
   #text(name, placeholder, value = "", type = "text") {
-    return this.element("input", { name, placeholder, value, type, ariaLabel: placeholder });
+    return element("input", { name, placeholder, value, type, ariaLabel: placeholder });
   }
 
   #choice(name, values, chosen, ariaLabel) {
-    return this.element("select", { name, ariaLabel, title: ariaLabel }, ...values.map((value) => this.element("option", { value, selected: value === chosen }, value)));
+    return element("select", { name, ariaLabel, title: ariaLabel }, ...values.map((value) => element("option", { value, selected: value === chosen }, value)));
   }
 }
