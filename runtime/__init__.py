@@ -7,8 +7,9 @@ reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``event_sourced`` and ``event_journal`` (actors whose state is stored), ``gather``, ``asks`` (many
-asks of one task), ``threads`` (other threads and loops), ``stream``, ``observe`` and ``telemetry``,
+``pool`` and ``group`` (many actors behind one name), ``event_sourced`` and ``event_journal``
+(actors whose state is stored), ``gather``, ``asks`` (many asks of one task), ``threads`` (other
+threads and loops), ``stream``, ``observe`` and ``telemetry``,
 ``entry`` (programs with signals), ``processes`` (child processes), ``backoff``, ``rates``,
 ``spool`` and ``spill``, ``exceptions`` and ``describe``.
 """
@@ -50,10 +51,12 @@ from motet.runtime.event_journal import Journal, MemoryJournal
 from motet.runtime.event_sourced import EventSourced, Persistence
 from motet.runtime.feed import DeadLetter, DeadLetters, Feed
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
+from motet.runtime.group import Group, Member
 from motet.runtime.handlers import handles
 from motet.runtime.lifecycle import Exit, Terminated
 from motet.runtime.mailbox import MailboxSpec, Overflow
 from motet.runtime.outside import UnderWay, current_under_way, held_by
+from motet.runtime.pool import Pool, Route, start_pool
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
@@ -89,6 +92,7 @@ __all__ = [
     "Exit",
     "Failed",
     "Feed",
+    "Group",
     "IdentityRef",
     "InjectedCrash",
     "Journal",
@@ -100,6 +104,7 @@ __all__ = [
     "LoopFuture",
     "MailboxFull",
     "MailboxSpec",
+    "Member",
     "MemoryJournal",
     "MessageNotPortable",
     "Meter",
@@ -108,12 +113,14 @@ __all__ = [
     "NotInProtocol",
     "Overflow",
     "Persistence",
+    "Pool",
     "Portal",
     "Registry",
     "Replies",
     "ReplyStream",
     "Restart",
     "RestartLimitExceeded",
+    "Route",
     "ScheduledMessage",
     "Settled",
     "StartFailed",
@@ -142,4 +149,5 @@ __all__ = [
     "held_by",
     "open_system",
     "run_system",
+    "start_pool",
 ]

@@ -176,6 +176,8 @@ class Cell(Owner):
         if final:
             self.is_final = True
             self.mailbox.close("it was stopped")
+            if self.rested is not None:
+                self.rest()
         if not self.is_occupied:
             if final and self.state == "suspended":  # in back-off: a stop ends that too
                 plan.ledger.ended.append(self.path)
@@ -201,6 +203,8 @@ class Cell(Owner):
         if self.state != "dead":
             self.change("bury")
         self.mailbox.close(reason)
+        if self.rested is not None:
+            self.rest()
         if self.watchers is not None or self.watching is not None:
             report_end(self)
 

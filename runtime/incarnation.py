@@ -209,6 +209,8 @@ class Incarnation:
                 owner.halted = await self._obey()
                 continue
             if not queue:
+                if owner.rested is not None:
+                    owner.rest()
                 await mailbox.park(task)
                 left = BATCH
                 continue

@@ -162,6 +162,7 @@ class Owner:
         "nursery",
         "path",
         "paused",
+        "rested",
         "state",
         "turn",
         "watchers",
@@ -196,6 +197,7 @@ class Owner:
         self.beside: Beside | None = None  # the tasks of the incarnation beside its turn
         self.cancel_at = math.inf  # when the tasks of this incarnation are cancelled
         self.failed_with: Exception | None = None  # the error that ended the last incarnation
+        self.rested: trio.Event | None = None  # while somebody waits until there is no mail
         # Keys are the watching actors, or any object of a watcher that is no actor.
         self.watchers: dict[object, Callable[[Terminated], None]] | None = None
         self.watching: set[Owner] | None = None
@@ -277,6 +279,26 @@ class Owner:
             return ()
         beside = () if self.beside is None else self.beside.handlers_at_work()
         return tuple((work,) for work in (self.turn, *beside))
+
+    def rest(self) -> None:
+        """The turn or the last concurrent handler has nothing more to do now."""
+        assert self.rested is not None, "its callers look first, since nearly nobody waits"
+        self.rested.set()
+        self.rested = None
+
+    async def wait_idle(self) -> None:
+        """Wait until there is no mail and no handler runs, or until the actor ends for ever.
+
+        What was stashed is no mail: nobody knows when it is put back.
+        """
+        box = self.mailbox
+        while box.closed is None:
+            settled = box.handled + box.withdrawn + box.dead_lettered + len(box.stash)
+            if box.accepted == settled and not box.waiting:
+                return
+            if self.rested is None:
+                self.rested = trio.Event()
+            await self.rested.wait()
 
     def post(self, message: Message) -> None:
         """Send a control message: handled before all mail, never waits, takes no room (G6)."""

@@ -414,6 +414,8 @@ class Workers:
             # The last concurrent handler has finished: now the rest may be cancelled.
             if self._closing and not self.busy:
                 self.cancel_at(-math.inf)
+            if self._incarnation.owner.rested is not None:
+                self._incarnation.owner.rest()
 
 
 def _nursery_of(owner: Owner) -> trio.Nursery:
