@@ -7,9 +7,9 @@ reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``pool`` and ``group`` (many actors behind one name), ``event_sourced`` and ``event_journal``
-(actors whose state is stored), ``gather``, ``asks`` (many asks of one task), ``threads`` (other
-threads and loops), ``stream``, ``observe`` and ``telemetry``,
+``reply`` (answers that come later), ``pool`` and ``group`` (many actors behind one name),
+``event_sourced`` and ``event_journal`` (actors whose state is stored), ``gather``, ``asks`` (many
+asks of one task), ``threads`` (other threads and loops), ``stream``, ``observe``, ``telemetry``,
 ``entry`` (programs with signals), ``processes`` (child processes), ``backoff``, ``rates``,
 ``spool`` and ``spill``, ``exceptions`` and ``describe``.
 """
@@ -59,6 +59,7 @@ from motet.runtime.outside import UnderWay, current_under_way, held_by
 from motet.runtime.pool import Pool, Route, start_pool
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
+from motet.runtime.reply import ReplyTo
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.snapshot import ActorInfo, Statistics
 from motet.runtime.stopping import Leftover, StopReport
@@ -118,6 +119,7 @@ __all__ = [
     "Registry",
     "Replies",
     "ReplyStream",
+    "ReplyTo",
     "Restart",
     "RestartLimitExceeded",
     "Route",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
-from motet.protocols.messages import Message
+from motet.protocols.messages import Message, Request
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.cell import Cell
 from motet.runtime.errors import ActorDead, MotetRuntimeError
@@ -17,6 +17,7 @@ from motet.runtime.handlers import check_protocol
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.monitors import check_watches, unwatch, watch
 from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.reply import ReplyTo, reply_later
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import within
 from motet.runtime.supervision import Restart
@@ -27,6 +28,7 @@ __all__ = ["Actor"]
 
 P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 Q = TypeVar("Q", bound=Message)
+R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
@@ -104,6 +106,20 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
                 "that is not concurrent"
             )
         self._cell.mailbox.reserve_place()
+
+    def reply_later(self, request: Request[R]) -> ReplyTo[R]:
+        """A token to answer ``request`` with, after its handler has returned that token.
+
+        In the handler of ``request``, which is declared with ``later=True``. The actor goes on with
+        other mail, and answers by :meth:`ReplyTo.send`; the asker waits. If this incarnation ends
+        before, it gets ActorDead. A request that was told has a closed token.
+        """
+        incarnation = self._incarnation
+        if incarnation is None or not incarnation.ready:
+            raise MotetRuntimeError(f"{self.path} handles no request here")
+        if not self._cell.handlers[type(request)].later:
+            raise MotetRuntimeError(f"declare @handles({type(request).__name__}, later=True)")
+        return reply_later(self._cell.path, request)
 
     def unstash_all(self) -> None:
         """Handle all stashed messages next, in the order they came, before queued ones."""

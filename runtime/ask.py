@@ -15,26 +15,34 @@ The envelope, its states, and who may settle it are in ``envelope.py``.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
+import outcome
 import trio
-from trio.lowlevel import current_task, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
-from motet.runtime.envelope import EXPIRED, TIMED_OUT, Ask, TakingAsk
-from motet.runtime.errors import AskTimeout
+from motet.runtime.envelope import EXPIRED, TIMED_OUT, Answer, Ask, Result, TakingAsk
+from motet.runtime.errors import ActorDead, AskTimeout
+from motet.runtime.foreign import shown
 from motet.runtime.here import HereAsk, nobody
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
+from motet.runtime.outside import foreign_code
+from motet.runtime.reply import ReplyTo
 from motet.runtime.waits import Work, current_work, is_overdue
 
-__all__ = ["ask", "may_ask_again", "observed_ask"]
+__all__ = ["AbandoningAsk", "ask", "forward", "may_ask_again", "observed_ask"]
 
 R = TypeVar("R")
+
+_log = logging.getLogger("motet.runtime")
 
 
 async def ask(
@@ -43,6 +51,7 @@ async def ask(
     seconds: float | None,
     context: str | None = None,
     take: Callable[[Any], object] | None = None,
+    kind: Callable[..., Ask] = Ask,
 ) -> R:
     """Put ``request`` in the mailbox (or see ``here.py``), and wait for its outcome (G1, G3)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
@@ -56,7 +65,7 @@ async def ask(
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
     limit = math.inf if seconds is None else trio.current_time() + seconds
-    kind: Callable[..., Ask] = Ask if take is None else partial(TakingAsk, take=take)
+    kind = kind if take is None else partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
     # around the ask come on top, in each round, since another task may move them meanwhile.
     inherited = limit if work is None else min(limit, work.deadline)
@@ -64,7 +73,8 @@ async def ask(
         until = trio.current_effective_deadline()
         until = inherited if inherited < until else until
         # None while no handler may begin. The queue: as `put`, which sees whether it is open.
-        places = mailbox.places if handler.here and len(mailbox.queue) < mailbox.limit else None
+        may = handler.here and kind is not AbandoningAsk
+        places = mailbox.places if may and len(mailbox.queue) < mailbox.limit else None
         aside: HereAsk | None = None
         if (
             places is not None
@@ -106,9 +116,8 @@ async def ask(
                 owner.kernel.timers.stop(timer)
             if work is not None:
                 work.waits.remove(envelope)
-        if result is TIMED_OUT:
-            assert seconds is not None
-            raise AskTimeout(mailbox.path, type(message), seconds)
+        if result is TIMED_OUT:  # without a limit: it was forwarded, and found too late there
+            raise AskTimeout(mailbox.path, type(message), seconds or 0)
         if result is not EXPIRED:
             # `handles` made the checkers compare the type. A `cast` would be a call for each ask.
             return result  # type: ignore[no-any-return]
@@ -117,6 +126,60 @@ async def ask(
         if not await may_ask_again(owner, work):
             raise AskTimeout(mailbox.path, type(message), 0)
         inherited = limit
+
+
+class AbandoningAsk(Ask, eq=False):
+    """An ask that does not wait for the end of a handler it has cancelled: G1 is given up."""
+
+    left: bool = False
+
+    def abort(self, raise_cancel: RaiseCancelT) -> Abort:
+        if self.queue is None:
+            self.left = True
+            self.cancel()
+            return Abort.SUCCEEDED
+        return super().abort(raise_cancel)
+
+    def time_out(self) -> None:
+        if self.queue is None and not self.settled and not self.left:
+            self.timed_out = self.left = True
+            self.cancel()
+            reschedule(self.task, Answer(TIMED_OUT))
+        elif not self.left:
+            super().time_out()
+
+    def _deliver(self, result: Result) -> None:
+        if not self.left:
+            super()._deliver(result)
+        elif isinstance(result, outcome.Error) and not isinstance(result.error, ActorDead):
+            # Nobody else will ever see it.
+            with suppress(Exception), foreign_code:
+                name, why = type(self.message).__name__, shown(result.error)
+                _log.warning("%s failed, its asker had left %s: %s", self.mailbox.path, name, why)
+
+
+def forward(owner: Owner, request: Asked[Any, R], reply_to: ReplyTo[R]) -> bool:
+    """Have the actor of ``owner`` answer in place of whoever holds the token."""
+    asked: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
+    message = owner.admit(asked)
+
+    def put(ask: Ask) -> None:
+        mailbox = owner.mailbox
+        ask.mailbox, ask.message, ask.target = mailbox, message, owner.work_for(type(message))
+        # Found too late there, it has timed out. To ask again, as for one that was not forwarded,
+        # would have the first handler run twice.
+        ask.limit = ask.until
+        ask.queue = mailbox.queue
+        try:
+            if ask.asked_from is not None:
+                owner.refuse_endless(ask.asked_from, type(message))
+            if not mailbox.put(ask):
+                mailbox.put_ask_or_overflow(ask)
+        except Exception as error:
+            ask.queue = None
+            ask.settle(outcome.Error(error))
+
+    return reply_to.act(put)
 
 
 async def may_ask_again(owner: Owner, work: Work | None) -> bool:
@@ -136,9 +199,10 @@ async def observed_ask(
     request: Asked[Any, R],
     seconds: float | None,
     take: Callable[[Any], object] | None = None,
+    kind: Callable[..., Ask] = Ask,
 ) -> R:
     """As :func:`ask`, with a span and a trace around it."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
     owner.kernel.loop.check(owner.path)
     with asking(owner.kernel, owner.path, message) as context:
-        return await ask(owner, request, seconds, context, take)
+        return await ask(owner, request, seconds, context, take, kind)

@@ -23,7 +23,7 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, w
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.ask import may_ask_again
-from motet.runtime.envelope import WOKEN, Answer, Ask, Result
+from motet.runtime.envelope import WOKEN, Answer, Ask, Deferred, Result
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.gather import Cut, Done, Failed, Settled
 from motet.runtime.kernel import Owner
@@ -172,8 +172,9 @@ class Asks(Generic[R]):
         # under way until that has ended.
         for ask in tuple(self._under_way):
             if ask.queue is not None:
+                begun = isinstance(ask.queue, Deferred)
                 ask.mailbox.withdraw(ask)
-                self.end(ask, _UNBEGUN)
+                self.end(ask, _CUT if begun else _UNBEGUN)
             elif ask.cancelled_at is None:
                 ask.cancel()
         for late in self._late:
@@ -270,6 +271,14 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
     @property
     def prompt(self) -> bool:
         return self.asks.is_parked
+
+    def time_out(self) -> None:
+        if not isinstance(self.queue, Deferred):
+            super().time_out()
+            return
+        self.mailbox.withdraw(self)
+        self.settled = True
+        self.asks.end(self, _CUT)
 
     def _cancelled(self) -> Result:
         return super()._cancelled() if self.cancelled_at is None else _CUT_ANSWER

@@ -369,6 +369,9 @@ class Cell(Owner):
             with suppress(Exception), foreign_code:  # of a log handler, or of the error itself
                 _log.error("%s crashed: %s", self.path, shown(error), exc_info=error)
         self.supervisor = None
+        if self.deferred is not None:  # after on_stop, which may still answer
+            self.deferred.refuse(self.path)
+            self.deferred = None
         self.change("ended")
         if self.plan is not None:
             self.plan.ledger.ended.append(self.path)

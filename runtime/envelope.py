@@ -46,6 +46,7 @@ __all__ = [
     "Answer",
     "Ask",
     "AskerLeft",
+    "Deferred",
     "ItemsAsk",
     "Replies",
     "Result",
@@ -222,8 +223,8 @@ class Ask(msgspec.Struct, eq=False):
 
     def groups(self) -> Groups:
         """As an edge of the wait-for graph: the handler, or what has to end before it begins."""
-        if self.settled:
-            return ()  # its asker has not taken a step since
+        if self.settled or type(self.queue) is Deferred:
+            return ()  # its asker has not taken a step since, or nobody knows who has its token
         return ((self.target,),) if self.queue is None else self.mailbox.groups_of(self)
 
     def describe(self, now: float) -> str:
@@ -254,6 +255,31 @@ class Ask(msgspec.Struct, eq=False):
     def _settle_unhandled(self) -> None:
         self.settled = True
         self._deliver(Answer(TIMED_OUT if self.timed_out else EXPIRED))
+
+
+class Deferred(OrderedDict[Ask, None]):
+    """The asks of one incarnation whose handlers have returned a token that is still open.
+
+    A mailbox takes an ask out of it as out of its line of senders. ``emptied`` is called when the
+    last one has gone.
+    """
+
+    def __init__(self, emptied: Callable[[], None]) -> None:
+        super().__init__()
+        self._emptied = emptied
+
+    def __delitem__(self, ask: Ask) -> None:
+        super().__delitem__(ask)
+        ask.queue = None
+        if not self:
+            self._emptied()
+
+    def refuse(self, path: str) -> None:
+        """The incarnation has ended: settle all that it has not answered."""
+        for ask in [*self]:
+            if ask in self:  # an outcome may have effects in this step
+                del self[ask]
+                ask.settle(outcome.Error(ActorDead(path, "it ended before it answered")))
 
 
 class AskerLeft(trio.BrokenResourceError):

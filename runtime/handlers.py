@@ -9,12 +9,24 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin, overload
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import msgspec
 
 from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime.envelope import Replies
+from motet.runtime.reply import ReplyTo
 
 __all__ = [
     "Call",
@@ -52,6 +64,7 @@ class Handler(msgspec.Struct, frozen=True):
     retries: int = 0
     here: bool = False
     brief: bool = False
+    later: bool = False
 
     @property
     def streams(self) -> bool:
@@ -104,12 +117,14 @@ class _Handles:
         *,
         here: bool = False,
         brief: bool = False,
+        later: bool = False,
     ) -> None:
         self._message_type = message_type
         self._concurrent = concurrent
         self._retries = retries
         self._here = here
         self._brief = brief
+        self._later = later
 
     def _mark(self, method: F) -> F:
         name = method.__name__
@@ -117,7 +132,13 @@ class _Handles:
         if not is_async:
             raise TypeError(f"a handler is an `async def` method, which {method!r} is not")
         handler = Handler(
-            self._message_type, name, self._concurrent, self._retries, self._here, self._brief
+            self._message_type,
+            name,
+            self._concurrent,
+            self._retries,
+            self._here,
+            self._brief,
+            self._later,
         )
         setattr(method, _MARK, handler)
         return method
@@ -136,8 +157,17 @@ class _HandlesTell(_Handles, Generic[M_co]):
 
 class _HandlesRequest(_Handles, Generic[Q_co]):
     def __call__(
-        self: _HandlesRequest[Request[R]], method: Callable[[A, Q_co], Coroutine[Any, Any, R]]
+        self: _HandlesRequest[Request[R]],
+        method: Callable[[A, Q_co], Coroutine[Any, Any, R]],
     ) -> Callable[[A, Q_co], Coroutine[Any, Any, R]]:
+        return self._mark(method)
+
+
+class _HandlesLater(_Handles, Generic[Q_co]):
+    def __call__(
+        self: _HandlesLater[Request[R]],
+        method: Callable[[A, Q_co], Coroutine[Any, Any, R | ReplyTo[R]]],
+    ) -> Callable[[A, Q_co], Coroutine[Any, Any, R | ReplyTo[R]]]:
         return self._mark(method)
 
 
@@ -155,6 +185,10 @@ def handles(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlapp
     message_type: type[S_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
 ) -> _HandlesStream[S_co]: ...
 @overload
+def handles(
+    message_type: type[Q_co], *, concurrent: int = 1, later: Literal[True]
+) -> _HandlesLater[Q_co]: ...
+@overload
 def handles(  # type: ignore[overload-overlap]
     message_type: type[Q_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
 ) -> _HandlesRequest[Q_co]: ...
@@ -169,6 +203,7 @@ def handles(
     retries: int = 0,
     here: bool = False,
     brief: bool = False,
+    later: bool = False,
 ) -> object:
     """Mark a method as the handler of ``message_type``.
 
@@ -191,6 +226,9 @@ def handles(
     of its own: a stop of the actor waits for its end, as for one without a checkpoint. A time limit
     of the ask itself cancels it all the same.
 
+    With ``later=True`` the handler of a request may return a token in place of its answer, which it
+    gets by :meth:`Actor.reply_later`: ``-> R | ReplyTo[R]``.
+
     With ``retries=n`` a told message whose handler crashed the actor is handled again by the next
     incarnation, before all other mail, at most n times; only then it becomes a dead letter (G4).
     Only for a handler whose effect may happen twice.
@@ -200,6 +238,11 @@ def handles(
         raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
     _check_here(message_type, concurrent, here=here, brief=brief)
     kind = message_type  # which issubclass does not narrow
+    if later:
+        if not issubclass(message_type, Request) or issubclass(message_type, StreamRequest) or here:
+            name = message_type.__name__
+            raise ValueError(f"later=True is for an ask that no asker's task runs, not for {name}")
+        return _HandlesLater[Any](kind, concurrent, later=True)
     if issubclass(message_type, StreamRequest):
         return _HandlesStream[Any](kind, concurrent, here=here, brief=brief)
     if issubclass(message_type, Request):

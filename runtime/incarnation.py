@@ -20,12 +20,13 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
-from motet.runtime.envelope import Answer, Ask, ItemsAsk, Result, Told, outcome_of
+from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told, outcome_of
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import Observer
 from motet.runtime.outside import foreign_code
+from motet.runtime.reply import DEFERRED, ReplyTo
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.scopes import cancel_at
 from motet.runtime.workers import Workers
@@ -305,7 +306,10 @@ class Incarnation:
             call = self.call_of(ask)
             if self._observer is not None:
                 call = self._observed(ask.message, ask.context, call)
-            result = Answer(await call)
+            value = await call
+            result = Answer(value)
+            if type(value) is ReplyTo:  # the handler has ended, and the ask stays open
+                result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
         except BaseException as error:
             result, going_on = outcome_of(error)
             if result is None:
@@ -318,8 +322,15 @@ class Incarnation:
             if mailbox.reserved and self._is_put_aside(ask, result):
                 mailbox.put_aside(ask)
             else:
-                ask.settle(result)
+                if result is not DEFERRED:
+                    ask.settle(result)
                 mailbox.handled += 1
+
+    def _defer(self, ask: Ask, token: ReplyTo[Any]) -> Result | None:
+        owner = self.owner
+        if owner.deferred is None:
+            owner.deferred = Deferred(owner.rest)
+        return token.returned(ask, owner.deferred)
 
     def call_of(self, ask: Ask) -> Awaitable[object]:
         """Call the handler of a request."""

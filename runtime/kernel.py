@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from motet.protocols.messages import Message
-from motet.runtime.envelope import Told
+from motet.runtime.envelope import Deferred, Told
 from motet.runtime.errors import ActorDead, MessageNotPortable, NotInProtocol, WrongLoop
 from motet.runtime.feed import DeadLetters, Feed
 from motet.runtime.handlers import Handler
@@ -150,6 +150,7 @@ class Owner:
         "beside",
         "cancel_at",
         "control",
+        "deferred",
         "ending",
         "failed_with",
         "halted",
@@ -197,6 +198,7 @@ class Owner:
         self.beside: Beside | None = None  # the tasks of the incarnation beside its turn
         self.cancel_at = math.inf  # when the tasks of this incarnation are cancelled
         self.failed_with: Exception | None = None  # the error that ended the last incarnation
+        self.deferred: Deferred | None = None  # asks that this incarnation answers later
         self.rested: trio.Event | None = None  # while somebody waits until there is no mail
         # Keys are the watching actors, or any object of a watcher that is no actor.
         self.watchers: dict[object, Callable[[Terminated], None]] | None = None
@@ -282,19 +284,20 @@ class Owner:
 
     def rest(self) -> None:
         """The turn or the last concurrent handler has nothing more to do now."""
-        assert self.rested is not None, "its callers look first, since nearly nobody waits"
-        self.rested.set()
-        self.rested = None
+        # The hot paths look first, since nearly nobody waits.
+        if self.rested is not None:
+            self.rested.set()
+            self.rested = None
 
     async def wait_idle(self) -> None:
-        """Wait until there is no mail and no handler runs, or until the actor ends for ever.
+        """Wait until there is no mail, no handler, and no answer due, or the actor has ended.
 
         What was stashed is no mail: nobody knows when it is put back.
         """
         box = self.mailbox
         while box.closed is None:
             settled = box.handled + box.withdrawn + box.dead_lettered + len(box.stash)
-            if box.accepted == settled and not box.waiting:
+            if box.accepted == settled and not box.waiting and not self.deferred:
                 return
             if self.rested is None:
                 self.rested = trio.Event()

@@ -134,11 +134,13 @@ class Pool(Generic[P_contra]):
         """As :meth:`ActorRef.tell_nowait`; ActorDead also while the pool is being restarted."""
         self._choose(message).tell_nowait(message)
 
-    async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
+    async def ask(
+        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
+    ) -> R:
         """As :meth:`ActorRef.ask`."""
         if not self._is_open:
             await self._opened()
-        return await self._choose(request).ask(request, timeout=timeout)
+        return await self._choose(request).ask(request, timeout=timeout, abandon=abandon)
 
     def stream(
         self, request: Streamed[P_contra, T, R]

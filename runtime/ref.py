@@ -11,11 +11,12 @@ import trio
 from trio.lowlevel import reschedule
 
 from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
-from motet.runtime.ask import ask, observed_ask
+from motet.runtime.ask import AbandoningAsk, ask, forward, observed_ask
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import WOKEN
 from motet.runtime.lifecycle import OVER, Terminated
 from motet.runtime.monitors import ending, wait_terminated
+from motet.runtime.reply import ReplyTo
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
@@ -77,7 +78,7 @@ class ActorRef(Generic[P_contra]):
             self._mailbox.put_or_overflow(checked)
 
     def ask(
-        self, request: Asked[P_contra, R], *, timeout: float | None = None
+        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
     ) -> Coroutine[Any, Any, R]:
         """Send a request and return its answer, or raise the error of its handler (G3).
 
@@ -88,10 +89,25 @@ class ActorRef(Generic[P_contra]):
 
         An ask in the handler of a request inherits the deadline of that request, or has an earlier
         one of its own. A handler can read it by :func:`current_deadline`.
+
+        ``abandon=True`` gives up G1 for this ask: cancelled or out of time, it returns at once, and
+        its handler, which is cancelled all the same, may work on after that.
         """
+        if abandon:
+            call = observed_ask if self._cell.kernel.observing else ask
+            return call(self._cell, request, timeout, kind=AbandoningAsk)
         if self._cell.kernel.observing:
             return observed_ask(self._cell, request, timeout)
         return ask(self._cell, request, timeout)
+
+    def forward(self, request: Asked[P_contra, R], reply_to: ReplyTo[R]) -> bool:
+        """Send a request whose answer goes to the asker behind ``reply_to``.
+
+        From here on it is as if that had asked this actor: it gets the answer, the handler's error,
+        ActorDead, MailboxFull or AskCycle, and its cancellation reaches the handler (G1). Waits for
+        nothing. False, and nothing is sent, if the token is closed.
+        """
+        return forward(self._cell, request, reply_to)
 
     def stream(
         self, request: Streamed[P_contra, T, R]

@@ -286,10 +286,12 @@ class IdentityRef(Generic[P_contra]):
         """As :meth:`ActorRef.tell_nowait`; ActorDead also while the kind is being restarted."""
         self._kind.present_now(self._name, self._key).tell_nowait(message)
 
-    async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
+    async def ask(
+        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
+    ) -> R:
         """As :meth:`ActorRef.ask`."""
         ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
-        return await ref.ask(request, timeout=timeout)
+        return await ref.ask(request, timeout=timeout, abandon=abandon)
 
     def stream(
         self, request: Streamed[P_contra, T, R]
@@ -397,7 +399,7 @@ def _is_idle(cell: Cell) -> bool:
     box, incarnation = cell.mailbox, cell.incarnation
     if cell.state != "running" or incarnation is None or incarnation.finishing:
         return False
-    if cell.paused or cell.control:
+    if cell.paused or cell.control or cell.deferred:
         return False
     if box.queue or box.waiting or box.stashed or box.running:
         return False

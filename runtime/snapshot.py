@@ -23,7 +23,8 @@ class Statistics(msgspec.Struct, frozen=True):
     running. ``waiting`` senders are parked before the mailbox; their messages are not accepted yet.
     ``running`` includes a message that waits for its retry; ``in_turn``, the number of handlers in
     the turn now, 0 or 1 (G5), does not. ``capacity`` and ``concurrency``, the number of handlers
-    that may run at once, are as declared (G13, G5).
+    that may run at once, are as declared (G13, G5). ``deferred``: requests that were handled, and
+    whose answer is due by a :class:`ReplyTo`.
     """
 
     state: LifeState
@@ -39,6 +40,7 @@ class Statistics(msgspec.Struct, frozen=True):
     in_turn: int = 0
     capacity: int = 0
     concurrency: int = 0
+    deferred: int = 0
 
 
 class ActorInfo(msgspec.Struct, frozen=True):
@@ -96,6 +98,7 @@ def statistics_of(cell: Cell) -> Statistics:
         in_turn=box.running - box.running_concurrently - (box.retrying is not None),
         capacity=box.spec.capacity,
         concurrency=_concurrency(cell),
+        deferred=0 if cell.deferred is None else len(cell.deferred),
     )
 
 

@@ -7,7 +7,17 @@ Both checkers pass this file only while each refuses exactly these lines, for ex
 from __future__ import annotations
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime import Actor, ActorRef, Asks, Replies, Settled, System, ask_each, handles
+from motet.runtime import (
+    Actor,
+    ActorRef,
+    Asks,
+    Replies,
+    ReplyTo,
+    Settled,
+    System,
+    ask_each,
+    handles,
+)
 
 
 class Add(Message, frozen=True, tag="typing.add"):
@@ -47,6 +57,24 @@ class Counter(Actor[Add | Total | Words]):
         await replies.send("one")
         await replies.send(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         return 1
+
+
+class Later(Actor[Total | Secret]):
+    """Answers that come later have the type of the answer."""
+
+    @handles(Total, later=True)
+    async def total(self, request: Total) -> int | ReplyTo[int]:
+        token = self.reply_later(request)
+        token.send("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        return token
+
+    @handles(Secret, later=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async def secret(self, request: Secret) -> ReplyTo[int]:
+        raise NotImplementedError
+
+    def hand_on(self, ref: ActorRef[Total | Secret], token: ReplyTo[int]) -> None:
+        ref.forward(Total(), token)
+        ref.forward(Secret(), token)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
 
 
 class Wrong(Actor[Add | Total | Words]):
