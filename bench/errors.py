@@ -74,11 +74,13 @@ def measure(sizes: Sizes) -> list[Figure]:
     """All figures, on a temporary database that is built once."""
     one, alone = _rates(partial(_store, clients=1), sizes.stores // 5, sizes.rounds)
     many, together = _rates(partial(_store, clients=200), sizes.stores, sizes.rounds)
+    _, different = _rates(partial(_store, clients=200, all_differ=True), sizes.stores, sizes.rounds)
     figures = [
         *_compared("store, 1 client", one, "stores/s", ">= 2,500", one[0] >= 2_500),
         *_compared("store, 200 clients", many, "stores/s", ">= 15,000", many[0] >= 15_000),
-        *_compared("CPU of a store, 1 client", alone, "us of CPU"),
-        *_compared("CPU of a store, 200 clients", together, "us of CPU"),
+        *_share("CPU of a store, 1 client", alone),
+        *_share("CPU of a store, 200 clients", together),
+        *_share("CPU of a store, all different", different),
     ]
     crowd, calls, bare = error_crowd.longest_passes(sizes.rounds)
     for row, longest in (("5,000 errors", crowd), ("4,800 calls of tools", calls)):
@@ -125,19 +127,38 @@ def _compared(
     ]
 
 
+def _share(row: str, cost: Share) -> list[Figure]:
+    ours, peer = _compared(row, (cost.ours, cost.peer), "us of CPU")
+    return [msgspec.structs.replace(ours, ratio=round(cost.ratio, 2)), peer]
+
+
+class Share(NamedTuple):
+    """CPU microseconds of one store, with and without motet, and the ratio of the two."""
+
+    ours: float
+    peer: float
+    ratio: float
+
+
 def _rates(
     motet: Callable[[int], Awaitable[Cost]], count: int, rounds: int
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Stores a second and CPU microseconds of one, each with and without motet.
+) -> tuple[tuple[float, float], Share]:
+    """Stores a second with and without motet, and the CPU time of one.
 
-    The medians of interleaved rounds, after a warm-up round: of CPU time the least, since other
-    programs only add to it.
+    Both are measured in each round, after a warm-up round, in turn first. The machine may change
+    its speed from round to round, so the ratio of CPU times is the median of those of all rounds;
+    beside it stands the least CPU time, to which other programs only add.
     """
-    pairs = [(trio.run(motet, count), trio.run(_insert, count)) for _ in range(rounds + 1)][1:]
-    ours, peers = zip(*pairs, strict=True)
+    pairs: list[tuple[Cost, Cost]] = []
+    for number in range(rounds + 1):
+        works = (motet, _insert) if number % 2 else (_insert, motet)
+        costs = {work: trio.run(work, count) for work in works}
+        pairs.append((costs[motet], costs[_insert]))
+    ours, peers = zip(*pairs[1:], strict=True)
     rates = [statistics.median(count / cost.seconds for cost in costs) for costs in (ours, peers)]
-    cpu = [min(cost.cpu for cost in costs) / count * 1e6 for costs in (ours, peers)]
-    return (rates[0], rates[1]), (cpu[0], cpu[1])
+    least, bare = [min(cost.cpu for cost in costs) / count * 1e6 for costs in (ours, peers)]
+    ratio = statistics.median(one.cpu / other.cpu for one, other in pairs[1:])
+    return (rates[0], rates[1]), Share(least, bare, ratio)
 
 
 class Cost(NamedTuple):
@@ -167,20 +188,30 @@ async def _open(folder: str) -> AsyncGenerator[ActorRef[ErrorProtocol]]:
 # Storing
 
 
-async def _store(count: int, clients: int) -> Cost:
+async def _store(count: int, clients: int, *, all_differ: bool = False) -> Cost:
+    """So many stores. ``all_differ``: no two errors, and no two fingerprints, are equal."""
     costs: list[Cost] = []
     with TemporaryDirectory() as folder:
         async with _open(folder) as store:
 
-            async def client() -> None:
-                for _ in range(count // clients):
-                    await store.ask(REQUEST)
+            async def client(name: int) -> None:
+                request = REQUEST
+                for number in range(count // clients):
+                    if all_differ:
+                        said = f"no {_word(name)} at {_word(number)} for {name}: {'x' * 160}"
+                        request = StoreError(f"s{name}", "tool", {"message": said}, said[:80])
+                    await store.ask(request)
 
             with _watch(costs):
                 async with trio.open_nursery() as nursery:
-                    for _ in range(clients):
-                        nursery.start_soon(client)
+                    for name in range(clients):
+                        nursery.start_soon(client, name)
     return costs[0]
+
+
+def _word(number: int) -> str:
+    """A word of letters for a number, which fingerprints do not take for one."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
 async def _insert(count: int) -> Cost:

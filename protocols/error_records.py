@@ -7,7 +7,7 @@ row that cannot be read becomes an error whose ``malformed`` says why.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar, cast, get_type_hints
+from typing import Final, NamedTuple, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec.structs import asdict
@@ -39,6 +39,41 @@ _SEARCHED: Final = 65_536
 _object: Final = msgspec.json.Decoder(JsonObject)
 _JSON: Final = ("raw_error", "arguments")
 S = TypeVar("S", StoredError, ErrorGroup)
+
+
+class Origin(NamedTuple):
+    """The call that failed. ``arguments``: as the model wrote them."""
+
+    session_id: str
+    tool_name: str
+    run_id: str = ""
+    call_id: str = ""
+    agent: str = ""
+    user: str = ""
+    arguments: str = ""
+
+
+class Given(NamedTuple):
+    """The kind and the summary of an error that its reporter has described."""
+
+    kind: ErrorType
+    summary: str
+
+
+class Forgotten(NamedTuple):
+    """The errors of a deleted session: of its runs, up to that time, and of none, up to another.
+
+    ``runs``: those of a session that has the same name.
+    """
+
+    until: float
+    others: float
+    runs: frozenset[str] = frozenset()
+
+    def covers(self, record: ErrorRecord) -> bool:
+        """Whether the error goes with the session."""
+        until = self.until if record.run_id else self.others
+        return record.run_id not in self.runs and record.timestamp <= until
 
 
 def stored_error(columns: Mapping[str, object], size: object = None) -> StoredError:
@@ -114,13 +149,17 @@ def _substitute(wanted: object, value: object) -> object:
 
 
 def recorded(
-    error: JsonObject, long: Sequence[LongText], *, keep_raw: bool = False
+    error: JsonObject,
+    long: Sequence[LongText],
+    *,
+    keep_raw: bool = False,
+    done: dict[str, str] | None = None,
 ) -> tuple[str, JsonObject]:
     """An error as JSON text, and as JSON with the beginnings of its ``long`` texts; redacted.
 
-    Empties the long texts.
+    Empties the long texts. ``done``: as in ``redact``.
     """
-    made = error if keep_raw else cast("JsonObject", redact(error))
+    made = error if keep_raw else cast("JsonObject", redact(error, done=done))
     if not long:
         return msgspec.json.encode(made).decode(), made
 

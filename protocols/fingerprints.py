@@ -68,7 +68,6 @@ _PLACEHOLDERS: Final = tuple(
     )
 )
 """Of each: a part that all of its texts have and most messages lack, which saves a slow search."""
-_SPACE: Final = re.compile(r"\s+")
 _ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
 _FRAME: Final = re.compile(r'^ *File "([^"\n]*)", line \d+(?:, in (.*))?$', re.MULTILINE)
 _FOLDERS: Final = re.compile(r".*[/\\]")
@@ -102,7 +101,10 @@ def _template(line: str) -> str:
     for needed, expression, placeholder in _PLACEHOLDERS:
         if needed.search(line):
             line = expression.sub(placeholder, line)
-    return _ADJACENT.sub(r"\1", _SPACE.sub(" ", line)).strip()[:_SHOWN]
+    line = " ".join(line.split())
+    if line.count("<") > 1:
+        line = _ADJACENT.sub(r"\1", line)
+    return line[:_SHOWN]
 
 
 def frames(traceback: str) -> tuple[str, ...]:

@@ -421,6 +421,22 @@ _Frame: TypeAlias = tuple[CodeType, int, int, object, object]
 """The code of a frame, its instruction and line, the name and the loader of its module."""
 
 
+class _Formatted(StackSummary):
+    """A stack as its lines: to format one takes longer than all else of a traceback."""
+
+    def format(self, **_options: object) -> list[str]:
+        return cast("list[str]", [*self])
+
+
+Stacks: TypeAlias = dict[Hashable, _Formatted]
+
+
+def _places(frames: list[_Frame]) -> Hashable:
+    """Equal for equal stacks, while their code is alive."""
+    # By its identity, since the hash of a code object reads all of it.
+    return tuple((id(code), at, line, name, id(loader)) for code, at, line, name, loader in frames)
+
+
 class Trace(NamedTuple):
     """A traceback without its frames. ``frames``: of each exception that it shows, the last first.
 
@@ -430,26 +446,28 @@ class Trace(NamedTuple):
     whole: TracebackException | None
     frames: list[tuple[TracebackException | str, list[_Frame]]]
 
-    def text(self) -> str:
-        return well_formed("".join(_last(map(beginning, self._lines()))))
+    def text(self, stacks: Stacks | None = None) -> str:
+        """``stacks``: those that were formatted before; is filled. Their code has to be alive."""
+        lines = self._lines({} if stacks is None else stacks)
+        return well_formed("".join(_last(map(beginning, lines))))
+
+    def head(self, stacks: Stacks) -> str:
+        """The beginning that the text has in common with others of the same place; or nothing."""
+        stack = stacks.get(_places(self.frames[0][1])) if len(self.frames) == 1 else None
+        return "".join(("Traceback (most recent call last):\n", *stack.format())) if stack else ""
 
     def likeness(self) -> Hashable:
         """Equal for two tracebacks that have the same text, while both are alive."""
         return tuple(
-            (
-                part if isinstance(part, str) else _shape(part),
-                # By its identity, since the hash of a code object reads all of it.
-                *(
-                    (id(code), at, line, name, id(loader))
-                    for code, at, line, name, loader in frames
-                ),
-            )
+            (part if isinstance(part, str) else _shape(part), _places(frames))
             for part, frames in self.frames
         )
 
-    def _lines(self) -> Iterator[str]:
+    def _lines(self, stacks: Stacks) -> Iterator[str]:
         for part, frames in reversed(self.frames):
-            stack = StackSummary.from_list(map(_summary, frames))
+            if (stack := stacks.get(where := _places(frames))) is None:
+                made = StackSummary.from_list(map(_summary, frames))
+                stack = stacks[where] = _Formatted(cast("list[FrameSummary]", made.format()))
             if isinstance(part, str):
                 yield from (*stack.format(), part)
             else:

@@ -234,7 +234,8 @@ class Spool(ABC, Generic[T, R]):
                 self._doors.prepared.unpark_all()
             else:
                 self._lanes[entry.size > LARGE].append(entry)
-                self._doors.arrived.unpark_all()
+                if self._doors.arrived:
+                    self._doors.arrived.unpark_all()
 
     def _name(self, entry: Entry[T, R]) -> bool:
         """Give an entry an id that no other has; False, and it is lost, after too many clashes."""
@@ -364,7 +365,7 @@ class Spool(ABC, Generic[T, R]):
         else:
             self._ready[entry.id] = entry
             self._resize(entry, self.weight(record))
-            if not entry.patient:
+            if not entry.patient and self._doors.impatient:
                 self._doors.impatient.unpark_all()
 
     async def _store_all(self) -> None:
@@ -531,7 +532,7 @@ class Spool(ABC, Generic[T, R]):
     def _resize(self, entry: Entry[T, R], size: int) -> None:
         self._held += size - entry.size
         entry.size = size
-        if self._held < self._limit:
+        if self._held < self._limit and self._doors.room:
             self._doors.room.unpark_all()
 
     def _rename(self, entry: Entry[T, R]) -> None:

@@ -15,7 +15,7 @@ from motet.runtime.spill import Identified
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Identified)
-AT_ONCE: Final = 32
+AT_ONCE: Final = 128
 """Items taken in one pass of the event loop: to capture an error takes some 25 us."""
 HELD: Final = 500
 """Passes of the event loop that a crowd holds the collector up, at most: some milliseconds each."""

@@ -22,13 +22,14 @@ from motet.actors.errors.classify import (
     kind_of,
 )
 from motet.protocols.chat import JsonObject
-from motet.protocols.error_records import PARSED, recorded
+from motet.protocols.error_records import PARSED, Given, recorded
 from motet.protocols.errors import ErrorType
 from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, LongText, Texts, beginnings
-from motet.protocols.redaction.redact import redact_text, redacted_head
+from motet.protocols.redaction.redact import redacted_after, redacted_head
 from motet.protocols.texts import first_line, well_formed
 from motet.runtime.describe import error_code, error_text, summarize
 from motet.runtime.exceptions import (
+    Stacks,
     Trace,
     exception_object,
     sole,
@@ -43,13 +44,6 @@ from motet.runtime.outside import foreign_code
 
 NODES = 20_000
 """Values of one error, beyond which the rest is cut: their conversion takes 20 ms."""
-
-
-class Given(NamedTuple):
-    """The kind and the summary of an error that its reporter has described."""
-
-    kind: ErrorType
-    summary: str
 
 
 @attrs.frozen
@@ -114,15 +108,25 @@ class Description:
     blank: bool
 
 
-def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
+class Shared(NamedTuple):
+    """Parts of errors of one batch: texts as they were redacted, stacks as they were formatted."""
+
+    texts: dict[str, str]
+    stacks: Stacks
+
+
+def describe(
+    captured: Captured, *, keep_raw: bool = False, shared: Shared | None = None
+) -> Description:
     """Describe the beginning of an error."""
     (heads, text), lengths = beginnings([captured.raw, captured.text])
     if isinstance(text, Given):
-        summary = summarize(text.summary if keep_raw else redact_text(text.summary))
+        head, _ = redacted_head(text.summary, done=shared and shared.texts)
+        summary = summarize(text.summary if keep_raw else head)
         return Description(text.kind, captured.code, summary, summary, blank=False)
     code = first_line(captured.code or ("" if captured.clues else error_code(heads)))
     text = well_formed(error_text(heads) if text is None else str(text))
-    head, more = redacted_head(text)
+    head, more = redacted_head(text, done=shared and shared.texts)
     more += lengths.get(text, len(text)) - len(text)
     kind = kind_of(captured.clues) if captured.clues else classify(heads, code)
     return Description(
@@ -134,7 +138,9 @@ def describe(captured: Captured, *, keep_raw: bool = False) -> Description:
     )
 
 
-def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> tuple[str, JsonObject]:
+def whole_error(
+    captured: Captured, code: str, *, keep_raw: bool = False, shared: Shared | None = None
+) -> tuple[str, JsonObject]:
     """As :func:`recorded`. Takes a second for megabytes, and is called once."""
     raw = captured.raw
     if isinstance(raw, LongText) and raw.length <= PARSED:
@@ -143,5 +149,9 @@ def whole_error(captured: Captured, code: str, *, keep_raw: bool = False) -> tup
     made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
     made = text_object(raw) if isinstance(raw, str) else made
     if isinstance(trace := made.get("traceback"), Trace):
-        made = {**made, "traceback": trace.text()}
-    return recorded(with_code(made, code), long, keep_raw=keep_raw)
+        text = trace.text(shared and shared.stacks)
+        made = {**made, "traceback": text}
+        if shared and not keep_raw and text.startswith(head := trace.head(shared.stacks)):
+            shared.texts[text] = redacted_after(head, text.removeprefix(head), shared.texts)
+    done = shared and shared.texts
+    return recorded(with_code(made, code), long, keep_raw=keep_raw, done=done)

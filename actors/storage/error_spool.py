@@ -8,16 +8,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.capture import Captured, Description, Given, capture, describe, whole_error
+from motet.actors.errors.capture import (
+    Captured,
+    Description,
+    Shared,
+    capture,
+    describe,
+    whole_error,
+)
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
-from motet.protocols.error_records import PARSED, bounded_arguments
+from motet.protocols.error_records import PARSED, Forgotten, Given, Origin, bounded_arguments
 from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
@@ -39,29 +46,6 @@ LOSSES: Final = "error_store"
 """The name in place of a tool's in records of lost errors."""
 
 log = logger(__name__)
-
-
-class Origin(NamedTuple):
-    """The call that failed. ``arguments``: as the model wrote them."""
-
-    session_id: str
-    tool_name: str
-    run_id: str = ""
-    call_id: str = ""
-    agent: str = ""
-    user: str = ""
-    arguments: str = ""
-
-
-class Forgotten(NamedTuple):
-    """The errors of a deleted session: of its runs, up to that time, and of none, up to another.
-
-    ``runs``: those of a session that has the same name.
-    """
-
-    until: float
-    others: float
-    runs: frozenset[str] = frozenset()
 
 
 @attrs.define(eq=False)
@@ -205,15 +189,14 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
 
     def drops(self, record: ErrorRecord) -> bool:
         known = self._forgotten.get(record.session_id)
-        if known is None or record.run_id in known.runs:
-            return False
-        return record.timestamp <= (known.until if record.run_id else known.others)
+        return known is not None and known.covers(record)
 
     def prepared(self, entries: Sequence[ErrorEntry]) -> list[ErrorRecord | None]:
         # Equal errors come in bursts. What is made of one is kept for its batch only, so that no
         # secret of an error stays in memory after it, and no change of the rules is missed.
         known = dict[Hashable, _Made]() if len(entries) > 1 else None
-        return [self._record(entry, known) for entry in entries]
+        shared = Shared({}, {})
+        return [self._record(entry, known, shared) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:
         assert entry.record is not None
@@ -243,17 +226,19 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
     def trouble(self, event: str, /, **facts: object) -> None:
         (log.error if event == "errors_lost" else log.warning)(event, exc_info=None, **facts)
 
-    def _record(self, entry: ErrorEntry, known: dict[Hashable, _Made] | None) -> ErrorRecord | None:
+    def _record(
+        self, entry: ErrorEntry, known: dict[Hashable, _Made] | None, shared: Shared
+    ) -> ErrorRecord | None:
         report, captured = entry.item, entry.item.captured
         if captured is None:  # prepared before, for a task that was cancelled
             return entry.record
         where, tool, arguments = report.origin, well_formed(report.origin.tool_name), ""
         if known is None or captured.long:
-            found, raw, mark = self._described(entry.id, captured, tool)
+            found, raw, mark = self._described(entry.id, captured, tool, shared)
         else:
             like = likeness(captured.raw, tool, captured.code, captured.text, captured.clues)
             if like not in known:
-                known[like] = self._described(entry.id, captured, tool)
+                known[like] = self._described(entry.id, captured, tool, shared)
             found, raw, mark = known[like]
         report.description = found
         if found.blank:
@@ -273,14 +258,14 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         )
         return made
 
-    def _described(self, of: str, captured: Captured, tool: str) -> _Made:
+    def _described(self, of: str, captured: Captured, tool: str, shared: Shared) -> _Made:
         """The description, the raw error as JSON, and the fingerprint."""
-        found = describe(captured, keep_raw=self._keep_raw)
+        found = describe(captured, keep_raw=self._keep_raw, shared=shared)
         if found.blank:
             return found, "", ""
         raw, heads = "", JsonObject(message=found.summary)
         try:
-            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw)
+            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw, shared=shared)
         except Exception as error:
             log.error("error_not_described", id=of, reason=type(error).__name__)
         return (

@@ -20,15 +20,14 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.capture import Given
 from motet.actors.errors.log import logger
 from motet.actors.storage.connection import in_thread
-from motet.actors.storage.error_spool import ErrorSpool, Forgotten, Origin
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols import error_rows
-from motet.protocols.error_records import SMALL, stored_record
+from motet.protocols.error_records import SMALL, Forgotten, Given, Origin, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
 from motet.protocols.errors import (
     PAGE_LIMIT,

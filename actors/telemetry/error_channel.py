@@ -14,10 +14,11 @@ import msgspec
 from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import failure_text, kind_lines
 from motet.actors.errors.log import logger
-from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Origin, Report
+from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Report
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_pages import detail_data
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.protocols.redaction.redact import redact, redact_text

@@ -197,6 +197,11 @@ class Redactor:
         """Code points that wait for the rest of their line."""
         return self._size
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether all of the text has come out, and what follows has nothing to do with it."""
+        return not self._size and self._inside is None
+
     def feed(self, piece: str) -> str:
         """Take a piece; the redacted text that is certain now."""
         self._waiting.append(piece)
@@ -353,6 +358,19 @@ def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bo
     return "".join(parts)
 
 
+def redacted_after(head: str, rest: str, done: dict[str, str]) -> str:
+    """Redact ``head + rest``, of which many texts have the same head; ``done``: as in `redact`."""
+    if head + rest in done:
+        return done[head + rest]
+    if (made := done.get(head)) is None:
+        one = Redactor()
+        made = one.feed(head)
+        if not one.is_clear:  # a secret may go on behind it
+            return redact_text(head + rest)
+        done[head] = made
+    return made + str(redact(rest, done=done))
+
+
 def _redact_known(text: str, known: Mapping[str, str]) -> str:
     values = sorted(filter(None, known), key=len, reverse=True)
     if not values:
@@ -362,19 +380,33 @@ def _redact_known(text: str, known: Mapping[str, str]) -> str:
     return re.sub(shape, lambda found: known[found.group()], text)
 
 
-def redact(value: object, known: Mapping[str, str] | None = None, *, tagged: bool = True) -> object:
-    """A JSON value without secrets: in every text, and under every key that names a secret."""
+def redact(
+    value: object,
+    known: Mapping[str, str] | None = None,
+    *,
+    tagged: bool = True,
+    done: dict[str, str] | None = None,
+) -> object:
+    """A JSON value without secrets: in every text, and under every key that names a secret.
+
+    ``done``: texts, and what they have become by the same rules; is filled.
+    """
     match value:
         case str():
-            return redact_text(value, known, tagged=tagged)
+            if done is None:
+                return redact_text(value, known, tagged=tagged)
+            if (made := done.get(value)) is None:
+                made = done[value] = redact_text(value, known, tagged=tagged)
+            return made
         case list():
-            return [redact(item, known, tagged=tagged) for item in cast("list[object]", value)]
+            items = cast("list[object]", value)
+            return [redact(item, known, tagged=tagged, done=done) for item in items]
         case dict():
             table = cast("dict[str, object]", value)
             told = _named_value(table)
             return {
                 redact_text(key, known, tagged=tagged): _redact_under(
-                    told if told and key in _VALUE_KEYS else key, item, known, tagged
+                    told if told and key in _VALUE_KEYS else key, item, known, tagged, done
                 )
                 for key, item in table.items()
             }
@@ -392,15 +424,21 @@ def _named_value(table: Mapping[str, object]) -> str:
     return next((n for key in _NAME_KEYS if isinstance(n := table.get(key), str)), "")
 
 
-def _redact_under(key: str, value: object, known: Mapping[str, str] | None, tagged: bool) -> object:
+def _redact_under(
+    key: str,
+    value: object,
+    known: Mapping[str, str] | None,
+    tagged: bool,
+    done: dict[str, str] | None,
+) -> object:
     """Under the name of a secret a text is one, and so are those in a list: counts are not."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         if all(isinstance(item, str) for item in items):
-            return [_redact_under(key, item, known, tagged) for item in items]
-        return redact(items, known, tagged=tagged)
+            return [_redact_under(key, item, known, tagged, done) for item in items]
+        return redact(items, known, tagged=tagged, done=done)
     if not isinstance(value, str) or not value:
-        return redact(value, known, tagged=tagged)
+        return redact(value, known, tagged=tagged, done=done)
     table = _table()
     kind = named.name_kind(table, key[-80:].lower(), key[-80:])
     if kind in ("password", "secret", "weak"):
@@ -409,7 +447,7 @@ def _redact_under(key: str, value: object, known: Mapping[str, str] | None, tagg
     elif kind in ("header", "cookie") and "\n" not in value:
         line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)
         return line.partition(": ")[2]
-    return redact_text(value, known, tagged=tagged)
+    return redact(value, known, tagged=tagged, done=done)
 
 
 def _allowed(value: str) -> bool:
@@ -449,10 +487,15 @@ _NEAR = 1_024
 PREFIX_MARGIN = 2_048
 
 
-def redacted_head(text: str, limit: int = HEAD) -> tuple[str, int]:
-    """The beginning of a text without secrets, and the number of cut code points."""
+def redacted_head(
+    text: str, limit: int = HEAD, done: dict[str, str] | None = None
+) -> tuple[str, int]:
+    """The beginning of a text without secrets, and the number of cut code points.
+
+    ``done``: as in :func:`redact`.
+    """
     kept = text[: _end(text, limit)] if len(text) > limit else text
-    return redact_text(kept), len(text) - len(kept)
+    return str(redact(kept, done=done)), len(text) - len(kept)
 
 
 def redacted_prefix(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 import attrs
 import msgspec
@@ -23,20 +24,22 @@ import motet
 from motet.actors.errors.capture import (
     Captured,
     Description,
-    Given,
     capture,
     describe,
     whole_error,
 )
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool, Origin, Report
+from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool, Report
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.cli.stored import reading, stored_error, waiting_errors
+from motet.protocols.error_records import Given, Origin
 from motet.protocols.error_rows import insert_statement
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.long_texts import ERROR_LIMIT, WRITTEN_LIMIT
+from motet.protocols.redaction import redact as redaction
 from motet.protocols.storage import Statement, Transact
+from motet.runtime import exceptions
 from motet.runtime.exceptions import serialize_error
 from motet.runtime.spill import spilled
 from motet.runtime.spool_entries import Entry
@@ -488,7 +491,7 @@ def test_a_batch_makes_of_each_error_the_record_that_it_makes_of_it_alone(
 def test_equal_errors_of_a_batch_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[Captured] = []
 
-    def count(captured: Captured, **options: bool) -> Description:
+    def count(captured: Captured, **options: Any) -> Description:
         described.append(captured)
         return describe(captured, **options)
 
@@ -498,3 +501,33 @@ def test_equal_errors_of_a_batch_are_described_once(monkeypatch: pytest.MonkeyPa
     assert len(described) == 2
     assert len({record.fingerprint for record in made if record is not None}) == 2
     assert len({record.arguments for record in made if record is not None}) == 40
+
+
+def test_errors_that_differ_in_their_messages_only_share_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their stack is formatted and searched once, and so is each text that they have."""
+    formatted: list[object] = []
+    searched: list[str] = []
+
+    def look(frame: Any) -> object:
+        formatted.append(frame)
+        return summary(frame)
+
+    def search(text: str) -> object:
+        searched.append(text)
+        return found(text)
+
+    summary, found = exceptions._summary, redaction._found  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(exceptions, "_summary", look)
+    monkeypatch.setattr(redaction, "_found", search)
+    errors = [raised(ValueError(f"no route to host {number}: {'a1' * 20}")) for number in range(9)]
+    reports = [Report(Origin("s", "t"), (error, "", None, None)) for error in errors]
+    batch = [Entry[Report, ErrorRecord](f"err_{n}", one, 1.0, 0) for n, one in enumerate(reports)]
+    spool = ErrorSpool(store_nothing)
+    for entry in batch:
+        spool.take(entry.item)
+    spool.prepared(batch)
+
+    assert len(formatted) == 1
+    assert len(searched) == len(set(searched)) == 2 * len(errors) + 1

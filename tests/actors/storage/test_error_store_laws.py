@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
@@ -24,7 +24,6 @@ from motet.protocols.redaction.redact import (
     TEXT_LIMIT,
     is_large,
     redact,
-    redact_text,
     redacted_head,
     truncate_texts,
 )
@@ -131,11 +130,11 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
 ) -> None:
     threads: set[int] = set()
 
-    def noting(value: str) -> str:
+    def noting(text: str, **options: Any) -> tuple[str, int]:
         threads.add(threading.get_ident())
-        return redact_text(value)
+        return redacted_head(text, **options)
 
-    monkeypatch.setattr("motet.actors.errors.capture.redact_text", noting)
+    monkeypatch.setattr("motet.actors.errors.capture.redacted_head", noting)
     text = "no such file: \x1b[31m/tmp/ö\x1b[0m\n" * 350_000
     assert len(text) > 10_000_000
     with Location.memory() as location:
@@ -143,6 +142,7 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
             stored = await opened.store.ask(StoreError("s", "t", {"message": text}, "m"))
             assert stored.raw_error == {"message": text}
             assert await opened.store.ask(GetError(stored.id, "s")) == stored
+    assert threads
     assert threads.isdisjoint({threading.get_ident()})
 
 

@@ -25,7 +25,13 @@ from motet.protocols.redaction import (
 )
 from motet.protocols.redaction import redact as redaction
 from motet.protocols.redaction import rules as rule_module
-from motet.protocols.redaction.redact import AHEAD, LIMIT, Redactor, redact_text
+from motet.protocols.redaction.redact import (
+    AHEAD,
+    LIMIT,
+    Redactor,
+    redact_text,
+    redacted_after,
+)
 from motet.protocols.redaction.values import Found
 from tests.protocols.redaction.builders import cases, filled, key, random_text, without_marks
 
@@ -67,6 +73,16 @@ documents = st.lists(
 def test_any_split_gives_the_redacted_whole(text: str, sizes: list[int]) -> None:
     """Law: for any split into pieces the output is that of the whole."""
     assert in_pieces(text, sizes) == redact_text(text)
+
+
+@given(documents, st.lists(documents, min_size=1, max_size=3))
+def test_a_beginning_that_texts_have_in_common_is_redacted_once(
+    head: str, rests: list[str]
+) -> None:
+    """Law: it gives the redacted whole of each, also where a secret goes on behind it."""
+    done: dict[str, str] = {}
+    for rest in (*rests, *rests):
+        assert redacted_after(head, rest, done) == redact_text(head + rest)
 
 
 SHORT = [case for case in TEXTS if "\n" in case or len(case) < 200]
