@@ -65,6 +65,7 @@ async def ask(
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
     limit = math.inf if seconds is None else trio.current_time() + seconds
+    here = handler.here and kind is not AbandoningAsk
     kind = kind if take is None else partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
     # around the ask come on top, in each round, since another task may move them meanwhile.
@@ -73,8 +74,7 @@ async def ask(
         until = trio.current_effective_deadline()
         until = inherited if inherited < until else until
         # None while no handler may begin. The queue: as `put`, which sees whether it is open.
-        may = handler.here and kind is not AbandoningAsk
-        places = mailbox.places if may and len(mailbox.queue) < mailbox.limit else None
+        places = mailbox.places if here and len(mailbox.queue) < mailbox.limit else None
         aside: HereAsk | None = None
         if (
             places is not None
@@ -119,8 +119,7 @@ async def ask(
         if result is TIMED_OUT:  # without a limit: it was forwarded, and found too late there
             raise AskTimeout(mailbox.path, type(message), seconds or 0)
         if result is not EXPIRED:
-            # `handles` made the checkers compare the type. A `cast` would be a call for each ask.
-            return result  # type: ignore[no-any-return]
+            return result  # type: ignore[no-any-return]  # compared at `handles`; a cast is a call
         # The actor found the request too late, but no Cancelled has arrived here: the deadline may
         # have been moved. So look once more, and ask again with the own limit only.
         if not await may_ask_again(owner, work):
