@@ -34,6 +34,7 @@ from motet.protocols.storage import (
     Statement,
     StorageError,
 )
+from motet.runtime.loops import refuse_in_asyncio
 
 __all__ = ["SqliteJournal", "open_journal"]
 
@@ -145,6 +146,7 @@ async def open_journal(file: str | Path) -> AsyncGenerator[SqliteJournal]:
     its methods raise ``DatabaseClosed``. Raises ``StorageError`` for a file that cannot be opened
     or belongs to something else, and ``SchemaTooNew``.
     """
+    refuse_in_asyncio("open_journal()", "open it beside its system, which runs on Trio")
     path = Path(file).absolute()
     location = Location(path.parent, f"the journal {path}", str(path), 0, _nothing)
     writer, readers = Writer(location, _prepare), Readers(location)

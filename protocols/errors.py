@@ -113,10 +113,14 @@ class UnknownName(ConfigError):
 
 
 class MissingExtra(ConfigError):
-    """An optional dependency is missing; the message names the extra to install."""
+    """An optional dependency is missing; the message has the command that installs it.
 
-    def __init__(self, extra: str, what: str):
-        super().__init__(f"{what} needs an optional package: pip install 'motet[{extra}]'")
+    ``package``: what to install if no extra of motet has it.
+    """
+
+    def __init__(self, extra: str, what: str, package: str = ""):
+        install = package or f"motet[{extra}]"
+        super().__init__(f"{what} needs an optional package: pip install '{install}'")
         self.extra = extra
 
 

@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeAlias, cast
 import attrs
 import msgspec
 
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import FailureClass, JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
 from motet.protocols.stable_json import stable_json
 
 Start: TypeAlias = Literal["lazy", "eager"]
-Failure: TypeAlias = Literal["unavailable", "timeout", "invalid", "refused"]
+Failure: TypeAlias = Literal["unavailable", "timeout", "invalid", "absent", "refused"]
 
 MCP = "mcp:"
 """The prefix of a server's name among names of tools: ``tools=["mcp:git"]``."""
@@ -130,13 +130,33 @@ class McpFailed(MotetError):
 
     Attributes:
         kind: ``unavailable`` (it does not start, or has ended), ``timeout``, ``invalid`` (it does
-            not accept the arguments), or ``refused`` (it answered with another error of the
-            protocol).
+            not accept the arguments), ``absent`` (what was asked for is not there), or ``refused``
+            (it answered with another error of the protocol).
     """
 
     def __init__(self, message: str, kind: Failure):
         super().__init__(message)
         self.kind: Failure = kind
+
+    @property
+    def failure(self) -> FailureClass:
+        """Where a call that failed like this counts."""
+        return _CLASSES[self.kind]
+
+
+_CLASSES: Mapping[Failure, FailureClass] = {
+    "unavailable": "infrastructure",  # for all users: they share the server
+    "timeout": "fault",
+    "invalid": "argument",
+    "absent": "negative",
+    "refused": "fault",
+}
+_REFUSALS: Mapping[int, Failure] = {-32602: "invalid", -32002: "absent"}
+
+
+def refusal_kind(code: int) -> Failure:
+    """The kind of a failure, from the code of an error of the protocol."""
+    return _REFUSALS.get(code, "refused")
 
 
 class McpTool(msgspec.Struct, frozen=True):

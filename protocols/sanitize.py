@@ -65,8 +65,8 @@ def is_decoration(letter: str) -> bool:
 #
 # Code is a fence (to the end of the text if it is not closed) or a span in one line. A tag in code
 # is no tag. There is no code in reasoning, which ends with the first closing tag of its own name,
-# or with the text. Calls between DeepSeek's tokens are like reasoning, and so is any other token of
-# its kind. A construct beyond its bound below is prose.
+# or with the text. Calls between DeepSeek's tokens or in its elements (``<｜DSML｜…>``) are like
+# reasoning, and so is any other token of its kind. A construct beyond its bound below is prose.
 
 
 Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
@@ -76,7 +76,11 @@ FINAL_TAG: Final = r"<\s{0,8}/?\s{0,8}final\s{0,8}>"
 
 _BLOCKS: Final = "calls|call|outputs|output"
 _TOKEN: Final = rf"<｜tool▁(?P<block>{_BLOCKS})▁begin｜>|<｜[\w▁ -]{{1,40}}｜>"
-_PART_OF_TOKEN: Final = r"<｜[\w▁ -]{0,40}｜?\Z"
+_ELEMENT: Final = r"<(?:/｜DSML｜\w{1,40}|｜DSML｜(?P<element>\w{1,40})(?:\s[^<>]{0,256})?)>"
+_PART_OF_TOKEN: Final = (
+    r"<｜[\w▁ -]{0,40}｜?\Z"
+    r"|</?｜(?:D(?:S(?:M(?:L(?:｜(?:\w{1,40}(?:\s[^<>]{0,256})?)?)?)?)?)?)?\Z"
+)
 
 _SPAN = 1_000
 _RUN = 64
@@ -101,7 +105,7 @@ _NAMES = "|".join(THINKING)
 _TAG_SIGN = (
     rf"(?P<final>{FINAL_TAG})"
     rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
-    rf"|(?P<token>{_TOKEN})|{_PART_OF_TOKEN}"
+    rf"|(?P<token>{_TOKEN}|{_ELEMENT})|{_PART_OF_TOKEN}"
     rf"|<(?:(?:{_NAMES})(?:\s[^<>]{{0,256}})?/?|{'|'.join(map(_beginnings, THINKING))})\Z"
     rf"|<\s{{0,8}}/?\s{{0,8}}(?:{_beginnings('final')}|final\s{{0,8}})\Z"
 )
@@ -175,6 +179,8 @@ class Segmenter(msgspec.Struct, eq=False):
         if found["token"]:
             if found["block"]:
                 self._thinking = re.compile(f"<｜tool▁{found['block'].lower()}▁end｜>")
+            elif found["element"]:
+                self._thinking = re.compile(f"(?ai)</｜DSML｜{found['element']}>")
             return self._take("thinking", found.end())
         if found["name"]:
             if not found[0].endswith("/>"):
@@ -356,6 +362,7 @@ _TOOL_TAG = re.compile(
 )
 _TAG_END = re.compile(f"[>{NUL}]")
 _OBJECT = re.compile(r"\s*(?:\{|\[(?=\s*\{))")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _JSON = json.JSONDecoder(strict=False)
 _ARGUMENTS = re.compile(r"\s*(?:Arguments:\s*)?(?=\{|\[\s*\{)")
 _REST = re.compile(r"[ \t]*\]?[ \t\r]*(?=\n|\Z)")
@@ -391,7 +398,8 @@ def garbled_tool_xml(text: str) -> str:
             depth = max(0, depth - _is_call(tag))
         elif _is_call(tag):
             depth += 1
-            at = _end_of_json(text, end)
+            is_last = number == len(places) - 1
+            at = len(text) if is_last and _is_cut(text[end:]) else _end_of_json(text, end)
         elif depth and tags[number + 1 : number + 2] == ["</parameter>"]:
             value = places[number + 1][0]
             at = end if FENCE in text[end:value] else value
@@ -412,6 +420,14 @@ def _end_of_json(text: str, at: int) -> int:
             break
         end = behind
     return at if FENCE in text[at:end] else end
+
+
+def _is_cut(text: str) -> bool:
+    """Whether this is the beginning of a JSON object, and no more."""
+    if FENCE in text or not _OBJECT.match(text):
+        return False
+    bare = _STRING.sub("", text)
+    return sum(map(bare.count, "{[")) > sum(map(bare.count, "}]"))
 
 
 def _tool_tags(text: str) -> Iterator[tuple[int, int]]:

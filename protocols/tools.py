@@ -76,6 +76,8 @@ class ToolRetry(MotetError):
     again. Not stored, and no failure of the tool.
     """
 
+    failure: FailureClass = "argument"
+
 
 ModelRetry = ToolRetry
 """Its name in other frameworks."""
@@ -83,6 +85,8 @@ ModelRetry = ToolRetry
 
 class ToolDenied(MotetError):
     """Raised by a tool that refuses a call; the model gets the reason. No failure of the tool."""
+
+    failure: FailureClass = "refusal"
 
 
 class ToolFailure(MotetError):

@@ -18,6 +18,7 @@ from motet.runtime.cell import Cell
 from motet.runtime.errors import InjectedCrash
 from motet.runtime.feed import FEED_BUFFER, Feed, joined
 from motet.runtime.kernel import Kernel
+from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import Registry
 from motet.runtime.scopes import open_hidden_nursery
@@ -197,6 +198,7 @@ async def open_system(
     ``telemetry`` gets counts and times, and spans if it is a :class:`Telemetry`; without it they
     cost nothing.
     """
+    refuse_in_asyncio("open_system()", "use trio.run() in a thread, and the system's portal()")
     system: System | None = None
     try:
         async with open_hidden_nursery() as nursery:

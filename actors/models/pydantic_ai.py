@@ -5,6 +5,7 @@ Rows become alternating requests and responses; the rest of the wire format is p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
@@ -18,7 +19,7 @@ from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_object
 from motet.actors.models.sdk import Adapter
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, MissingExtra
 from motet.protocols.models import (
     CallArguments,
     CallStart,
@@ -231,7 +232,7 @@ class PydanticAIModel(Adapter["_Client"]):
         deadlines: how long the model may be silent.
 
     Raises ``ConfigError`` for a name without a colon. Failures and cancellation are those of
-    :class:`motet.actors.models.openai.OpenAIModel`; ``ConfigError`` names a package that the
+    :class:`motet.actors.models.openai.OpenAIModel`; ``MissingExtra`` names a package that the
     provider needs. Bedrock waits in threads that keep running after a cancellation.
     """
 
@@ -260,7 +261,7 @@ class PydanticAIModel(Adapter["_Client"]):
             except TypeError as error:
                 raise ConfigError(f"{name} takes no base_url or api_key: {error}") from error
 
-        return _Client(lambda name: made(lambda: infer_model(name, provider)))
+        return _Client(lambda name: made(name, lambda: infer_model(name, provider)))
 
     async def _create(self, asked: Lawful) -> _Stream:
         client, request = await self._client.get(), asked.request
@@ -278,14 +279,16 @@ class PydanticAIModel(Adapter["_Client"]):
         return _Stream(stream, await stream.__aenter__())
 
 
-def made(make: Callable[[], SdkModel]) -> SdkModel:
+def made(name: str, make: Callable[[], SdkModel]) -> SdkModel:
     """A model of pydantic-ai; its errors for a wrong name or key become our own."""
     from pydantic_ai.exceptions import UserError
 
     try:
         return make()
     except ImportError as error:
-        raise ConfigError(" ".join(str(error).split())) from error
+        advised = re.search(r"pydantic-ai-slim\[[\w,-]+\]", str(error))
+        package = advised[0] if advised else error.name or "pydantic-ai"
+        raise MissingExtra(PROVIDER, f"the model '{PROVIDER}:{name}'", package) from error
     except (UserError, ValueError) as error:
         kind = "auth" if "API_KEY" in str(error) else "bad_request"
         raise ModelFailure(" ".join(str(error).split()), kind=kind) from error

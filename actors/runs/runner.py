@@ -37,7 +37,7 @@ from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.budget import OverBudget, starting_budget
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
-from motet.protocols.errors import AgentError, Internal, Llm, MissingExtra
+from motet.protocols.errors import AgentError, ConfigError, Internal, Llm
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.redaction.redact import redact_text
@@ -134,8 +134,8 @@ class Runner:
             finish = await self._bounded()
         except AgentError as error:
             finish = self._failed(error)
-        except MissingExtra as error:
-            # No bug: the message has the command that installs what is missing.
+        except ConfigError as error:
+            # No bug: the message says what to install, or to configure.
             self.services.events.log.warning(str(error), run=self.run.id)
             failure = Llm(str(error), kind="bad_request")
             failure.__cause__ = error

@@ -410,21 +410,23 @@ class ToolExecutor(Actor[ExecuteCall]):
                     with foreign_code:
                         value = await tool.run(work.context, work.args)
                 finally:
+                    # A tool that goes on after its time-out: a function in a thread cannot be
+                    # ended. That one works in real time: neither a clock of a test, which jumps
+                    # meanwhile, nor a loop that was busy when it returned, makes it late.
+                    late = trio.current_time() > scope.deadline
+                    late = late and (not under_way.worked or under_way.worked > tool.timeout)
                     del self._call_scopes[call]
                     programs.ended = True
                     if programs.children:
                         await programs.end()
-                # A tool that goes on after its time-out: a function in a thread cannot be ended.
-                # That one works in real time: neither a clock of a test, which jumps meanwhile, nor
-                # a loop that was busy when it returned, makes it late.
-                late = trio.current_time() > scope.deadline
-                late = late and (not under_way.worked or under_way.worked > tool.timeout)
                 if not late:
                     return _End(value, "done")
         except Exception as raised:
             error = only_error(raised)
             if isinstance(error, NotBegun):
                 return NOT_BEGUN
+            if late and failure_class(error) not in ("fault", "infrastructure"):  # an answer
+                return await self._timed_out(work, tool, under_way, went_on=True)
             if isinstance(error, ToolRetry):
                 return _End(message_of(error), "failed", "retry", failure="argument")
             if isinstance(error, ToolDenied):

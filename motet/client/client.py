@@ -50,6 +50,7 @@ from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
+from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.scopes import open_hidden_nursery
 
 BACKOFF: Final = Backoff(0.5, most=30.0)
@@ -532,6 +533,7 @@ async def connect(
     for, if the token is a bridge's; ``tls``: the trusted certificates; ``dial`` makes connections
     in another way.
     """
+    refuse_in_asyncio("connect()", "use any WebSocket client there, or a thread with trio.run()")
     info = wire.ClientInfo(name, __version__, ("deltas", "gap"))
     dial = dial or dialer(Address.of(url), tls)
     client = Client(info, token, as_user, dial, on_change or _ignore)

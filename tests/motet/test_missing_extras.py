@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,17 @@ async def test_a_program_is_told_in_one_line() -> None:
     with pytest.raises(Llm) as failed:
         await agent.run("hi")
     assert str(failed.value) == HINT
+
+
+async def test_a_package_that_only_a_provider_of_pydantic_ai_needs_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "none")
+    monkeypatch.setitem(sys.modules, "groq", None)
+    agent = motet.Agent("a", model="pydantic_ai:groq:some")
+    with pytest.raises(Llm, match=r"needs an optional package: pip install '.*groq.*'") as failed:
+        await agent.run("hi")
+    assert "\n" not in str(failed.value)
 
 
 @pytest.mark.slow

@@ -59,6 +59,9 @@ def test_there_are_eight_steps_in_the_order_of_the_specification() -> None:
             "Hi<｜tool▁calls▁begin｜>x<｜tool▁sep｜>{}<｜tool▁calls▁end｜>!<｜end▁of▁sentence｜>",
             "Hi!",
         ),
+        ('Hi.\n<tool_call>\n{"name": "x", "a": [{"b": "}}', "Hi."),
+        ("The tag <tool_call> {as such} stands", "The tag  {as such} stands"),
+        ('Hi.\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="x">\n</｜DSML｜invoke>', "Hi."),
         ("A.\n[System Message] s\nt\n\nB.", "A.\nB."),
         ("A.\n[System Message] s\nt", "A."),
         ("See [System Message] here", "See [System Message] here"),
@@ -233,6 +236,7 @@ HOSTILE = [
     "[Tool Call:\n", "{\n", "\n", " \n", "<final", "MEDIA:x\n", "[System Message]\n", "A\n\n",
     "<｜", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜", '<tool_call>{"a":"', "<tool_call>[{",
     "[Tool Call: {\n", '[Tool Call: x]\nArguments: {"a":[', '<tool_call>{"a": 1}', '"a":\n',
+    "<｜DSML｜", '<｜DSML｜invoke name="x">', "</｜DSML｜invoke>", "<tool_call>{a}",
     "\0", "<th<think></think>ink>", "`<think>", "`a <tool_call", "</think>", " ",
 ]  # fmt: skip
 

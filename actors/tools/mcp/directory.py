@@ -114,16 +114,12 @@ def _runner(tool: str, ask: AskServer) -> Runner:
         try:
             answer = await ask(CallMcpTool(tool, arguments))
         except McpFailed as failed:
-            match failed.kind:
-                case "unavailable":  # for all users: they share the server
-                    raise ToolFailure(
-                        str(failed), kind=failed.kind, failure="infrastructure"
-                    ) from failed
-                case "timeout" | "refused":
-                    kind = "timeout" if failed.kind == "timeout" else ""
-                    raise ToolFailure(str(failed), kind=kind, failure="fault") from failed
-                case "invalid":
-                    raise ToolRetry(str(failed)) from failed
+            text, kind, failure = str(failed), failed.kind, failed.failure
+            if failure == "argument":
+                raise ToolRetry(text) from failed
+            if failure == "negative":
+                raise ToolNegative(text) from failed
+            raise ToolFailure(text, kind=kind, failure=failure) from failed
         except ActorDead as dead:
             text = f"the MCP servers are not running: {dead}"
             raise ToolFailure(text, failure="infrastructure") from dead

@@ -19,7 +19,7 @@ from motet.actors.tools.mcp.stdio import Closing, End, Listing, StderrLog, open_
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra, SchemaError
 from motet.protocols.json_schema import compiled
-from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool, answer_of
+from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool, answer_of, refusal_kind
 from motet.protocols.version import __version__
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Connection:
 def _failures(end: End) -> Generator[None]:
     """Turns exceptions of the SDK into :class:`McpFailed`."""
     from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, PARSE_ERROR
+    from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
     from pydantic import ValidationError
 
     try:
@@ -129,9 +129,7 @@ def _failures(end: End) -> Generator[None]:
         if error.code == PARSE_ERROR:
             raise _unlawful(error.message) from error
         message = f"it refused: {error.message} (code {error.code})"
-        raise McpFailed(
-            message, "invalid" if error.code == INVALID_PARAMS else "refused"
-        ) from error
+        raise McpFailed(message, refusal_kind(error.code)) from error
     except (ValidationError, RuntimeError) as error:
         raise _unlawful(str(error) or type(error).__name__) from error
 

@@ -184,7 +184,7 @@ async def test_wrong_arguments_are_advised_on_and_end_no_run() -> None:
 
 
 async def test_a_servers_own_errors_are_answers_and_its_death_is_not() -> None:
-    calls = [call(("mcp__it__fail", {})) for _ in range(4)]
+    calls = [call((f"mcp__it__{name}", {})) for name in ("fail", "absent", "fail", "absent")]
     model = Scripted(*calls, say("it says no"))
     agent = motet.Agent("a", model=model, tools=["mcp:it"])
     async with motet.open_host(mcp={"it": faulty()}) as host:

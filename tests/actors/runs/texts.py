@@ -75,11 +75,19 @@ def _deepseek(words: str, is_old: bool, is_closed: bool) -> str:
     return f"{call}<｜tool▁calls▁end｜>" if is_closed else call
 
 
-DEEPSEEK = st.builds(
-    _deepseek,
-    st.text(alphabet="ab `~<>/\n{｜", max_size=12),
-    st.booleans(),
-    st.just(True),
+def _elements(argument: str, is_whole: bool) -> str:
+    call = f'<｜DSML｜invoke name="SECRET">{argument}</｜DSML｜invoke>'
+    return f"<｜DSML｜function_calls>{call}</｜DSML｜function_calls>" if is_whole else call
+
+
+DEEPSEEK = st.one_of(
+    st.builds(
+        _deepseek,
+        st.text(alphabet="ab `~<>/\n{｜", max_size=12),
+        st.booleans(),
+        st.just(True),
+    ),
+    st.builds(_elements, st.text(alphabet="ab `~<>/\n{｜", max_size=12), st.booleans()),
 )
 """Calls between DeepSeek's tokens."""
 

@@ -15,7 +15,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Decision, Deny, Respond
-from motet.protocols.tools import ToolFailure, ToolRetry
+from motet.protocols.tools import ToolDenied, ToolFailure, ToolNegative, ToolRetry
 from tests.actors.tools.stage import on_stage
 
 
@@ -158,6 +158,46 @@ async def test_a_result_after_the_deadline_is_a_failure_that_says_that_the_work_
         assert (result.outcome, result.kind) == ("failed", "timeout")
         assert "no result within 0.02 s" in result.text
         assert "could not be stopped and went on to its end, which took" in result.text
+    del autojump_clock
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ToolNegative("no hit"),
+        ToolRetry("give a date"),
+        ToolDenied("not yours"),
+        FileNotFoundError("no x"),
+    ],
+    ids=repr,
+)
+async def test_an_answer_that_is_raised_after_the_deadline_is_as_late_as_one_that_is_returned(
+    autojump_clock: MockClock, error: Exception
+) -> None:
+    @tool(timeout=0.02)
+    async def refuses() -> None:
+        await shielded_sleep()
+        raise error
+
+    async with on_stage(refuses) as stage:
+        result = await stage.call("refuses")
+        assert (result.outcome, result.kind, result.failure) == ("failed", "timeout", "fault")
+        assert "could not be stopped and went on to its end" in result.text
+    del autojump_clock
+
+
+async def test_an_error_that_is_raised_after_the_deadline_is_told(
+    autojump_clock: MockClock,
+) -> None:
+    @tool(timeout=0.02)
+    async def breaks() -> None:
+        await shielded_sleep()
+        raise RuntimeError("kaboom")
+
+    async with on_stage(breaks) as stage:
+        result = await stage.call("breaks")
+        assert (result.outcome, result.failure) == ("failed", "fault")
+        assert "kaboom" in result.text
     del autojump_clock
 
 

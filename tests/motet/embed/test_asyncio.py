@@ -11,6 +11,8 @@ import pytest
 import trio
 
 import motet
+from motet.runtime import open_system
+from motet.sqlite_journal import open_journal
 from tests.motet.embed.stage import Waiting, talker
 from tests.scripted import Scripted, call, say
 
@@ -191,6 +193,15 @@ def test_calls_of_trio_inside_asyncio_name_the_right_ones() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match=r"inside asyncio: .*HostThread.*motet\.guest"):
             async with motet.open_host():
+                pass
+        with pytest.raises(RuntimeError, match=r"connect\(\) runs on Trio .*inside asyncio"):
+            async with motet.connect("ws://127.0.0.1:1"):
+                pass
+        with pytest.raises(RuntimeError, match=r"open_system\(\) runs on Trio .*inside asyncio"):
+            async with open_system():
+                pass
+        with pytest.raises(RuntimeError, match=r"open_journal\(\) runs on Trio .*inside asyncio"):
+            async with open_journal("missing/journal.db"):
                 pass
         with pytest.raises(RuntimeError, match=r"host\.asyncio\.run\(agent"):
             await talker("hello").run("hi")

@@ -29,6 +29,7 @@ TOOLS = {
     "image": {},
     "fail": {},
     "busy": {},
+    "absent": {},
     "pending": {},
     "structured": {},
     "orphan": {"mark": {"type": "string"}},
@@ -198,6 +199,8 @@ class Server:
                 self.answer(number, text(str(len(self.timers))))
             case "busy":
                 self.send({"id": number, "error": {"code": -32000, "message": "too busy"}})
+            case "absent":
+                self.send({"id": number, "error": {"code": -32002, "message": "no such page"}})
             case "fail":
                 self.answer(number, text("the disk is full\nreally"), isError=True)
             case "structured":
