@@ -134,7 +134,7 @@ class RoomControl:
     Attributes:
         closing: set when the host shuts down; see :attr:`ends`.
         above: the run that the room works for, if it does.
-        idle: set while no agent speaks and none is to.
+        idle: set while no agent speaks and none is to, also before an actor loads the room.
         clears: counts the stops after which the messages of people so far need no answer.
         cleared: number of the last message of a person that needs none.
     """
@@ -150,6 +150,9 @@ class RoomControl:
     _interrupted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _choosing: trio.CancelScope | None = attrs.field(default=None, init=False)
     _posts: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.idle.set()
 
     def interrupt(self) -> None:
         """End the round; unanswered messages and calls open the next one."""

@@ -79,7 +79,12 @@ class Rooms(Actor[Open | Close]):
             if live is None:
                 raise no_room(request.name)
             await self.stop_child(name)  # one that is ending has its name until it has ended
-            actor = await self.start_child(lambda: RoomActor(live), name=name)
+            live.control.busy()
+            try:
+                actor = await self.start_child(lambda: RoomActor(live), name=name)
+            except BaseException:
+                live.control.idle.set()  # a stop would wait for it
+                raise
         return actor
 
     @handles(Close)

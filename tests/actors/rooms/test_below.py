@@ -13,10 +13,12 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
+from motet.actors.rooms.history import RoomHistory
 from motet.protocols.chat import ToolMessage
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import ListRooms, ReadRoom
@@ -140,13 +142,15 @@ async def test_an_approval_inside_is_answered_by_the_user_of_the_run() -> None:
 Ending = st.sampled_from(["run", "session", "everything", "cancel", "limit"])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), Ending, st.integers(0, 400))
 def test_a_stop_of_the_run_leaves_nothing(
     depth: int, leaves: int, ending: str, moment: int
 ) -> None:
-    """Law: whatever ends the run, and whenever, nothing below it works or speaks afterwards."""
-    trio.run(_stopped, depth, leaves, ending, moment)
+    """Law: whatever ends the run, and whenever, nothing below it works or speaks afterwards; and a
+    stop waits for no time-out, since all that it stops ends at once."""
+    clock = MockClock(autojump_threshold=0)
+    trio.run(_stopped, depth, leaves, ending, moment, clock=clock)
 
 
 async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
@@ -162,6 +166,7 @@ async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
             nursery.start_soon(_run, host, lead, scope)
             for _ in range(1 + moment):  # a stop before the run has begun is none of it
                 await trio.lowlevel.checkpoint()
+            began = trio.current_time()
             match ending:
                 case "run":
                     live = [run for run in await host.runs() if run.agent == "lead"]
@@ -176,6 +181,7 @@ async def _stopped(depth: int, leaves: int, ending: str, moment: int) -> None:
                     scope.cancel()
                 case _:
                     pass
+            assert trio.current_time() == began
             while any(one.agent == "lead" and not _over(one.status) for one in await host.runs()):
                 await trio.sleep(0.01)
             before = [len(model.requests) for model in models]
@@ -195,6 +201,39 @@ def _over(status: str) -> bool:
 async def _run(host: Host, lead: motet.Agent[None], scope: trio.CancelScope) -> None:
     with scope:
         await host.run(lead, "go", session="s", check=False)
+
+
+@pytest.mark.parametrize("opened", ["by a call", "by the program"])
+async def test_a_stop_waits_for_no_room_that_was_never_opened(
+    opened: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """What opens it ends while the room is read from the disk."""
+    reads = trio.Event()
+
+    async def hang(_: RoomHistory) -> None:
+        reads.set()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(RoomHistory, "load", hang)
+    room, scope = nested(1, [agent("ann", "yes")]), trio.CancelScope()
+
+    async def open_it(host: Host) -> None:
+        with scope:
+            await host.open_room(room)
+
+    async with motet.open_host() as host, trio.open_nursery() as nursery:
+        if opened == "by a call":
+            nursery.start_soon(_run, host, asks(room), scope)
+        else:
+            nursery.start_soon(open_it, host)
+        await reads.wait()
+        if opened == "by the program":
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        report = await host.stop(everything=True)
+        assert (report.still_running, trio.current_time()) == ([], began)
+    del autojump_clock
 
 
 async def test_a_stop_of_the_outer_room_leaves_nothing_and_it_can_go_on() -> None:
