@@ -306,10 +306,14 @@ async def test_an_error_whose_id_another_host_has_used_is_found_under_it(
 
 VICTIM = """
 import os, random, sys, apsw, trio, motet
+from motet.actors.models.demo import DemoModel
 from motet.actors.storage import location
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.protocols.storage import DiskFull, StorageError
+from motet.runtime import spool
 location.BUSY_TIMEOUT = 0.05
+spool.PATIENCE = spool.RETRY = 0.01
+spool.RETRY_MOST = 0.02
 rng, full = random.Random(int(sys.argv[2])), False
 store = SqliteErrors.store
 
@@ -325,7 +329,7 @@ def say(*words):
 
 async def main():
     global full
-    agent = motet.Agent("helper", model="demo")
+    agent = motet.Agent("helper", model=DemoModel(pace=0))
     async with motet.open_host(sys.argv[1], agents=[agent]) as host:
         channel = host._parts.services.errors
 
@@ -359,7 +363,7 @@ trio.run(main)
     "seed", [1, *(pytest.param(n, marks=pytest.mark.sweep) for n in range(2, 20))]
 )
 async def test_kills_while_sessions_are_deleted_bring_nothing_back(
-    tmp_path: Path, seed: int
+    tmp_path: Path, disk: Disk, seed: int
 ) -> None:
     """Law: as above, over kill -9 at any moment, also in the middle of a deletion."""
     rng = random.Random(seed)
