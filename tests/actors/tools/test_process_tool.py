@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from secrets import randbelow
@@ -21,10 +22,23 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.process_tool import process_tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.tools import ToolDenied, ToolFailure, ToolRetry
+from motet.runtime.processes import Child, open_child
+from tests import forks
 from tests.actors.tools import in_process
 from tests.actors.tools.stage import CONTEXT
 from tests.processes import alive, wait_alive
 from tests.scripted import Scripted, call, say
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter of a call has imported motet already. Only a real one can be ended."""
+
+    def opened(words: list[str]) -> AbstractAsyncContextManager[Child]:
+        assert words[:2] == [sys.executable, "-P"]
+        return open_child([*forks.in_a_shell(), *words[2:]])
+
+    monkeypatch.setattr(module, "open_child", opened)
 
 
 def marked() -> str:
@@ -44,23 +58,23 @@ async def test_arguments_and_result_cross_as_data() -> None:
     assert in_process.move.description == "Move a point."
 
 
-async def test_it_runs_elsewhere_in_the_hosts_folder() -> None:
+async def test_it_runs_elsewhere_in_the_hosts_folder(forked: None) -> None:
     result = await called(in_process.where)
     assert isinstance(result, dict)
     assert result["pid"] != os.getpid()
     assert (result["folder"], result["data"]) == (str(Path.cwd()), b"\0\1")
 
 
-async def test_a_coroutine_function_has_a_loop_of_its_own() -> None:
+async def test_a_coroutine_function_has_a_loop_of_its_own(forked: None) -> None:
     assert await called(in_process.later, text="hi") == "HI"
 
 
-async def test_a_thread_left_behind_does_not_keep_the_process() -> None:
+async def test_a_thread_left_behind_does_not_keep_the_process(forked: None) -> None:
     with trio.fail_after(20):
         assert await called(in_process.linger) == "done"
 
 
-async def test_exceptions_of_the_function_are_raised() -> None:
+async def test_exceptions_of_the_function_are_raised(forked: None) -> None:
     with pytest.raises(ToolRetry, match="try list_units"):
         await called(in_process.fail, how="retry")
     with pytest.raises(ToolDenied, match="not you"):
@@ -84,7 +98,7 @@ async def test_exceptions_of_the_function_are_raised() -> None:
     ],
 )
 async def test_a_failure_keeps_its_type_its_traceback_and_its_output(
-    how: str, message: str, kind: str, detail: JsonObject
+    how: str, message: str, kind: str, detail: JsonObject, forked: None
 ) -> None:
     with pytest.raises(ToolFailure) as caught:
         await called(in_process.fail, how=how)
@@ -99,7 +113,7 @@ async def test_a_failure_keeps_its_type_its_traceback_and_its_output(
         assert "in fail" in str(whole["traceback"])
 
 
-async def test_an_endless_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_result_is_refused(monkeypatch: pytest.MonkeyPatch, forked: None) -> None:
     monkeypatch.setattr(module, "MAX_REPLY", 1 << 20)
     with pytest.raises(ToolFailure, match="more than 1 MiB"):
         await called(in_process.fail, how=str(3 << 20))
