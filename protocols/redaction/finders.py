@@ -310,7 +310,8 @@ def _query(rules: Rules, text: str, low: str) -> Iterator[Found]:
             continue
         if found["name"] in _SHORT_QUERY and values.name_like(value):
             continue
-        yield start, end, found.start(), "signature" if "sig" in found["name"] else "token"
+        kind = "signature" if "sig" in found["name"] else "token"
+        yield start, end, found.start("whole"), kind
 
 
 _PUNCTUATION = ".,:;!?"

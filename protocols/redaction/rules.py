@@ -275,28 +275,22 @@ class Rules:
         return re.compile("(?:" + "|".join(self.file.passes_by) + r")\Z", re.ASCII)
 
     @cached_property
-    def query(self) -> re.Pattern[str]:
-        """A parameter of a URL in lower case whose value is a secret, behind its sign."""
+    def queries(self) -> dict[str, re.Pattern[str]]:
+        """The parameters of URLs in lower case whose values are secrets, by the sign before them.
+
+        An expression finds its sign by itself: a letter that is not ASCII has become such a sign.
+        """
         names = "|".join(re.escape(name) for name in sorted(self.file.query, key=len, reverse=True))
-        return re.compile(rf"(?:amp;)?(?P<name>{names}){self.forms.grammar['query-value']}")
+        value = self.forms.grammar["query-value"]
+        shape = rf"(?P<whole>(?:amp;)?(?P<name>{names}){value})"
+        signs = ("?", "&", ";", "%26", "%3f", "\\u0026")
+        return {sign: re.compile(re.escape(sign) + shape) for sign in signs}
 
     def query_in(self, low: str) -> Iterator[re.Match[str]]:
         """All parameters in a text in lower case whose values may be secrets."""
-        match = self.query.match
-        signs = ["?", "&", ";"]
-        if "%" in low:
-            signs += ["%26", "%3f"]
-        if "\\u0026" in low:
-            signs.append("\\u0026")
-        for sign in signs:
-            at = low.find(sign)
-            while at >= 0:
-                found = match(low, at + len(sign))
-                after = at + 1
-                if found is not None:
-                    yield found
-                    after = found.end()
-                at = low.find(sign, after)
+        for sign, expression in self.queries.items():
+            if sign in low:
+                yield from expression.finditer(low)
 
     @cached_property
     def webhooks(self) -> re.Pattern[str]:

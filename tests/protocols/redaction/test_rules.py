@@ -130,7 +130,8 @@ def expressions() -> dict[str, re.Pattern[str]]:
     one = rules()
     found = {name: one.expression(name) for name in FORMS.grammar if name not in INNER}
     found |= {rule.id: re.compile(one.source(rule.pattern)) for rule in FORMS.forms}
-    found |= {"query": one.query, "webhooks": one.webhooks, "passes by": one.passes_by}
+    found |= {f"query behind {sign}": behind for sign, behind in one.queries.items()}
+    found |= {"webhooks": one.webhooks, "passes by": one.passes_by}
     return found
 
 
