@@ -93,11 +93,12 @@ def test_a_token_of_every_shape_is_masked_wherever_a_word_begins(
         assert token not in redact_text(text)
 
 
-@pytest.mark.parametrize(("kind", "shape"), SHAPES, ids=[shape for _, shape in SHAPES])
-def test_a_shape_without_its_random_part_stays(kind: str, shape: str) -> None:
-    head = _PART.split(shape)[0].rstrip("_-.:/+$~")
-    assert kind
-    assert redact_text(f"see {head}... of {kind}") == f"see {head}... of {kind}"
+def test_a_shape_without_its_random_part_stays() -> None:
+    assert len(SHAPES) > 100
+    for kind, shape in SHAPES:
+        head = _PART.split(shape)[0].rstrip("_-.:/+$~")
+        assert kind
+        assert redact_text(f"see {head}... of {kind}") == f"see {head}... of {kind}"
 
 
 OFF = {
@@ -139,12 +140,12 @@ INNER = {"value"}
 """Parts that are only used inside of others, once in each."""
 
 
-@pytest.mark.parametrize("name", sorted(expressions()))
-def test_every_expression_has_an_end(name: str) -> None:
+def test_every_expression_has_an_end() -> None:
     """Law: an expression reads a bounded number of characters from where it is tried."""
     parser: Any = import_module("re._parser")
-    _, most = parser.parse(expressions()[name].pattern).getwidth()
-    assert int(most) <= WIDEST
+    found = {name: parser.parse(one.pattern).getwidth()[1] for name, one in expressions().items()}
+    assert len(found) > 100
+    assert {name: most for name, most in found.items() if int(most) > WIDEST} == {}
 
 
 def test_every_check_of_a_form_is_a_function() -> None:

@@ -89,16 +89,16 @@ SHORT = [case for case in TEXTS if "\n" in case or len(case) < 200]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(text, marks=pytest.mark.sweep if number % 4 else ())
-        for number, text in enumerate(SHORT)
-    ],
+    "first", [0, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 2, 3))]
 )
-def test_pieces_of_one_character_give_the_redacted_whole(text: str) -> None:
+def test_pieces_of_one_character_give_the_redacted_whole(first: int) -> None:
     """Law: for every text of the corpus and every example, a border between any two characters."""
-    redactor = Redactor()
-    assert "".join([*map(redactor.feed, text), redactor.close()]) == redact_text(text)
+
+    def by_characters(text: str) -> str:
+        redactor = Redactor()
+        return "".join([*map(redactor.feed, text), redactor.close()])
+
+    assert [text for text in SHORT[first::4] if by_characters(text) != redact_text(text)] == []
 
 
 @given(documents)
