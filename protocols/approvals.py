@@ -168,7 +168,7 @@ class SuspendedState(msgspec.Struct, frozen=True):
         found: tools that it has searched for and found; ``extra``: additions to its prompt.
         resumed: how often it was resumed since a call of it last began to wait.
         lineage: the agents and users it works for, for the policy on its tools; ``asked_by``: the
-            people whose words it answers in a room.
+            people whose words it answers in a room; ``payers``, ``round``: as of ``InputOptions``.
         repeats: ids of its calls that a killed host may have begun; without a result, they begin
             again.
     """
@@ -191,6 +191,8 @@ class SuspendedState(msgspec.Struct, frozen=True):
     lineage: tuple[Subject, ...] = ()
     asked_by: tuple[Principal, ...] = ()
     repeats: tuple[str, ...] = ()
+    payers: tuple[str, ...] = ()
+    round: str = ""
 
 
 LATER = "waiting"

@@ -51,7 +51,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         waited: its caller waited for it, and is gone with its host: it does not resume.
         lineage: the agents that have handed it over, whose policies hold for it.
         next_agent: takes over after the calls of its last answer.
-        payers: the people of a room who pay for it.
+        payers: the people of a room who pay for it; ``round``: the account of its round.
         turn: of a room, as ``RoomState.turn`` names it.
         stopped: the reason of a stop that it has not ended from: it ends so in the next host.
     """
@@ -69,6 +69,7 @@ class InputOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped: str = ""
     payers: tuple[str, ...] = ()
     turn: str = ""
+    round: str = ""
 
 
 class Quarantined(msgspec.Struct, frozen=True):

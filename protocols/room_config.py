@@ -77,7 +77,8 @@ class RoomConfig:
             over; ``steer``, it enters their turns; ``reject``, it is refused.
         limits: what all turns of one round may spend together.
         turn_timeout: seconds that one turn may take, or the choice of a speaker.
-        budgets: what all its people, and each of them, may spend in an hour and a day.
+        budgets: what all its people, and each of them, may spend in an hour and a day; and
+            each of them in a round.
         reactions: whether agents are told what people react with to messages.
         activation: the messages of people that the agents answer: ``always``, all; ``mention``,
             those that call an agent; ``off``, none. By default as ``speakers`` says.

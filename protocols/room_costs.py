@@ -6,6 +6,10 @@ others do. :func:`turn_begun` stands behind the statement that inserts a run, :f
 of each that sets the usage of a run or ends it; runs whose user is no room (:data:`OF_ROOM`) need
 neither.
 
+Each run counts in two accounts: the hour of its room, and its round, if the room bounds what each
+person may use in one (:func:`motet.protocols.room_limits.round_account`; its hour is 0). Other
+rounds have no account, so that they cost nothing.
+
 Invariants: the sum of the people's shares is the room's, token by token; a run's usage includes
 that of its sub-agents, and counts when it is stored. Sub-agents that a dead host has left, whose
 usage is in no run above them, count when they are closed. Rejected: sums in the state of the room,
@@ -32,15 +36,23 @@ _NANOS = "CAST(round(coalesce(json_extract({0}, '$.cost'), 0) * 1e9) AS INTEGER)
 # A thread is a room below another one, ``NAME/SEQ``, and spends its budgets.
 _ROOM = "substr({0}.user, 6, instr({0}.user || '/', '/') - 6)"
 
-_TURN = """
-FROM runs AS new{0} WHERE new.run_id = ?1 AND new.session LIKE 'agent:%:room:group:%'
-    AND json_type(new.given, '$.payers') = 'array'"""
+_ACCOUNTS = """
+account AS (
+    SELECT * FROM run UNION ALL
+    SELECT json_extract(given, '$.round'), 0{0} FROM run WHERE json_type(given, '$.round') = 'text'
+)"""
 _BEGUN = f"""
+WITH run AS (
+    SELECT {_ROOM.format("new")} AS room, CAST(new.created / {HOUR} AS INTEGER) AS hour,
+        new.given AS given
+    FROM runs AS new WHERE new.run_id = ?1 AND new.session LIKE 'agent:%:room:group:%'
+        AND json_type(new.given, '$.payers') = 'array'
+), {_ACCOUNTS.format(", given")}
 INSERT INTO room_costs (room, user, hour, turns)
-SELECT {_ROOM.format("new")}, '', CAST(new.created / {HOUR} AS INTEGER), 1{_TURN.format("")}
+SELECT room, '', hour, 1 FROM account
 UNION ALL
-SELECT {_ROOM.format("new")}, payer.value, CAST(new.created / {HOUR} AS INTEGER), 1
-{_TURN.format(", json_each(new.given, '$.payers') AS payer")}
+SELECT room, payer.value, hour, 1 FROM account, json_each(account.given, '$.payers') AS payer
+WHERE true
 ON CONFLICT (room, user, hour) DO UPDATE SET turns = turns + 1"""
 
 
@@ -63,6 +75,7 @@ def _shares(*sums: str) -> str:
     return f"{now} - {before} + {below}"
 
 
+_SUMS = ", given, payers, tokens, nanos, tokens_before, nanos_before, tokens_below, nanos_below"
 # A child's usage counts in the run above it, or when a kill has cut both: then all of it.
 _SPENT = f"""
 WITH run AS (
@@ -76,14 +89,14 @@ WITH run AS (
     WHERE old.run_id = ?1 AND old.user GLOB '{OF_ROOM}*'
         AND old.status IN ('queued', 'running', 'waiting')
         AND (parent IS NULL OR ?4 = 'interrupted')
-)
+), {_ACCOUNTS.format(_SUMS)}
 INSERT INTO room_costs (room, user, hour, tokens, nanos)
 SELECT room, '', hour, tokens - tokens_before + tokens_below, nanos - nanos_before + nanos_below
-FROM run
+FROM account
 UNION ALL
 SELECT room, payer.value, hour, {_shares("tokens", "tokens_before", "tokens_below")},
     {_shares("nanos", "nanos_before", "nanos_below")}
-FROM run, json_each(run.given, '$.payers') AS payer WHERE true
+FROM account, json_each(account.given, '$.payers') AS payer WHERE true
 ON CONFLICT (room, user, hour) DO UPDATE SET
     tokens = tokens + excluded.tokens, nanos = nanos + excluded.nanos"""
 
@@ -107,14 +120,18 @@ SELECT user, sum(turns * (hour = ?2)), sum(tokens * (hour = ?2)), sum(nanos * (h
 FROM room_costs WHERE room = ?1 AND hour >= ?3 GROUP BY user"""
 
 
-def costs_of(rows: Iterable[Sequence[object]]) -> Costs:
-    """The costs that :data:`FIND` has found."""
+FIND_ROUND: Final = "SELECT user, turns, tokens, nanos FROM room_costs WHERE room = ?"
+
+
+def costs_of(rows: Iterable[Sequence[object]], of_round: Iterable[Sequence[object]] = ()) -> Costs:
+    """The costs that :data:`FIND` and :data:`FIND_ROUND` have found."""
     hour: dict[str, Spent] = {}
     day: dict[str, Spent] = {}
+    round = {str(user): Spent(*map(int, map(str, sums))) for user, *sums in of_round}
     for user, *sums in rows:
         numbers = [one if isinstance(one, int) else 0 for one in sums]
         hour[str(user)], day[str(user)] = Spent(*numbers[:3]), Spent(*numbers[3:])
-    return Costs(hour, day)
+    return Costs(hour, day, round)
 
 
 # Steps of the database, which are never edited: databases have taken them

@@ -238,10 +238,12 @@ def end_turn(
     called: Iterable[str] = (),
     number: int = 0,
     tools: Iterable[str] = (),
+    again: bool = False,
 ) -> RoomState:
     """A turn is over. ``called``: the members that it calls by name; a call of itself is none.
 
-    ``number``: of its message in the room; ``tools``: those that it has called.
+    ``number``: of its message in the room; ``tools``: those that it has called; ``again``: its
+    member speaks next, in another turn.
     """
     floor = state.floor
     (turn,) = (due for due in floor.speaking if due.name == name)
@@ -250,7 +252,7 @@ def end_turn(
     floor = replace(
         floor,
         speaking=tuple(due for due in floor.speaking if due is not turn),
-        due=merged(floor.due, calls),
+        due=merged((turn,) * again, merged(floor.due, calls)),
         passes=floor.passes + 1 if silent else 0,
         used=tuple(dict.fromkeys((*floor.used, *(Used(name, tool) for tool in tools)))),
     )
@@ -455,6 +457,15 @@ def refusal(speakers: Sequence[Due], refused: Mapping[str, str]) -> str:
     """
     chosen = not all(one.is_call for one in speakers)
     return "; ".join(dict.fromkeys(refused.values())) if chosen else ""
+
+
+def used_up(floor: Floor, over: Mapping[str, str]) -> str:
+    """The reason to end a round when the limits of all are used up for whom somebody speaks in it,
+    or is to. ``over``: by user, what to tell of their limit.
+    """
+    people = (*floor.asked_by, *(who for one in floor.due if one.is_call for who in one.asked_by))
+    reasons = [over.get(who.user, "") for who in people]
+    return "; ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
 def refuse(state: RoomState, refused: Mapping[str, str]) -> RoomState:

@@ -1,8 +1,9 @@
-"""Budgets of rooms and of their people by hour and day.
+"""Budgets of rooms and of their people by round, hour and day.
 
 Hours and days are those of UTC: so it is known when a used-up budget opens again. The cost of a run
 is shared equally by its payers: the people whose words it answers, less those whose own budget is
-used up; it is refused when the room's budget is, or when nobody is left to pay.
+used up; it is refused when the room's budget is, or when nobody is left to pay. A run that ends at
+the limit of one of its payers ends nobody else's turns: the others pay for another one.
 :mod:`motet.protocols.room_costs` keeps the sums of what they have spent.
 """
 
@@ -50,12 +51,16 @@ ANY: Final = Allowance()
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The budgets of a room: of all its people together, and of each person."""
+    """The budgets of a room: of all its people together, and of each person.
+
+    A round of all together has the room's ``limits``.
+    """
 
     hour: Allowance = ANY
     day: Allowance = ANY
     person_hour: Allowance = ANY
     person_day: Allowance = ANY
+    person_round: Allowance = ANY
 
     @property
     def are_set(self) -> bool:
@@ -74,29 +79,34 @@ NOTHING: Final = Spent()
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """What was spent in this hour and on this day, by user; by all of a room's people: ``""``."""
+    """What was spent in this hour, on this day, in one round: by user; by all people: ``""``."""
 
     hour: Mapping[str, Spent] = {}
     day: Mapping[str, Spent] = {}
+    round: Mapping[str, Spent] = {}
 
 
 class FindCosts(Request[Costs], frozen=True, tag="rooms.costs"):
-    """The costs of a room at a time, in Unix seconds; those of a thread are its room's."""
+    """The costs of a room at a time, in Unix seconds; those of a thread are its room's.
+
+    ``round``: the account of a round, as :func:`round_account` names it; empty: none.
+    """
 
     room: str
     now: float
+    round: str = ""
 
 
 class Planned(msgspec.Struct, frozen=True):
     """A turn that may be taken, who pays for it, and how much it may use. None: any amount.
 
-    ``why``: what to tell when it ends at such a limit, by its name.
+    ``why``: by the name of a limit, whose it is, and what to tell when the turn ends at it.
     """
 
     payers: tuple[str, ...] = ()
     tokens: int | None = None
     usd: float | None = None
-    why: Mapping[str, str] = {}
+    why: Mapping[str, tuple[str, str]] = {}
 
     def lowered(self, limits: Limits) -> Limits:
         """The limits of its run."""
@@ -109,6 +119,11 @@ class Planned(msgspec.Struct, frozen=True):
 
 def hour_of(now: float) -> int:
     return int(now // HOUR)
+
+
+def round_account(room: str, number: int, budgets: Budgets) -> str:
+    """The name under which the costs of a round are kept; empty: nothing bounds them by person."""
+    return "" if budgets.person_round == ANY else f"{room}#{number}"
 
 
 def _windows(
@@ -130,6 +145,9 @@ def _windows(
         again = datetime.fromtimestamp(opens * HOUR, UTC).strftime("%Y-%m-%d %H:%M UTC")
         told = f"{who} {{how}} the {{what}} of {name}: agents answer again from {again}"
         found.append((allowed, sums.get(user, NOTHING), told))
+    if not is_room:
+        told = f"{who} {{how}} the {{what}} of a round: agents answer again in the next one"
+        found.append((budgets.person_round, costs.round.get(user, NOTHING), told))
     return found
 
 
@@ -153,11 +171,16 @@ def _told(sentence: str, how: str, what: str) -> str:
 
 
 def plan(
-    budgets: Budgets, costs: Costs, turns: Mapping[str, Sequence[str]], now: float
+    budgets: Budgets,
+    costs: Costs,
+    turns: Mapping[str, Sequence[str]],
+    now: float,
+    over: Mapping[str, str] = {},
 ) -> tuple[dict[str, Planned], dict[str, str]]:
     """The turns that may be taken at once, and the reasons against the others, by member.
 
-    ``turns``: the people that each of them answers. What is left is divided among them, so that
+    ``turns``: the people that each of them answers; ``over``: people at whose limit a turn of this
+    round has ended, with the reasons. What is left is divided among them, so that
     they exceed no budget together; a request that is under way may, by what it costs beyond what
     was expected of it.
     """
@@ -166,11 +189,14 @@ def plan(
     refused: dict[str, str] = {}
     for name, people in turns.items():
         reasons = {
-            who: refusal(budgets, costs, who, now, taken.get(who, 0)) for who in (ROOM, *people)
+            who: over.get(who) or refusal(budgets, costs, who, now, taken.get(who, 0))
+            for who in (ROOM, *people)
         }
         paying = tuple(who for who in dict.fromkeys(people) if not reasons[who])
         if reasons[ROOM] or (people and not paying):
-            refused[name] = reasons[ROOM] or next(filter(None, reasons.values()))
+            refused[name] = reasons[ROOM] or "; ".join(
+                dict.fromkeys(filter(None, reasons.values()))
+            )
             continue
         payers[name] = paying
         for who in (ROOM, *paying):
@@ -186,23 +212,23 @@ def _planned(
     taken: Mapping[str, int],
     now: float,
 ) -> Planned:
-    tokens: list[tuple[int, str]] = []
-    nanos: list[tuple[int, str]] = []
+    tokens: list[tuple[int, str, str]] = []
+    nanos: list[tuple[int, str, str]] = []
     for who in (ROOM, *payers):
         share = 1 if who == ROOM else len(payers)
         for allowed, spent, told in _windows(budgets, costs, who, now):
             if allowed.tokens is not None:
                 left = max(0, allowed.tokens - spent.tokens) * share // taken[who]
-                tokens.append((left, _told(told, "nearly used", f"{allowed.tokens:,} tokens")))
+                tokens.append((left, who, _told(told, "nearly used", f"{allowed.tokens:,} tokens")))
             if allowed.usd is not None:
                 left = max(0, int(allowed.usd * NANO) - spent.nanos) * share // taken[who]
-                nanos.append((left, _told(told, "nearly used", f"${allowed.usd:,.2f}")))
+                nanos.append((left, who, _told(told, "nearly used", f"${allowed.usd:,.2f}")))
     few, cheap = min(tokens, default=None), min(nanos, default=None)
     return Planned(
         payers,
         None if few is None else max(1, few[0]),
         None if cheap is None else max(1, cheap[0]) / NANO,
-        {name: one[1] for name, one in (("tokens", few), ("usd", cheap)) if one is not None},
+        {name: one[1:] for name, one in (("tokens", few), ("usd", cheap)) if one is not None},
     )
 
 

@@ -175,6 +175,8 @@ class Turn:
         problem: the reason why it has not answered, in words that are fit for the room.
         floor_to: the name that it has given the floor to.
         suspended: there is no result yet: its run waits until a person has decided.
+        again: it ended at the limit of one of those who pay for it, and the others can: its member
+            has another turn.
         usage: of its run, so far.
         tools: the tools that it has called.
     """
@@ -184,6 +186,7 @@ class Turn:
     problem: str = ""
     floor_to: str = ""
     suspended: bool = False
+    again: bool = False
     tools: tuple[str, ...] = ()
     usage: Usage = attrs.field(factory=Usage)
 

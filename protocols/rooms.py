@@ -331,7 +331,8 @@ class RoomPlan(msgspec.Struct, frozen=True):
         turn_timeout: seconds that one turn may take, or the choice of a speaker; time in which it
             waits for a person's approval does not count.
         activation: the messages that its agents answer; None: as ``speakers`` says.
-        budgets: what all its people, and each of them, may spend in an hour and a day.
+        budgets: what all its people, and each of them, may spend in an hour and a day; and
+            each of them in a round.
     """
 
     members: Members

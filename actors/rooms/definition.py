@@ -109,7 +109,8 @@ class Room:
             first; ``followup``: it opens a round of its own when this one is over; ``steer``: it
             enters these turns; ``reject``: it is refused.
         limits: for all turns of one round together.
-        budgets: what all its people, and each of them, may spend in an hour and a day (UTC).
+        budgets: what all its people, and each of them, may spend in an hour and a day (UTC); what
+            each of them may in a round.
         turn_timeout: seconds that one turn may take, or the choice of a speaker. Then it ends, and
             the round goes on. Time in which it waits for a person's approval does not count.
         people: users of the host who may see it and speak in it besides the one who has opened it

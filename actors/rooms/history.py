@@ -231,9 +231,9 @@ class RoomHistory:
             if one.seq not in known:
                 insort(self.messages, one, key=lambda each: each.seq)
 
-    async def costs(self, now: float) -> Costs:
+    async def costs(self, find: FindCosts) -> Costs:
         """What the room and its people have spent. Raises ``StorageError``."""
-        return await self._store.ask(FindCosts(self._settings.name, now))
+        return await self._store.ask(find)
 
     async def said_since(self, after: int, limit: int) -> tuple[RoomMessage, ...]:
         """The first messages of people behind number ``after``, also those not in memory."""

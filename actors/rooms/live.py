@@ -21,7 +21,7 @@ from motet.protocols.budget import OverBudget
 from motet.protocols.errors import MotetError
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import Speaking
-from motet.protocols.room_limits import ROOM, Costs, plan, refusal
+from motet.protocols.room_limits import ROOM, Costs, FindCosts, plan, refusal
 from motet.protocols.room_messages import retract
 from motet.protocols.room_newcomers import (
     EVERYTHING,
@@ -111,13 +111,15 @@ class LiveRoom:
         ``speakers`` none: whether the room's own budget is used up. Raises ``StorageError``.
         """
         budgets, now = self.settings.room.budgets, wall_time()
-        costs = await self.history.costs(now) if budgets.are_set else Costs()
+        find = FindCosts(self.name, now, self.members.account)
+        costs = await self.history.costs(find) if budgets.are_set else Costs()
         if not speakers:
             why = refusal(budgets, costs, ROOM, now)
             return {ROOM: why} if why else {}
         asked_by = self.history.state.floor.asked_by
         people = {one.name: [who.user for who in (*asked_by, *one.asked_by)] for one in speakers}
-        self.members.planned, refused = plan(budgets, costs, people, now)
+        over = self.members.over
+        self.members.planned, refused = plan(budgets, costs, people, now, over)
         return refused
 
     def change(

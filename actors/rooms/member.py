@@ -35,11 +35,12 @@ from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
 from motet.protocols.policy import Subject
-from motet.protocols.room_limits import Planned
+from motet.protocols.room_floor import used_up
+from motet.protocols.room_limits import ROOM, Planned, round_account
 from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
 from motet.protocols.room_turns import GIVE_FLOOR, Batch, Turn, room_instructions, turn_of
-from motet.protocols.rooms import STOPPED, Due, RoomMessage, RoomState
+from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.sessions import (
@@ -239,8 +240,10 @@ class MemberRunner:
         self._budget = RoomBudget(settings.room.limits, self._pays)
         self._refused = ""
         self._choosers: dict[tuple[str, str], AnyAgent] = {}
+        self.account = ""
         self._payers: tuple[str, ...] = ()
         self.planned: dict[str, Planned] = {}
+        self.over: dict[str, str] = {}
 
     @property
     def usage(self) -> Usage:
@@ -266,6 +269,9 @@ class MemberRunner:
         self._budget = RoomBudget(limits, self._pays, trio.current_time() - elapsed)
         self._budget.spend(state.usage)
         self._refused = ""
+        self.over = {}
+        room = self._settings.room
+        self.account = round_account(room.name, state.floor.round, room.budgets)
         self._payers = tuple(dict.fromkeys(who.user for who in state.floor.asked_by))
 
     def begin_batch(self) -> None:
@@ -305,9 +311,10 @@ class MemberRunner:
             run.follow_budget()
         return seconds
 
-    def exhausted(self) -> str:
-        """The limit of the round that allows no further turn, if there is one."""
-        return self._refused or self._budget.exhausted(trio.current_time()) or ""
+    def exhausted(self, floor: Floor) -> str:
+        """The limit that allows no further turn of the round, if there is one."""
+        own = self._refused or self._budget.exhausted(trio.current_time())
+        return own or used_up(floor, self.over)
 
     async def take_turn(
         self,
@@ -339,7 +346,13 @@ class MemberRunner:
             )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
-        return Turn(problem=STOPPED) if result is None else turn_of(result)
+        if result is None:
+            return Turn(problem=STOPPED)
+        turned, (whose, told) = turn_of(result), planned.why.get(result.limit or "", (ROOM, ""))
+        if whose in self.over:
+            again = not self.over.keys() >= {*planned.payers}
+            return attrs.evolve(turned, problem=told, again=again)
+        return turned
 
     async def _with_history(self, session: str, text: str) -> str:
         """The text; if it answers an escalation, with the failed calls that led to that."""
@@ -416,7 +429,7 @@ class MemberRunner:
         # In the run's own limits, so that they hold when it is resumed, also by another host.
         own = run.limits
         run.limits = replace(planned.lowered(own), wall=min(seconds, own.wall or seconds))
-        run.input = attrs.evolve(run.input, payers=planned.payers, turn=turn)
+        run.input = attrs.evolve(run.input, payers=planned.payers, turn=turn, round=self.account)
         for one in asked_by:
             run.ask_also(one)
         if self._above is not None:
@@ -437,10 +450,16 @@ class MemberRunner:
         self._notice(run.result.limit, own, planned.why)
         return run.result
 
-    def _notice(self, limit: str, own: Limits, why: Mapping[str, str]) -> None:
-        """A run that ends at a limit which is not its own ends the round: that one has no more."""
+    def _notice(self, limit: str, own: Limits, why: Mapping[str, tuple[str, str]]) -> None:
+        """A run that ends at a limit which is not its own: the room's ends the round, and that of
+        somebody who pays for it ends their part in it.
+        """
         if limit in ("tokens", "usd") and getattr(own, limit) is None:
-            self._refused = why.get(limit) or limit
+            whose, told = why.get(limit, (ROOM, limit))
+            if whose == ROOM:
+                self._refused = told
+            else:
+                self.over[whose] = told
 
     def running_members(self) -> dict[str, Run]:
         """The runs under way of members who have the floor, by name."""

@@ -258,7 +258,9 @@ class RoomActor(Actor[RoomMessages]):
         if self._room.activation == "off":
             return OFF
         until = self._room.until
-        return self._members.exhausted() or (until.met(self._live.view()) if until else "")
+        return self._members.exhausted(self._state.floor) or (
+            until.met(self._live.view()) if until else ""
+        )
 
     # Recovery
 
@@ -531,7 +533,7 @@ class RoomActor(Actor[RoomMessages]):
             state = note(state)
             if has_floor:
                 end = partial(floor.end_turn, silent=silent, called=called, tools=turn.tools)
-                state = end(state, name, number=number)
+                state = end(state, name, number=number, again=turn.again)
             else:
                 state = floor.call_late(state, name, called, asked_by, number)
             return replace(state, usage=self._members.usage)

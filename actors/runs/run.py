@@ -224,7 +224,8 @@ class Input:
         key: the idempotency key, scoped to (principal, ``method``): the API method it came through.
         sender: the author, among those who share the session; empty: the principal's user.
         asked_by: in a room, the people whose words it answers: policy is asked about each of them.
-        payers, turn: those of them who share its cost, and its ``RoomState.turn``.
+        payers, turn, round: those of them who share its cost, its ``RoomState.turn``, and the
+            account of its round.
         deps, extra: the program's, for tools; what the system prompt says beside instructions.
         answers: the answer to an escalation that it carries out.
     """
@@ -242,6 +243,7 @@ class Input:
     asked_by: tuple[Principal, ...] = ()
     payers: tuple[str, ...] = ()
     turn: str = ""
+    round: str = ""
 
     @property
     def author(self) -> str:

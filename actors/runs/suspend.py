@@ -320,9 +320,8 @@ class SuspendedRuns:
             who = Principal(suspended.user, left.role)
             said = left.rows[0]
             sender = said.sender if isinstance(said, UserMessage) else ""
-            run.input = attrs.evolve(
-                run.input, principal=who, extra=left.extra, sender=sender, asked_by=left.asked_by
-            )
+            of = {name: getattr(left, name) for name in ("extra", "asked_by", "payers", "round")}
+            run.input = attrs.evolve(run.input, principal=who, sender=sender, **of)
             run.found.update(left.found)
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
@@ -371,6 +370,8 @@ def suspended_state(
         extra=run.input.extra,
         lineage=run.lineage.ancestors,
         asked_by=run.input.asked_by,
+        payers=run.input.payers,
+        round=run.input.round,
     )
 
 

@@ -201,7 +201,7 @@ class ChildRuns:
         run.lineage.caller = (ctx.run_id, ctx.call_id)
         run.lineage.child_limit, run.lineage.ancestors = parent.child_limiter, parent.subjects
         of = parent.input
-        run.input = attrs.evolve(run.input, asked_by=of.asked_by, payers=of.payers)
+        run.input = attrs.evolve(run.input, asked_by=of.asked_by, payers=of.payers, round=of.round)
         if _one_team(parent.agent, agent):
             run.workspace = parent.workspace
         run.lineage.budget = _budget(parent.lineage.budget, run)

@@ -388,5 +388,6 @@ def _given(run: Run) -> str:
         waited=not kept,
         payers=run.input.payers,
         turn=run.input.turn,
+        round=run.input.round,
     )
     return msgspec.json.encode(given).decode()

@@ -185,8 +185,9 @@ class Recovery:
         who, limits = Principal(info.user, given.role), given.limits or agent.limits
         begun, started = has_begun(left), has_left_queue(left)
         where = self._resumption(left, given, limits)[1] if begun or started else None
+        own = Input(info.run_id, info.session, who, info.text, sender=given.sender)
         return Run(
-            Input(info.run_id, info.session, who, info.text, sender=given.sender),
+            attrs.evolve(own, payers=given.payers, round=given.round),
             agent,
             limits,
             placement=Placement() if begun else Placement(given.mode, given.steers),

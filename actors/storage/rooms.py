@@ -18,7 +18,7 @@ from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
 from motet.protocols.room_changes import READ, UNREAD, change, copies, open_thread, scrub
 from motet.protocols.room_costs import FIND as FIND_COSTS
-from motet.protocols.room_costs import costs_of
+from motet.protocols.room_costs import FIND_ROUND, costs_of
 from motet.protocols.room_invites import (
     AddInvite,
     FindInvite,
@@ -223,7 +223,9 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         hour = hour_of(request.now)
         room = storable(request.room.partition("/")[0])
         params = (room, hour, hour - hour % DAY)
-        return costs_of(await self._readers.read(FIND_COSTS, params))
+        name = storable(request.round)
+        of_round = await self._readers.read(FIND_ROUND, (name,)) if name else ()
+        return costs_of(await self._readers.read(FIND_COSTS, params), of_round)
 
     @handles(ToldDrops, concurrent=16)
     async def told_drops(self, request: ToldDrops) -> tuple[int, int]:

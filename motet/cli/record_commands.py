@@ -210,7 +210,7 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         metavar="WHEN.WHAT=N",
-        help="All budgets: hour, day, person_hour, person_day of turns, tokens, usd; or none.",
+        help="All budgets: hour, day, person_{hour,day,round} of turns, tokens, usd; or none.",
     ),
 ]
 TurnTimeoutOption = Annotated[

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.schema import migrate
-from motet.protocols.room_costs import FIND, TRIGGERS, costs_of, spent, turn_begun
+from motet.protocols.room_costs import FIND, FIND_ROUND, TRIGGERS, costs_of, spent, turn_begun
 from motet.protocols.room_limits import DAY, HOUR, NANO, ROOM, Spent
 from motet.protocols.storage import Statement
 from tests.room_sums import DIFFERENCES, WATCH
@@ -37,6 +37,8 @@ class Ledger:
         self.db = connection
         self.now = NOON
         self.runs: dict[str, tuple[str, tuple[str, ...], str]] = {}  # parent, payers, session
+        self.rounds: dict[str, str] = {}
+        self.turns_in: dict[str, dict[str, int]] = {}
         self.own: dict[str, list[int]] = {}  # tokens, nanos: of the run alone
         self.stored: dict[str, list[int]] = {}
         self.live: set[str] = set()
@@ -53,21 +55,23 @@ class Ledger:
             " VALUES (?, 'a', 'room:dev', ?, ?, ?)",
             (session, self.now, self.now, parent or None),
         )
-        given = json.dumps(
-            {"role": "operator", "payers": payers} if payers else {"role": "operator"}
-        )
+        # Each third run is of a round without an account.
+        round = self.rounds[parent] if parent else ("", "dev#7", "dev/7#8")[number % 3]
+        options = {"role": "operator", "payers": payers, "round": round}
+        given = json.dumps({name: value for name, value in options.items() if value})
         self.db.run(
             "INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)"
             " VALUES (?, ?, 'a', ?, 'running', '', ?, ?, ?)",
             (run, session, "room:dev/7" if number % 3 else "room:dev", self.now, self.now, given),
         )
         self.count(turn_begun(run))
-        self.runs[run] = parent, payers, session
+        self.runs[run], self.rounds[run] = (parent, payers, session), round
         self.own[run], self.stored[run] = [0, 0], [0, 0]
         self.live.add(run)
         if member and payers:
-            for who in (ROOM, *payers):
-                self.turns[who] = self.turns.get(who, 0) + 1
+            for counts in (self.turns, self.turns_in.setdefault(round, {})):
+                for who in (ROOM, *payers):
+                    counts[who] = counts.get(who, 0) + 1
 
     def count(self, statement: Statement) -> None:
         self.db.run(statement.sql, statement.params)
@@ -103,7 +107,8 @@ def test_the_sums_are_what_was_stored_of_all_runs_token_by_token(
     steps: list[tuple[str, int, int, tuple[str, ...]]],
 ) -> None:
     """Law: turns, selectors, sub-agents that a call waits for, ends and kills in any order: the
-    room's sum is that of all usage on disk, and the shares of its payers sum up to it.
+    room's sum is that of all usage on disk, and the shares of its payers sum up to it. So it is in
+    each round that has an account.
     """
     with closing(Connection(":memory:")) as connection:
         migrate(connection)
@@ -151,6 +156,17 @@ def test_the_sums_are_what_was_stored_of_all_runs_token_by_token(
         ]
         for amount, name in paid:
             assert sum(getattr(one, name) for user, one in found.items() if user) == amount
+        for round in ("dev#7", "dev/7#8"):
+            mine = [run for run, of in ledger.rounds.items() if of == round]
+            sums = costs_of((), connection.run(FIND_ROUND, (round,))).round
+            for at, name in enumerate(("tokens", "nanos")):
+                amount = sum(ledger.own[run][at] for run in mine)
+                paid_for = sum(ledger.own[run][at] for run in mine if ledger.runs[run][1])
+                assert getattr(sums.get(ROOM, Spent()), name) == amount
+                shares = (getattr(one, name) for user, one in sums.items() if user)
+                assert sum(shares) == paid_for
+            turns = {user: one.turns for user, one in sums.items() if one.turns}
+            assert turns == ledger.turns_in.get(round, {})
 
 
 def test_the_step_that_databases_have_taken_is_never_edited() -> None:
