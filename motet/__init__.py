@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from motet.actors.hosting.replay import Replay
     from motet.actors.rooms.definition import Member, Room
     from motet.actors.rooms.opening import OpenRoom
-    from motet.actors.rooms.selection import (
-        handoff,
-        mentions,
-        round_robin,
-        selector,
-        when_alone,
-    )
     from motet.actors.tools.context import Context
     from motet.actors.tools.process_tool import process_tool
     from motet.actors.tools.tool import Length, Pattern, Range, Tool, tool
@@ -132,6 +125,13 @@ if TYPE_CHECKING:
         ToolCalled,
         When,
     )
+    from motet.protocols.room_speakers import (
+        handoff,
+        mentions,
+        round_robin,
+        selector,
+        when_alone,
+    )
     from motet.protocols.rooms import RoomChange, RoomPlan, RoomResult, RoomView
     from motet.protocols.run import RunResult
     from motet.protocols.sessions import (
@@ -160,7 +160,7 @@ _HOMES = {
     "motet.actors.hosting.replay": "Replay",
     "motet.actors.rooms.definition": "Member Room",
     "motet.actors.rooms.opening": "OpenRoom",
-    "motet.actors.rooms.selection": "handoff mentions round_robin selector when_alone",
+    "motet.protocols.room_speakers": "handoff mentions round_robin selector when_alone",
     "motet.actors.tools.context": "Context",
     "motet.actors.tools.process_tool": "process_tool",
     "motet.actors.tools.tool": "Length Pattern Range Tool tool",

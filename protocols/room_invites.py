@@ -52,8 +52,12 @@ class FindInvite(Request[RoomInvite | None], frozen=True, tag="rooms.invited"):
 
 
 class Redeem(Request[bool], frozen=True, tag="rooms.redeem"):
-    """Let a person in by an invite, in one transaction; False: it is spent, over or revoked."""
+    """Let a person in by an invite, in one transaction; False: it is spent, over or revoked.
+
+    ``now``: the time by the clock that the invite's end is of.
+    """
 
     digest: str
     name: str
     person: RoomPerson
+    now: float

@@ -116,6 +116,14 @@ class Planned(msgspec.Struct, frozen=True):
             return limits
         return replace(limits, tokens=None if tokens is None else int(tokens), usd=usd)
 
+    def bound(self, own: Limits) -> Planned:
+        """The same, for a run with limits of its own, at which it ends for no budget."""
+        left = {name: why for name, why in self.why.items() if getattr(own, name) is None}
+        return replace(self, why=left)
+
+
+UNPLANNED: Final = Planned()
+
 
 def hour_of(now: float) -> int:
     return int(now // HOUR)

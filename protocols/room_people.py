@@ -251,6 +251,18 @@ class Standing(msgspec.Struct, frozen=True):
         anew = own is not None and self._comes_anew(own)
         return PeopleChange(put=(row,), gone=(who.user,) if anew else ())
 
+    def after(self, change: PeopleChange) -> Standing:
+        """The same after a change, but for the numbers of those who come with it."""
+        people = {user: one for user, one in self.people.items() if user not in change.gone}
+        for one in change.put:
+            role = "member" if not one.role and one.user in self.configured else one.role
+            own = people.get(one.user, one)
+            new = {"muted": one.muted, "banned": one.banned, "came": own.came or one.came}
+            people[one.user] = replace(own, role=role, **new)
+        named = {user: RoomPerson(user) for user in self.configured}
+        owner, terms = self.owner if change.owner is None else change.owner, change.terms
+        return replace(self, owner=owner, people=named | people, terms=terms or self.terms)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Those who may see the room besides its owner, by name."""
@@ -313,12 +325,13 @@ def refusal(
     now: float,
     lately: Sequence[float] = (),
     steady: float | None = None,
+    muted: float | None = None,
 ) -> MotetError | None:
     """The reason why a message is not taken; None: it is.
 
     ``invited``: its author has to be among the people still; else a program vouches for them.
-    ``lately``: when they have spoken, the last time last, by a clock that is now at ``steady`` and
-    never goes back, unlike ``now``, which mutes are counted by. None: the same clock.
+    ``lately``: when they have spoken, the last time last, by a clock that is now at ``steady``;
+    ``muted``: seconds for which they may not speak. None: by the clock that ``now`` is of.
     """
     role, rows = room.role(who), rows_of(who.user, room.people)
     if role is None and (invited or any(one.banned for one in rows)):
@@ -329,9 +342,9 @@ def refusal(
         return Forbidden(f"you are {role} of the room {room.room!r}: you cannot speak in it")
     if role == "owner":
         return None
-    muted = max((one.muted for one in rows), default=0.0)
-    if muted > now:
-        return Forbidden(f"you are muted in the room {room.room!r} for {span(muted - now)}")
+    muted = max((one.muted - now for one in rows), default=0.0) if muted is None else muted
+    if muted > 0:
+        return Forbidden(f"you are muted in the room {room.room!r} for {span(muted)}")
     if role is not None and rank(role) >= rank("moderator"):
         return None
     steady = now if steady is None else steady
@@ -479,6 +492,30 @@ def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
         raise InputValidation(f"{user!r} is not in the room {room.room!r}: add them first")
     before = RoomPerson(room.owner, "moderator", joined=-1, came=True)
     return PeopleChange(put=(before,), gone=(user,), owner=user)
+
+
+def replaced(room: Standing, users: Iterable[str]) -> PeopleChange:
+    """The change after which these users are in a room, and nobody else; bans stay.
+
+    Who is there keeps their role, the others become members. Who has left stays away, unless they
+    are named. Visitors by a pattern that stays have come already.
+    """
+    named, rows = dict.fromkeys(users), room.people
+    stays = {user for user in named if user in rows and rows[user].role not in ("", "left")}
+    gone = tuple(
+        one.user
+        for one in rows.values()
+        if not one.banned and (one.role == "left") == (one.user in named)
+        if one.role or not any(pattern in stays for pattern in candidates(one.user)[1:])
+    )
+    put = list[RoomPerson]()
+    for user in named:
+        own = rows.get(user)
+        if own is None or user in gone:
+            put.append(RoomPerson(user))
+        elif not (own.banned or own.role) or (own.role == "member" and user in room.configured):
+            put.append(replace(own, role="member"))
+    return PeopleChange(put=tuple(put), gone=gone)
 
 
 def told(act: RoomAct, by: str) -> RoomChanged:

@@ -116,16 +116,6 @@ _COME = _PUT.partition(" DO UPDATE")[0] + (  # a mute that they have stays
     " event = excluded.event, came = excluded.came WHERE role IN ('', 'left') AND NOT banned"
 )
 _GONE = "DELETE FROM room_people WHERE room = ? AND user = ?"
-_OTHERS_GONE = (
-    "DELETE FROM room_people WHERE room = ?1 AND NOT banned"
-    # Who is named comes back; who left and is not named stays away, as those who are banned.
-    " AND (role = 'left') = (user IN (SELECT value FROM json_each(?2)))"
-    # Visitors by a pattern that stays have come already.
-    " AND NOT (role = '' AND EXISTS ("
-    "SELECT 1 FROM json_each(?2) AS one JOIN room_people AS p ON p.room = ?1 AND p.user = one.value"
-    " WHERE p.role NOT IN ('', 'left') AND (p.user = '*' OR p.user LIKE '%:*'"
-    " AND instr(room_people.user, substr(p.user, 1, length(p.user) - 1)) = 1)))"
-)
 _REVOKE_OF = "DELETE FROM room_invites WHERE room = ? AND by = ?"
 _OWNER = "UPDATE rooms SET owner = ?2, updated = ?3 WHERE name = ?1"
 _TERMS = "UPDATE rooms SET terms = ?2, updated = ?3 WHERE name = ?1"
@@ -142,12 +132,6 @@ def put_people(room: str, people: tuple[str, ...], now: float) -> Iterator[State
     """The statements that make these users members, as far as they have no row."""
     for user in people:
         yield Statement(_KEEP, _row(room, RoomPerson(user), now))
-
-
-def replace_people(room: str, people: tuple[str, ...], now: float) -> Iterator[Statement]:
-    """The statements after which these users are in the room, and nobody else; bans stay."""
-    yield Statement(_OTHERS_GONE, (room, msgspec.json.encode(people).decode()))
-    yield from put_people(room, people, now)
 
 
 def change_people(room: str, change: PeopleChange, now: float) -> Iterator[Statement]:
@@ -187,9 +171,14 @@ _USE = (
 )
 
 
-def redeem(digest: str, room: str, person: RoomPerson, now: float) -> tuple[Statement, ...]:
-    """The statements by which a person comes in by an invite; none is stored if it is spent."""
-    use = Statement(_USE, (digest, room, now), changes=1)
+def redeem(
+    digest: str, room: str, person: RoomPerson, now: float, at: float
+) -> tuple[Statement, ...]:
+    """The statements by which a person comes in by an invite; none is stored if it is spent.
+
+    ``at``: the time by the clock that its end is of.
+    """
+    use = Statement(_USE, (digest, room, at), changes=1)
     return (use, Statement(_COME, _row(room, person, now)))
 
 

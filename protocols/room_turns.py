@@ -18,6 +18,7 @@ from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
+from motet.protocols.room_limits import ROOM, UNPLANNED, Planned
 from motet.protocols.room_messages import line_of
 from motet.protocols.rooms import MemberInfo, News, RoomMessage
 from motet.protocols.run import RunResult
@@ -175,6 +176,7 @@ class Turn:
         problem: the reason why it has not answered, in words that are fit for the room.
         floor_to: the name that it has given the floor to.
         suspended: there is no result yet: its run waits until a person has decided.
+        limit: of its run, at which it has ended; ``planned``: what it was allowed.
         again: it ended at the limit of one of those who pay for it, and the others can: its member
             has another turn.
         usage: of its run, so far.
@@ -186,6 +188,8 @@ class Turn:
     problem: str = ""
     floor_to: str = ""
     suspended: bool = False
+    limit: str = ""
+    planned: Planned = UNPLANNED
     again: bool = False
     tools: tuple[str, ...] = ()
     usage: Usage = attrs.field(factory=Usage)
@@ -201,7 +205,18 @@ def turn_of(result: RunResult[object]) -> Turn:
     why = f"{result.status}, {result.limit}" if result.limit else result.status
     why = TOO_LONG if result.limit == "wall" else why
     begun = result.run_id if result.status != "dropped" else ""
-    return Turn(begun, problem=why, usage=result.usage, tools=tools)
+    return Turn(begun, problem=why, usage=result.usage, tools=tools, limit=result.limit or "")
+
+
+def at_limit(turn: Turn, planned: Planned, over: dict[str, str]) -> Turn:
+    """The turn, as it was ``planned``; if it has ended at the limit of one who pays for it, with
+    the reason, which is noted in ``over``. Its member has another one, if the others can pay.
+    """
+    whose, told = planned.why.get(turn.limit, (ROOM, ""))
+    if whose == ROOM:
+        return attrs.evolve(turn, planned=planned)
+    over[whose] = told
+    return attrs.evolve(turn, problem=told, again=not over.keys() >= {*planned.payers})
 
 
 def usage_between(before: Usage, after: Usage) -> Usage:

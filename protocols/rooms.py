@@ -5,7 +5,7 @@ A person's message opens a round; agents' messages never do. Source: API specifi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -18,7 +18,7 @@ from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.room_invites import AddInvite, FindInvite, ListInvites, Redeem, RevokeInvite
-from motet.protocols.room_limits import Budgets, FindCosts
+from motet.protocols.room_limits import Budgets, FindCosts, Planned
 from motet.protocols.room_newcomers import DEFAULT, EVERYTHING, Joined, Newcomers
 from motet.protocols.room_people import PeopleChange, RoomPerson, RoomTerms
 from motet.protocols.sessions import Principal
@@ -224,6 +224,7 @@ class Waiting(msgspec.Struct, frozen=True):
         since: Unix seconds.
         counted: the part of its usage that its round has counted.
         asked_by: the people whose words it answers.
+        planned: how much it may use, and who pays for it.
     """
 
     run_id: str
@@ -231,6 +232,7 @@ class Waiting(msgspec.Struct, frozen=True):
     since: float
     counted: Usage = Usage()
     asked_by: tuple[Principal, ...] = ()
+    planned: Planned = Planned()
 
 
 class News(msgspec.Struct, frozen=True):
@@ -475,17 +477,6 @@ class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
     above: str | None = None
 
 
-class SetRoom(Request[None], frozen=True, tag="rooms.set"):
-    """Change the audience and the definition of a room; None: as before.
-
-    Of those in ``people``, who are there keep their roles, and the others become members.
-    """
-
-    name: str
-    people: tuple[str, ...] | None = None
-    plan: RoomPlan | None = None
-
-
 class PageRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.page"):
     """A page of the rooms that a user may see, by name, without messages; None: of all.
 
@@ -506,10 +497,16 @@ class CountRooms(Request[int], frozen=True, tag="rooms.count"):
 
 
 class ChangePeople(Request[None], frozen=True, tag="rooms.people"):
-    """Carry out a decided change of the people of a room, in one transaction."""
+    """Carry out a decided change of the people of a room, in one transaction.
+
+    ``plan``: another definition of it; ``states``: of the room and its threads, in which messages
+    of those who go wait no more.
+    """
 
     name: str
     change: PeopleChange
+    plan: RoomPlan | None = None
+    states: Mapping[str, RoomState] = {}
 
 
 class DeleteRoom(Request[None], frozen=True, tag="rooms.delete"):
@@ -581,7 +578,6 @@ RoomStoreMessage: TypeAlias = (
     FindRoom
     | ListRooms
     | CreateRoom
-    | SetRoom
     | PageRooms
     | CountRooms
     | ChangePeople

@@ -14,12 +14,12 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
-from motet.actors.rooms.administration import RoomAdministration
+from motet.actors.rooms import administration
+from motet.actors.rooms.access import RoomAccess
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.opening import (
     OpenRoom,
-    RoomParts,
     configured_room,
     known_room,
     members_of,
@@ -28,17 +28,16 @@ from motet.actors.rooms.opening import (
     reopen,
     standing_of,
 )
-from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import RoomTable, no_room
 from motet.protocols.errors import ConfigError, InputValidation, NotFound, TooMany, UnknownName
 from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.events import AnyEvent, RoomPresence, RoomRead, RoomTyping
+from motet.protocols.events import RoomPresence, RoomRead, RoomTyping
 from motet.protocols.host_rooms import RoomInfo, RoomPage
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_messages import RoomStoreRequest
 from motet.protocols.room_newcomers import Summary
-from motet.protocols.room_people import Standing, refusal
+from motet.protocols.room_people import PeopleChange, Standing, replaced
 from motet.protocols.room_presence import CountUnread, MarkRead, Pace, Presence, Unread
 from motet.protocols.rooms import (
     CountRooms,
@@ -52,122 +51,40 @@ from motet.protocols.rooms import (
     RoomPlan,
     RoomRecord,
     Said,
-    SetRoom,
 )
 from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime import ActorRef
-from motet.runtime.outside import fresh_hex, monotonic, wall_time
+from motet.runtime.outside import fresh_hex, monotonic
 
 _MOST = 200
 
 
-class RoomTalk(RoomAdministration):
-    """The part of :class:`motet.protocols.host_rooms.HostRooms` that is about messages."""
+@attrs.frozen(eq=False)
+class RoomApi(RoomAccess):
+    """See :class:`motet.protocols.host_rooms.HostRooms`: the lists of rooms, and talk in them.
 
-    def __init__(self, parts: RoomParts) -> None:
-        super().__init__(parts)
-        self._presence = Presence()
-        self._pace = Pace(monotonic)
+    People and their roles are functions of :mod:`motet.actors.rooms.administration`.
+    """
 
-    async def edit_message(
-        self, room: str, number: int, text: str, *, principal: Principal = LOCAL
-    ) -> RoomMessage:
-        opened = await self._to_speak(room, principal)
-        return await opened.edit(number, text, user=principal.user, role=principal.role)
+    _presence: Presence = attrs.field(factory=Presence, init=False)
+    _pace: Pace = attrs.field(factory=partial(Pace, monotonic), init=False)
 
-    async def delete_message(
-        self, room: str, number: int, *, principal: Principal = LOCAL
-    ) -> RoomMessage:
-        standing = await self._reader(room, principal)
-        opened = await open_room(self._parts, room, principal)
-        moderates, user = standing.may(principal, "moderate"), principal.user
-        return await opened.delete(number, user=user, role=principal.role, moderates=moderates)
-
-    async def react(
-        self,
-        room: str,
-        number: int,
-        reaction: str,
-        *,
-        on: bool = True,
-        principal: Principal = LOCAL,
-    ) -> RoomMessage:
-        opened, who = await self._to_speak(room, principal), principal
-        if opened.live.settings.hidden(who) >= number:
-            raise NotFound(f"no message {number} in room {room!r}")
-        return await opened.react(number, reaction, user=who.user, role=who.role, on=on)
-
-    async def mark_read(self, room: str, number: int, *, principal: Principal = LOCAL) -> None:
-        await self._reader(room, principal)
-        await self._parts.store.ask(MarkRead(room, principal.user, number))
-        self._show(room, RoomRead(principal.user, number))
-
-    async def typing(self, room: str, *, on: bool = True, principal: Principal = LOCAL) -> None:
-        await self._speaker(room, principal)
-        if self._pace.passes(room, principal.user, on=on):
-            self._show(room, RoomTyping(principal.user, "user", on))
-
-    async def present(self, room: str, *, principal: Principal = LOCAL) -> tuple[str, ...]:
-        await self._reader(room, principal)
-        return self._presence.of(room)
-
-    def enter(self, room: str, principal: Principal) -> Callable[[], None]:
-        user, left = principal.user, False
-        if self._presence.enter(room, user):
-            self._show(room, RoomPresence(user, here=True))
-
-        def leave() -> None:
-            nonlocal left
-            if not left and self._presence.leave(room, user):
-                self._show(room, RoomPresence(user, here=False))
-            left = True
-
-        return leave
-
-    async def _reader(self, room: str, who: Principal) -> Standing:
-        """Raises ``NotFound`` for a room that the principal may not see."""
-        _, standing = await self.standing(room)
-        standing.demand(who, "read")
-        return standing
-
-    async def _speaker(self, room: str, who: Principal) -> None:
-        """Raises as a message would be refused, but for slow mode."""
-        standing = await self._reader(room, who)
-        if problem := refusal(standing, who, invited=True, now=wall_time()):
-            raise problem
-
-    async def _to_speak(self, room: str, who: Principal) -> OpenRoom:
-        await self._speaker(room, who)
-        return await open_room(self._parts, room, who)
-
-    async def _with_unread(
-        self, infos: Iterable[RoomInfo], principal: Principal
-    ) -> tuple[RoomInfo, ...]:
-        """The rooms of a list, with what the principal has not read in each."""
-        rooms = tuple(infos)
-        names = {one.name: one.hidden for one in rooms}
-        found = await self._parts.store.ask(CountUnread(principal.user, names)) if names else {}
-        marks = [found.get(one.name, Unread()) for one in rooms]
-        return tuple(
-            replace(one, read=mark.read, unread=mark.unread)
-            for one, mark in zip(rooms, marks, strict=True)
-        )
-
-    def _show(self, room: str, event: AnyEvent) -> None:
-        self._parts.publisher.put(room_stream(room), event, None)
-
-
-class RoomApi(RoomTalk):
-    """See :class:`motet.protocols.host_rooms.HostRooms`."""
+    manage = administration.manage
+    people = administration.people
+    invite = administration.invite
+    invites = administration.invites
+    revoke_invite = administration.revoke_invite
+    export = administration.export
+    deleting = administration.deleting
 
     def begin(self) -> None:
         """Open the rooms that the last host has left unfinished, from now on."""
-        self._parts.table.begin(partial(reopen, self._parts))
+        self.parts.table.begin(partial(reopen, self.parts))
 
     async def open(self, room: Room | str, principal: Principal) -> OpenRoom:
         """See :func:`open_room`."""
-        return await open_room(self._parts, room, principal)
+        return await open_room(self.parts, room, principal)
 
     async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
         found: list[RoomInfo] = []
@@ -188,11 +105,11 @@ class RoomApi(RoomTalk):
         principal: Principal = LOCAL,
     ) -> RoomPage:
         user = None if principal.role == "admin" else principal.user
-        stored = await self._parts.store.ask(PageRooms(user, after, limit, query, archived))
+        stored = await self.parts.store.ask(PageRooms(user, after, limit, query, archived))
         records, full = {one.name: one for one in stored}, len(stored) == limit
         for name in self._named():
             if name > after and name not in records and not (full and name > stored[-1].name):
-                found = await self._parts.store.ask(FindRoom(name, 0)) or RoomRecord(name, "")
+                found = await self.parts.store.ask(FindRoom(name, 0)) or RoomRecord(name, "")
                 if found.terms.fits(name, query, archived=archived):
                     records[name] = found
         names = sorted(records)[:limit]
@@ -203,15 +120,15 @@ class RoomApi(RoomTalk):
 
     def _named(self) -> set[str]:
         """The rooms whose definitions name people: no index of the store has them."""
-        rooms = (one.settings.room for one in self._parts.table.rooms.values())
-        return {*self._parts.config().rooms, *(room.name for room in rooms if room.people)}
+        rooms = (one.settings.room for one in self.parts.table.rooms.values())
+        return {*self.parts.config().rooms, *(room.name for room in rooms if room.people)}
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
         home, number = thread_of(room)
         if number:
             whole, live = (
                 await self.get(home, principal=principal),
-                self._parts.table.rooms.get(room),
+                self.parts.table.rooms.get(room),
             )
             idle = live is None or live.history.waits
             speaking = live.speaking() if live else ()
@@ -222,13 +139,13 @@ class RoomApi(RoomTalk):
             return replace(whole, name=room, idle=idle, speaking=names, floor=speaking)
         info = await self._found(room, principal)
         if info.newcomers != "all" and info.role in ("reader", "member"):
-            await self._arrive(room, principal)
+            await self.arrive(room, principal)
             info = await self._found(room, principal)
         return info
 
     async def _found(self, room: str, principal: Principal) -> RoomInfo:
-        record = await self._parts.store.ask(FindRoom(room, 0))
-        if record is None and room in self._parts.config().rooms:
+        record = await self.parts.store.ask(FindRoom(room, 0))
+        if record is None and room in self.parts.config().rooms:
             record = RoomRecord(room, "")
         info = self._info(record, principal) if record else None
         if info is None:
@@ -236,7 +153,9 @@ class RoomApi(RoomTalk):
         return info
 
     async def join(self, token: str, *, principal: Principal = LOCAL) -> RoomInfo:
-        return await self.get(await self._join(token, principal), principal=principal)
+        return await self.get(
+            await administration.let_in(self, token, principal), principal=principal
+        )
 
     async def create(
         self,
@@ -249,45 +168,41 @@ class RoomApi(RoomTalk):
         """Raises ``ConfigError``, ``UnknownName`` for a room that could not be opened."""
         # A unique suffix: a refusal of a taken name would reveal the rooms of others.
         name = f"{name}-{fresh_hex(4)}"
-        await members_of(self._parts, planned_room(name, plan))
-        async with self._parts.table.changing:
+        await members_of(self.parts, planned_room(name, plan))
+        async with self.parts.table.changing:
             await self._check_cap(principal)
-            await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))
+            await self.parts.store.ask(CreateRoom(name, principal.user, people, plan))
         return await self.get(name, principal=principal)
 
     async def _check_cap(self, principal: Principal) -> None:
         """Raises ``TooMany`` for a user who has all the rooms that they may have."""
-        most = self._parts.config().gateway.rooms_per_user
-        owned = await self._parts.store.ask(CountRooms(principal.user))
+        most = self.parts.config().gateway.rooms_per_user
+        owned = await self.parts.store.ask(CountRooms(principal.user))
         if principal.role != "admin" and owned >= most:
             raise TooMany(f"you have {most} rooms, which are the limit: delete one")
 
     async def change(
         self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
-        async with self._parts.table.changing:
-            _, standing = await self.standing(room)
+        async with self.parts.table.changing:
+            record, standing = await self.standing(room)
             standing.demand(principal, "set")
-            await self._change(room, standing.owner, change)
+            plan = record.plan if record else None
+            if change.plans and plan is None:
+                raise ConfigError(
+                    f"the room {room!r} was not made by a person: it is defined in the host's "
+                    "configuration or its program; only `people` can be changed here"
+                )
+            changed = change.of(plan) if plan and change.plans else None
+            planned = planned_room(room, changed) if changed else None
+            definition = (planned, await members_of(self.parts, planned)) if planned else None
+            users = None if isinstance(change.people, UnsetType) else change.people
+            of_people = PeopleChange() if users is None else replaced(standing, users)
+            await self.known(record, standing)
+            await self.change_people(room, of_people, changed, definition)
         return await self.get(room, principal=principal)
 
-    async def _change(self, room: str, owner: str, change: RoomChange) -> None:
-        store = self._parts.store
-        record = await store.ask(FindRoom(room, 0))
-        plan = record.plan if record else None
-        if change.plans and plan is None:
-            raise ConfigError(
-                f"the room {room!r} was not made by a person: it is defined in the host's "
-                "configuration or its program; only `people` can be changed here"
-            )
-        people = None if isinstance(change.people, UnsetType) else change.people
-        changed = change.of(plan) if plan and change.plans else None
-        planned = planned_room(room, changed) if changed else None
-        infos = await members_of(self._parts, planned) if planned else ()
-        if record is None:
-            await store.ask(CreateRoom(room, owner))
-        definition = (planned, infos) if planned is not None else None
-        await self._apply(room, SetRoom(room, people, changed), definition)
+    # Messages, and the people who read them
 
     async def post(
         self,
@@ -302,7 +217,7 @@ class RoomApi(RoomTalk):
         opened = await self.open(room, principal)
         user, role, settings = principal.user, principal.role, opened.live.settings
         if settings.standing.reads != "all":
-            await self._arrive(thread_of(room)[0], principal)
+            await self.arrive(thread_of(room)[0], principal)
         if reply_to and settings.hidden(principal) >= reply_to:
             raise InputValidation(f"reply_to: the room has no message {reply_to}")
         return await opened.post(
@@ -312,7 +227,7 @@ class RoomApi(RoomTalk):
     async def history(
         self, room: str, *, before: int | None = None, limit: int = 50, principal: Principal = LOCAL
     ) -> tuple[RoomMessage, ...]:
-        found = await self._parts.store.ask(ReadRoom(room, before, limit))
+        found = await self.parts.store.ask(ReadRoom(room, before, limit))
         # Afterwards: a member who is removed meanwhile gets none of the messages that follow.
         info = await self.get(room, principal=principal)
         return tuple(one for one in found if one.seq > info.hidden)
@@ -324,14 +239,84 @@ class RoomApi(RoomTalk):
         opened = await self.open(room, principal)
         return Summary(info.hidden, await opened.live.summary(info.hidden))
 
+    async def edit_message(
+        self, room: str, number: int, text: str, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        opened = await self.to_speak(room, principal)
+        return await opened.edit(number, text, user=principal.user, role=principal.role)
+
+    async def delete_message(
+        self, room: str, number: int, *, principal: Principal = LOCAL
+    ) -> RoomMessage:
+        standing = await self.reader(room, principal)
+        opened = await open_room(self.parts, room, principal)
+        moderates, user = standing.may(principal, "moderate"), principal.user
+        return await opened.delete(number, user=user, role=principal.role, moderates=moderates)
+
+    async def react(
+        self,
+        room: str,
+        number: int,
+        reaction: str,
+        *,
+        on: bool = True,
+        principal: Principal = LOCAL,
+    ) -> RoomMessage:
+        opened, who = await self.to_speak(room, principal), principal
+        if opened.live.settings.hidden(who) >= number:
+            raise NotFound(f"no message {number} in room {room!r}")
+        return await opened.react(number, reaction, user=who.user, role=who.role, on=on)
+
+    async def mark_read(self, room: str, number: int, *, principal: Principal = LOCAL) -> None:
+        await self.reader(room, principal)
+        await self.parts.store.ask(MarkRead(room, principal.user, number))
+        self.show(room, RoomRead(principal.user, number))
+
+    async def typing(self, room: str, *, on: bool = True, principal: Principal = LOCAL) -> None:
+        await self.speaker(room, principal)
+        if self._pace.passes(room, principal.user, on=on):
+            self.show(room, RoomTyping(principal.user, "user", on))
+
+    async def present(self, room: str, *, principal: Principal = LOCAL) -> tuple[str, ...]:
+        await self.reader(room, principal)
+        return self._presence.of(room)
+
+    def enter(self, room: str, principal: Principal) -> Callable[[], None]:
+        user, left = principal.user, False
+        if self._presence.enter(room, user):
+            self.show(room, RoomPresence(user, here=True))
+
+        def leave() -> None:
+            nonlocal left
+            if not left and self._presence.leave(room, user):
+                self.show(room, RoomPresence(user, here=False))
+            left = True
+
+        return leave
+
     def open_to(self, room: str, principal: Principal) -> bool:
-        rooms = self._parts.table.rooms
+        rooms = self.parts.table.rooms
         live = rooms.get(room) or rooms.get(thread_of(room)[0])
         return live is None or live.settings.open_to(principal)
 
+    # Shown of a room
+
+    async def _with_unread(
+        self, infos: Iterable[RoomInfo], principal: Principal
+    ) -> tuple[RoomInfo, ...]:
+        """The rooms of a list, with what the principal has not read in each."""
+        rooms = tuple(infos)
+        names = {one.name: one.hidden for one in rooms}
+        found = await self.parts.store.ask(CountUnread(principal.user, names)) if names else {}
+        marks = [found.get(one.name, Unread()) for one in rooms]
+        return tuple(
+            replace(one, read=mark.read, unread=mark.unread)
+            for one, mark in zip(rooms, marks, strict=True)
+        )
+
     def _info(self, record: RoomRecord, who: Principal) -> RoomInfo | None:
         """None: it is not the principal's, or a program's that has not opened it yet."""
-        live = self._parts.table.rooms.get(record.name)
+        live = self.parts.table.rooms.get(record.name)
         room = self._definition(record)
         if room is None:
             return None
@@ -369,17 +354,17 @@ class RoomApi(RoomTalk):
 
     def _definition(self, record: RoomRecord) -> Room | RoomPlan | None:
         """A plan is not made a room for a list, which would take most of its time."""
-        live, config = self._parts.table.rooms.get(record.name), self._parts.config().rooms
+        live, config = self.parts.table.rooms.get(record.name), self.parts.config().rooms
         if live is None and record.name not in config:
             return record.plan
-        return known_room(self._parts, record.name, record)
+        return known_room(self.parts, record.name, record)
 
     def _members(self, room: Room | RoomPlan) -> tuple[MemberInfo, ...]:
         if isinstance(room, RoomPlan):
             infos = list(map(room.member, room.members))
         else:
             infos = [one.info for one in room.members]
-        agents = [self._parts.resolver.known(one.name) for one in infos]
+        agents = [self.parts.resolver.known(one.name) for one in infos]
         return tuple(
             replace(info, description=agent.description) if agent else info
             for info, agent in zip(infos, agents, strict=True)

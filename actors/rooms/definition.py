@@ -13,13 +13,13 @@ from typing import TypeAlias, cast
 import attrs
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
-from motet.actors.rooms.selection import Function, Mentions, Speakers, WhenAlone
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.room_limits import Budgets
 from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
+from motet.protocols.room_speakers import Function, Mentions, Speakers, WhenAlone
 from motet.protocols.rooms import (
     ACTIVATIONS,
     ROOM_MODES,

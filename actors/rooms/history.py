@@ -9,8 +9,8 @@ However many messages wait for an answer, memory has the last of them only, and 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import attrs
@@ -25,9 +25,8 @@ from motet.protocols import room_reading as reading
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
-from motet.protocols.room_acts import MOST_RATE
 from motet.protocols.room_calls import collect, not_here, skip
-from motet.protocols.room_limits import Costs, FindCosts
+from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_messages import (
     Amendment,
     ChangeMessage,
@@ -37,8 +36,7 @@ from motet.protocols.room_messages import (
     amended,
     line_of,
 )
-from motet.protocols.room_newcomers import CHUNK, FindSummary, KeepSummary, Summary
-from motet.protocols.room_people import MINUTE, refusal
+from motet.protocols.room_newcomers import CHUNK, FindSummary, Summary
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
     LATELY,
@@ -59,7 +57,7 @@ from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal, SessionBusy
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
-from motet.runtime.outside import age_of, steady_time, wall_time
+from motet.runtime.outside import age_of, wall_time
 
 Change: TypeAlias = Callable[[RoomState], RoomState]
 People: TypeAlias = Collection[Principal]
@@ -67,7 +65,6 @@ People: TypeAlias = Collection[Principal]
 ATTEMPT = 5.0
 """Seconds for one attempt to write, also while the host closes."""
 PAUSE, LONGEST_PAUSE = 0.1, 10.0
-_MOST_SPEAKERS = 1_000
 
 _log = logger("motet.rooms")
 
@@ -112,6 +109,7 @@ class RoomHistory:
         control: RoomControl,
         store: ActorRef[RoomStoreRequest],
         publisher: RoomPublisher,
+        clocks: RoomClocks,
     ) -> None:
         self.state = RoomState()
         self.messages: list[RoomMessage] = []
@@ -119,14 +117,14 @@ class RoomHistory:
         self.touched = trio.current_time()
         self._settings = settings
         self._control = control
-        self._store = store
+        self.store = store
         self._publisher = publisher
-        self._writing = trio.Lock()
+        self._writing, self._loaded = trio.Lock(), False
         self._assumed: list[Change] = []  # since the write under way has begun
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last dropped call, and the last change, that were published; negative: unknown.
         self._told, self._shown = -1, -1
-        self._spoke: dict[str, deque[float]] = {}  # steady times of people's words
+        self._clocks = clocks
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -134,14 +132,14 @@ class RoomHistory:
             await self._load()
 
     async def _load(self) -> None:
-        found = await self._store.ask(FindRoom(self._settings.name, self._settings.room.history))
+        found = await self.store.ask(FindRoom(self._settings.name, self._settings.room.history))
         assert found is not None
         self.messages = list(found.messages)
         self._told = min(self._told, found.state.drops)  # the others were never stored
         self._shown = min(self._shown, found.state.changes)
         state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
-        for one in waiting if not self._spoke else ():
-            self._note(one.author, age_of(one.at))
+        for one in waiting if not self._loaded else ():
+            self._clocks.note(self._settings.name, one.author, age_of(one.at))
         self.said = max(self.said, state.heard, *(one.seq for one in waiting))
         waiting = [one for one in waiting if one.seq > state.heard]
         if len(waiting) >= max(LATELY, self._settings.room.history):
@@ -150,7 +148,24 @@ class RoomHistory:
             if one.seq > state.collected:  # an earlier version has stored it
                 state = collect(state, one, self._settings.called(one.calling))
         self._set(self.joined(state))
+        self._loaded = True
         self._trim()
+
+    @asynccontextmanager
+    async def writing(
+        self, change: Callable[[], Awaitable[Change | None]]
+    ) -> AsyncGenerator[RoomState | None]:
+        """A block that stores the changed state in a transaction of its own; None: nothing is
+        changed. Nobody else writes meanwhile."""
+        async with self._writing:
+            if not self._loaded:
+                await self._load()
+            made = await change()
+            state = self._begin(made) if made else None
+            yield state
+            if state is not None:
+                self._stored(state)
+                await self._tell()
 
     def joined(self, state: RoomState) -> RoomState:
         """The state with the members as they are now."""
@@ -162,7 +177,7 @@ class RoomHistory:
 
         Raises ``StorageError``.
         """
-        ask, name = self._store.ask, self._settings.name
+        ask, name = self.store.ask, self._settings.name
         known = await ask(FindSummary(name, upto))
         last, lines = known.upto, list[str]()
         while last < upto and (found := await ask(ReadSince(name, last))):
@@ -170,10 +185,6 @@ class RoomHistory:
             lines += [line_of(one)[:CHUNK] for one in shown]
             last = found[-1].seq
         return known, lines
-
-    async def keep(self, summary: KeepSummary) -> None:
-        """Store a summary. Raises ``StorageError``."""
-        await self._store.ask(summary)
 
     @property
     def last(self) -> int:
@@ -231,13 +242,9 @@ class RoomHistory:
             if one.seq not in known:
                 insort(self.messages, one, key=lambda each: each.seq)
 
-    async def costs(self, find: FindCosts) -> Costs:
-        """What the room and its people have spent. Raises ``StorageError``."""
-        return await self._store.ask(find)
-
     async def said_since(self, after: int, limit: int) -> tuple[RoomMessage, ...]:
         """The first messages of people behind number ``after``, also those not in memory."""
-        return await self._store.ask(ReadSince(self._settings.name, after, limit, people=True))
+        return await self.store.ask(ReadSince(self._settings.name, after, limit, people=True))
 
     async def post(
         self,
@@ -258,14 +265,12 @@ class RoomHistory:
             if draft.reply_to:
                 about = await self._said(draft.reply_to)
                 draft = evolve(draft, reply_agent=about.author * (about.kind == "agent"))
-            of, lately = self._settings.standing, self._spoke.get(who.user, ())
-            now, steady = wall_time(), steady_time()
-            refused = refusal(of, who, invited=invited, now=now, lately=lately, steady=steady)
+            refused = self._clocks.refusal(self._settings.standing, who, invited=invited)
             refused = refused or self._refusal()
             if refused is not None:
                 same = (draft.author, draft.text, key, draft.reply_to) if key else None
                 find = FindSaid(self._settings.name, *same) if same else None
-                said = await self._store.ask(find) if find else None
+                said = await self.store.ask(find) if find else None
                 if said is None:
                     raise refused
                 return said
@@ -276,7 +281,9 @@ class RoomHistory:
                 going = self.state.floor.going and not control.stopping
                 skips = sent != control.clears and bool(going or self.unanswered())
                 state = self._begin(lambda state: state)
-                said = await self._say(state, draft, key, answers, skips=skips)
+                with self._clocks.speaking(self._settings.name, draft.author) as stored:
+                    said = await self._say(state, draft, key, answers, skips=skips)
+                    stored(not said.duplicate)
                 if not said.duplicate:
                     if sent != control.clears and not skips:
                         control.clear(said.seq)
@@ -324,7 +331,7 @@ class RoomHistory:
             change = ChangeMessage(room.name, after, state, text)
             with trio.CancelScope(shield=True):
                 for _ in range(1 + working):  # again, for rows that were on their way to disk
-                    await self._store.ask(change)
+                    await self.store.ask(change)
                 self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
                 self._stored(state)
                 await self._tell()
@@ -340,7 +347,7 @@ class RoomHistory:
         """The messages with these numbers that there are. Raises ``StorageError``."""
         found = {one.seq: one for one in self.messages if one.seq in numbers}
         if missing := tuple(one for one in numbers if one not in found):
-            more = await self._store.ask(FindMessages(self._settings.name, missing))
+            more = await self.store.ask(FindMessages(self._settings.name, missing))
             found |= {one.seq: one for one in more}
         return found
 
@@ -355,7 +362,7 @@ class RoomHistory:
     async def unshown(self, found: int | CountUnshown) -> int | None:
         """How many messages of others a member is not shown; None: that cannot be read now."""
         try:
-            return found if isinstance(found, int) else await self._store.ask(found)
+            return found if isinstance(found, int) else await self.store.ask(found)
         except StorageError as error:
             _log.error("messages cannot be counted", room=self._settings.name, error=str(error))
             return None
@@ -373,19 +380,13 @@ class RoomHistory:
                 raise InputValidation("You do not have the floor, so there is nothing to read.")
             hidden = reading.hidden_from(self.state, name, self._settings.hidden)
             page = ReadRoom(self._settings.name, before, limit, self.state.heard, hidden)
-            shown, text = reading.page_of(await self._store.ask(page), min(hidden))
+            shown, text = reading.page_of(await self.store.ask(page), min(hidden))
             answer(people := reading.people_of(shown))
             state = self._begin(lambda state: reading.read_also(state, name, people))
             if state != self.state:
-                await self._store.ask(KeepState(self._settings.name, state))
+                await self.store.ask(KeepState(self._settings.name, state))
                 self._stored(state)
             return text
-
-    def _note(self, author: str, age: float = 0.0) -> None:
-        self._spoke.setdefault(author, deque(maxlen=MOST_RATE)).append(steady_time() - age)
-        if len(self._spoke) > _MOST_SPEAKERS:
-            since = steady_time() - max(self._settings.standing.terms.slow, MINUTE)
-            self._spoke = {who: at for who, at in self._spoke.items() if at[-1] > since}
 
     async def _said(self, number: int) -> RoomMessage:
         if 0 < number <= self.last:
@@ -447,7 +448,7 @@ class RoomHistory:
                 published, is_idle = await self._publisher.last_published()
                 if self._told < 0 or self._shown < 0:
                     known = dropped or self.state.untold
-                    told = await self._store.ask(ToldDrops(name)) if known else (0, 0)
+                    told = await self.store.ask(ToldDrops(name)) if known else (0, 0)
                     self._told, self._shown = told
                 # The first message of a thread is one of its room, and was told there.
                 first = int(thread_of(name)[1] > 0)
@@ -463,7 +464,7 @@ class RoomHistory:
     async def _untold(self, last: int) -> bool:
         """Publish the messages behind number ``last``; whether there are any."""
         first = last
-        while found := await self._store.ask(ReadSince(self._settings.name, last)):
+        while found := await self.store.ask(ReadSince(self._settings.name, last)):
             for one in found:
                 await self._publish(one)
             last = found[-1].seq
@@ -501,7 +502,7 @@ class RoomHistory:
                     if draft is not None:
                         await self._say(state, draft, None)
                     else:
-                        await self._store.ask(KeepState(self._settings.name, state))
+                        await self.store.ask(KeepState(self._settings.name, state))
                         self._stored(state)
                 except Exception as error:
                     return str(error) or type(error).__name__
@@ -537,12 +538,11 @@ class RoomHistory:
             state = (
                 skip(state, message, called, STOPPED) if skips else collect(state, message, called)
             )
-        said = await self._store.ask(Say(self._settings.name, message, state, key, answers))
+        said = await self.store.ask(Say(self._settings.name, message, state, key, answers))
         if not said.duplicate:
             self.messages.append(message)
             if draft.kind == "person":
                 self.said = message.seq
-                self._note(message.author)
             self._stored(state)
             self._trim()
         return said

@@ -6,13 +6,14 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.history import Change, RoomHistory
 from motet.actors.rooms.member import MemberRunner, waits_for
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
@@ -33,9 +34,8 @@ from motet.protocols.room_newcomers import (
 )
 from motet.protocols.room_people import Standing, is_gone
 from motet.protocols.room_reading import arrive
-from motet.protocols.rooms import LATELY, Due, RoomMessage, RoomView
+from motet.protocols.rooms import LATELY, Due, RoomMessage, RoomState, RoomView
 from motet.protocols.sessions import StopReport
-from motet.protocols.storage import StorageError
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
 
@@ -112,7 +112,7 @@ class LiveRoom:
         """
         budgets, now = self.settings.room.budgets, wall_time()
         find = FindCosts(self.name, now, self.members.account)
-        costs = await self.history.costs(find) if budgets.are_set else Costs()
+        costs = await self.history.store.ask(find) if budgets.are_set else Costs()
         if not speakers:
             why = refusal(budgets, costs, ROOM, now)
             return {ROOM: why} if why else {}
@@ -142,24 +142,27 @@ class LiveRoom:
             self.announce([one for one in gone if one not in before])
         self.adopt(at_once=self.history.waits)
 
-    async def retract(self, before: Standing, after: Standing) -> None:
-        """What people have said who are not here any more, and nobody has answered, ends."""
+    def retracting(
+        self, before: Standing, after: Standing
+    ) -> AbstractAsyncContextManager[RoomState | None]:
+        """See ``RoomHistory.writing``: what those have said who go now, and nobody has answered,
+        ends. Raises ``StorageError``.
+        """
+        return self.history.writing(partial(self._retracted, before, after))
+
+    async def _retracted(self, before: Standing, after: Standing) -> Change | None:
         history, mine, others = self.history, list[RoomMessage](), list[RoomMessage]()
         last = history.answered if history.unanswered() else EVERYTHING
-        try:
-            while found := await history.said_since(last, LATELY):
-                for one in found:
-                    gone = all(is_gone(who, before, after) for who in one.principals)
-                    (mine if gone else others).append(one)
-                last = found[-1].seq
-        except StorageError as error:
-            _log.error("messages cannot be read", room=self.name, error=str(error))
+        while found := await history.said_since(last, LATELY):
+            for one in found:
+                gone = all(is_gone(who, before, after) for who in one.principals)
+                (mine if gone else others).append(one)
+            last = found[-1].seq
         others = [one for one in others if one.seq not in history.state.skipped]
-        if mine:
-            history.keep_in_memory(others[-LATELY:])
-            called = self.settings.called
-            ended = partial(retract, messages=mine, called=called, last=not others)
-            await history.record(ended, patient=False)
+        if not mine:
+            return None
+        history.keep_in_memory(others[-LATELY:])
+        return partial(retract, messages=mine, called=self.settings.called, last=not others)
 
     def announce(self, gone: Iterable[str]) -> None:
         """Tell the room of members whose agents the host does not have any more."""
@@ -203,7 +206,7 @@ class LiveRoom:
                     if not text:
                         return ""
                 if known.upto < upto:
-                    await self.history.keep(KeepSummary(self.name, upto, text, changes))
+                    await self.history.store.ask(KeepSummary(self.name, upto, text, changes))
                 return text
             except (MotetError, OverBudget) as error:
                 _log.warning("no summary of a room", room=self.name, error=str(error))

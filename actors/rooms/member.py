@@ -9,7 +9,7 @@ whatever host.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
 
@@ -39,9 +39,15 @@ from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, round_account
 from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
-from motet.protocols.room_turns import GIVE_FLOOR, Batch, Turn, room_instructions, turn_of
+from motet.protocols.room_turns import (
+    GIVE_FLOOR,
+    Batch,
+    Turn,
+    at_limit,
+    room_instructions,
+    turn_of,
+)
 from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState
-from motet.protocols.run import RunResult
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.sessions import (
     FINAL,
@@ -341,18 +347,12 @@ class MemberRunner:
             if f"@{member} " in text:
                 text = await self._with_history(session, text)
             seconds, planned = room.turn_timeout, self.planned.get(member, Planned())
-            result = await self._run(
+            taken = await self._run(
                 agent, text, session, extra, too_late, seconds, planned, sender, asked_by, turn
             )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
-        if result is None:
-            return Turn(problem=STOPPED)
-        turned, (whose, told) = turn_of(result), planned.why.get(result.limit or "", (ROOM, ""))
-        if whose in self.over:
-            again = not self.over.keys() >= {*planned.payers}
-            return attrs.evolve(turned, problem=told, again=again)
-        return turned
+        return taken or Turn(problem=STOPPED)
 
     async def _with_history(self, session: str, text: str) -> str:
         """The text; if it answers an escalation, with the failed calls that led to that."""
@@ -374,8 +374,8 @@ class MemberRunner:
         # A policy may ask twice, and then know what to do without the model.
         seconds = self._settings.room.turn_timeout / 3
         planned = Planned(self._payers)
-        result = await self._run(agent, text, session, "", too_late, seconds, planned)
-        return result.text if result and result.status == "completed" else ""
+        taken = await self._run(agent, text, session, "", too_late, seconds, planned)
+        return taken.text if taken else ""
 
     async def summarise(self, system: str, text: str) -> str:
         """A summary by the model of the first member, as :meth:`ask_model`."""
@@ -417,7 +417,7 @@ class MemberRunner:
         sender: str = "",
         asked_by: tuple[Principal, ...] = (),
         turn: str = "",
-    ) -> RunResult[object] | None:
+    ) -> Turn | None:
         """A run of at most so many seconds; None: it was too late to begin.
 
         Cancelling ends it and waits for it.
@@ -447,19 +447,14 @@ class MemberRunner:
             run.lineage.budget.close()
             self._runs.discard(run)
         assert run.result is not None
-        self._notice(run.result.limit, own, planned.why)
-        return run.result
+        return self._notice(turn_of(run.result), own, planned.bound(own))
 
-    def _notice(self, limit: str, own: Limits, why: Mapping[str, tuple[str, str]]) -> None:
-        """A run that ends at a limit which is not its own: the room's ends the round, and that of
-        somebody who pays for it ends their part in it.
-        """
-        if limit in ("tokens", "usd") and getattr(own, limit) is None:
-            whose, told = why.get(limit, (ROOM, limit))
-            if whose == ROOM:
-                self._refused = told
-            else:
-                self.over[whose] = told
+    def _notice(self, turn: Turn, own: Limits, planned: Planned) -> Turn:
+        """A turn that ends at a limit of the room, and not at its own, ends the round."""
+        if turn.limit in ("tokens", "usd") and getattr(own, turn.limit) is None:
+            whose, told = planned.why.get(turn.limit, (ROOM, turn.limit))
+            self._refused = told if whose == ROOM else self._refused
+        return at_limit(turn, planned, self.over)
 
     def running_members(self) -> dict[str, Run]:
         """The runs under way of members who have the floor, by name."""

@@ -25,15 +25,6 @@ from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
 from motet.actors.rooms.room import Amend, Post
-from motet.actors.rooms.selection import (
-    FirstOf,
-    Handoff,
-    Mentions,
-    RoundRobin,
-    Selector,
-    Speakers,
-    WhenAlone,
-)
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
@@ -53,6 +44,15 @@ from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThre
 from motet.protocols.room_newcomers import DEFAULT, Newcomers
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.room_reading import MOST, number_of
+from motet.protocols.room_speakers import (
+    FirstOf,
+    Handoff,
+    Mentions,
+    RoundRobin,
+    Selector,
+    Speakers,
+    WhenAlone,
+)
 from motet.protocols.rooms import (
     INTERRUPTED,
     CreateRoom,
@@ -584,7 +584,7 @@ async def _described(parts: RoomParts, member: Member) -> MemberInfo:
 def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | None) -> LiveRoom:
     control = RoomControl(parts.closing, above[0] if above else None)
     publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
-    history = RoomHistory(settings, control, parts.store, publisher)
+    history = RoomHistory(settings, control, parts.store, publisher, parts.table.clocks)
     detached = DetachedTurns(parts.sessions, parts.services)
     members = MemberRunner(settings, parts.intake, parts.sessions, detached, above)
     within = parts.config().recovery.resume_within

@@ -19,7 +19,6 @@ from motet.actors.rooms.definition import Room
 from motet.actors.rooms.history import Change, Draft, draft_of
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
-from motet.actors.rooms.selection import NoSuchMember, only_members
 from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
@@ -36,10 +35,12 @@ from motet.protocols.room_messages import (
     without_news,
 )
 from motet.protocols.room_reading import unshown, unshown_lines
+from motet.protocols.room_speakers import NoSuchMember, only_members
 from motet.protocols.room_turns import (
     TOO_LONG,
     Batch,
     Turn,
+    at_limit,
     is_pass,
     render_for_member,
     usage_between,
@@ -293,7 +294,7 @@ class RoomActor(Actor[RoomMessages]):
             run = await members.detached.run_since(members.session(name), self._state)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                await self._suspend(name, run.run_id, Usage(), await self._shown_when_cut([name]))
+                await self._suspend(name, Turn(run.run_id), await self._shown_when_cut([name]))
             elif run is not None:
                 members.add_detached(run.usage)
         return expected
@@ -487,7 +488,7 @@ class RoomActor(Actor[RoomMessages]):
             # deals with it. One that has answered in spite of that is heard.
             cut_off = too_late() or self._control.ends
             if turn.suspended:
-                await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
+                await self._suspend(name, turn, self._shown(name, batch))
             elif not (cut_off and turn.problem):
                 note: Change = self._shown(name, batch) if turn.run_id else lambda state: state
                 await self._end_turn(name, turn, note)
@@ -564,13 +565,13 @@ class RoomActor(Actor[RoomMessages]):
 
     # Turns that outlive their task
 
-    async def _suspend(self, name: str, run_id: str, counted: Usage, note: Change) -> None:
+    async def _suspend(self, name: str, turn: Turn, note: Change) -> None:
         """Store that a turn waits for a person; the floor stays its own until people speak again.
 
-        ``counted``: the part of its usage that the round has paid for.
+        Its usage is the part that the round has paid for.
         """
-        began = trio.current_time()
-        waits = Waiting(run_id, self._state.floor.round, wall_time(), counted)
+        began, round = trio.current_time(), self._state.floor.round
+        waits = Waiting(turn.run_id, round, wall_time(), turn.usage, planned=turn.planned)
         await self._history.record(lambda state: floor.suspend_turn(note(state), name, waits))
         self.start_soon(self._await_detached, name, waits, began)
 
@@ -588,6 +589,7 @@ class RoomActor(Actor[RoomMessages]):
         if holds or (self._state.held and any(one.name == name for one in due)):
             used = usage_between(waits.counted, turn.usage) if holds else Usage()
             seconds = members.add_detached(used, began)
+        turn = at_limit(turn, waits.planned, members.over if holds else {})
         note = partial(floor.settle_turn, name=name, seconds=seconds)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)

@@ -12,7 +12,9 @@ from motet.actors.rooms.room import RoomActor, RoomMessages
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.errors import NotFound
 from motet.protocols.messages import Request
+from motet.protocols.room_clocks import RoomClocks
 from motet.runtime import Actor, ActorRef, Supervision, handles
+from motet.runtime.outside import steady_time, wall_time
 
 
 class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
@@ -33,11 +35,15 @@ class RoomTable:
     Attributes:
         rooms: changed by :func:`open_room` and :class:`Close` only.
         changing: held while the stored definition of a room is changed.
+        clocks: of people's messages, mutes and invites.
+        reopened: set when the unfinished rooms of the last host are open.
     """
 
     def __init__(self) -> None:
         self.rooms: dict[str, LiveRoom] = {}
         self.changing = trio.Lock()
+        self.reopened = trio.Event()
+        self.clocks = RoomClocks(steady_time, wall_time)
         self._reopen: Callable[[], Awaitable[None]] | None = None
         self._ready = trio.Event()
 
@@ -55,6 +61,7 @@ class RoomTable:
         await self._ready.wait()
         assert self._reopen is not None
         await self._reopen()
+        self.reopened.set()
 
 
 class Rooms(Actor[Open | Close]):

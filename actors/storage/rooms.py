@@ -54,7 +54,6 @@ from motet.protocols.room_tables import (
     page_of,
     put_people,
     redeem,
-    replace_people,
 )
 from motet.protocols.rooms import (
     LATELY,
@@ -76,7 +75,6 @@ from motet.protocols.rooms import (
     RoomState,
     Said,
     Say,
-    SetRoom,
     ToldDrops,
 )
 from motet.protocols.session_keys import ROOM_CHANNEL, thread_of
@@ -154,7 +152,7 @@ _CREATE = (
     " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
 )
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
-_SET = "UPDATE rooms SET plan = coalesce(?2, plan), updated = ?3 WHERE name = ?1 RETURNING 1"
+_SET = "UPDATE rooms SET plan = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
 _SAY = (
     "INSERT INTO room_messages"
     " (room, seq, round, author, kind, text, at, asked_by, reply_to, reply_agent)"
@@ -272,14 +270,6 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         people = put_people(name, tuple(map(storable, request.people)), now)
         await self._write((Statement(_CREATE, (name, owner, now, plan, request.above)), *people))
 
-    @handles(SetRoom, concurrent=4)
-    async def set_room(self, request: SetRoom) -> None:
-        name, now = storable(request.name), self._clock()
-        plan = None if request.plan is None else to_json(request.plan)
-        people = tuple(map(storable, request.people or ()))
-        changed = () if request.people is None else replace_people(name, people, now)
-        await self._write((Statement(_SET, (name, plan, now), expect=1), *changed))
-
     @handles(PageRooms, concurrent=16)
     async def page(self, request: PageRooms) -> tuple[RoomRecord, ...]:
         query, params = page_of(
@@ -298,8 +288,11 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(ChangePeople, concurrent=4)
     async def change_people(self, request: ChangePeople) -> None:
-        statements = change_people(storable(request.name), request.change, self._clock())
-        await self._write(tuple(statements))
+        name, now, plan = storable(request.name), self._clock(), request.plan
+        statements = [*change_people(name, request.change, now)]
+        statements += [self._kept(one, state) for one, state in request.states.items()]
+        set_plan = () if plan is None else (Statement(_SET, (name, to_json(plan), now), expect=1),)
+        await self._write((*statements, *set_plan))
 
     @handles(AddInvite, concurrent=4)
     async def add_invite(self, request: AddInvite) -> None:
@@ -322,8 +315,8 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(Redeem, concurrent=4)
     async def redeem(self, request: Redeem) -> bool:
-        now = self._clock()
-        return await self._succeeds(redeem(request.digest, request.name, request.person, now))
+        use = redeem(request.digest, request.name, request.person, self._clock(), request.now)
+        return await self._succeeds(use)
 
     @handles(DeleteRoom, concurrent=4)
     async def delete(self, request: DeleteRoom) -> None:

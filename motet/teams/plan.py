@@ -23,12 +23,12 @@ import attrs
 
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.rooms.definition import Member, Room
-from motet.actors.rooms.selection import AskModel, Speakers
 from motet.agent import Agent
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
 from motet.protocols.room_conditions import Condition
+from motet.protocols.room_speakers import AskModel, Speakers
 from motet.protocols.rooms import RoomView
 from motet.teams.member import room_agent
 

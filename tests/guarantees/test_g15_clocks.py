@@ -10,11 +10,14 @@ end in the same way, in the same order, with the same events and effects (G10, G
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import motet
 from motet import testing as mt
@@ -22,9 +25,12 @@ from motet.actors.host import Host
 from motet.actors.storage.error_store import INTERVAL
 from motet.protocols.chat import ToolMessage, UserMessage
 from motet.protocols.config import ErrorsConfig
+from motet.protocols.errors import Forbidden
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_acts import SlowRoom
+from motet.protocols.room_acts import AddPerson, MutePerson, RateRoom, SlowRoom
 from motet.protocols.room_people import SlowDown
+from motet.protocols.sessions import Principal
+from motet.runtime import outside
 from tests.guarantees.test_g10_authority import ACTS, World, config, gates
 
 HOUR = 3600.0
@@ -158,6 +164,71 @@ def test_slow_mode_waits_for_its_seconds_and_not_for_those_that_the_clock_is_put
         host.call(lambda _: room.post("later", user="ben"))
         said = World(host, Random(1)).read("SELECT text FROM room_messages WHERE author = 'ben'")
         assert said == [("first",), ("later",)]
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR, -400 * 24 * HOUR, 400 * 24 * HOUR])
+def test_a_mute_and_an_invite_last_their_seconds_whatever_the_clock_does(seconds: float) -> None:
+    """Law: within a host they end when their seconds have passed, neither sooner nor later."""
+    hall = motet.Room(
+        "hall", members=[motet.Agent("ann", model=mt.ScriptedModel([]))], people=("ben",)
+    )
+    with mt.simulated_host(1) as host:
+        room = host.room(hall)
+        mute = MutePerson(room="hall", user="ben", seconds=600)
+        host.call(lambda one: one.rooms.manage(mute))
+
+        async def invite(one: Host) -> str:
+            ends = outside.wall_time() + 600
+            return (await one.rooms.invite("hall", expires=ends)).token
+
+        async def come(one: Host, user: str) -> None:
+            await one.rooms.join(token, principal=Principal(user))
+
+        token = host.call(invite)
+        host.jump_clock(seconds)
+        # Another change of the people begins no mute anew.
+        host.call(lambda one: one.rooms.manage(AddPerson(room="hall", user="cy")))
+        for passed in (1, 300, 290):
+            host.advance(passed)
+            with pytest.raises(Forbidden, match="muted"):
+                host.call(lambda _: room.post("let me", user="ben"))
+            host.call(come, f"dan{passed}")
+        host.advance(10)
+        host.call(lambda _: room.post("at last", user="ben"))
+        with pytest.raises(motet.NotFound):
+            host.call(come, "late")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slow_mode_and_the_rate_count_a_room_and_its_threads_together(seed: int) -> None:
+    """Law: however somebody spreads messages over a room and its threads, several at once too, they
+    say no more in any span of time than the terms allow. One that is refused costs nothing."""
+    chance = Random(seed)
+    slow, most = chance.choice(((20, 0), (0, 3), (5, 4)))
+    hall = motet.Room("hall", members=[motet.Agent("ann", model=mt.ScriptedModel([]))])
+    taken: list[float] = []
+    with mt.simulated_host(seed) as host:
+        room = host.room(hall)
+        host.call(lambda one: one.rooms.manage(SlowRoom(room="hall", seconds=slow)))
+        host.call(lambda one: one.rooms.manage(RateRoom(room="hall", messages=most)))
+        for _ in range(3):
+            host.call(lambda _: room.post("a thing", user="ada", role="admin"))
+
+        async def say(one: Host, place: str) -> None:
+            with suppress(SlowDown):
+                await one.rooms.post(place, "and I say", principal=Principal("ben"))
+                taken.append(trio.current_time())
+
+        host.call(lambda one: one.rooms.manage(AddPerson(room="hall", user="ben")))
+        for _ in range(40):
+            for _ in range(chance.choice((1, 1, 3))):
+                host.begin(say, chance.choice(("hall", "hall/1", "hall/2", "hall/3")))
+            host.advance(chance.choice((0.5, 4, 21)))
+        assert len(taken) > 5
+        assert all(later - before >= slow - 0.5 for before, later in pairwise(taken))
+        if most:
+            spans = zip(taken, taken[most:], strict=False)
+            assert all(later - before >= 59.5 for before, later in spans)
 
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])

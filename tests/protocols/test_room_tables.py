@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from motet.actors.storage.schema import MIGRATIONS
 from motet.protocols import host_tables, room_newcomers
-from motet.protocols.room_people import PeopleChange, RoomPerson, Standing, audience
-from motet.protocols.room_tables import change_people, page_of, put_people, redeem, replace_people
+from motet.protocols.room_people import PeopleChange, RoomPerson, Standing, audience, replaced
+from motet.protocols.room_tables import change_people, page_of, put_people, redeem
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Statement
 
@@ -100,7 +100,12 @@ def test_two_additions_at_once_lose_nothing_and_a_list_replaces_all_but_bans() -
             ("ben", "moderator", 5.0, 0),
             ("eve", "member", 5.0, 1),
         ]
-        run(base, *replace_people("dev", ("ben", "cleo"), 7.0))
+        stored = tuple(
+            RoomPerson(user, role, banned=bool(banned))
+            for user, role, _, banned in base.execute(rows).fetchall()
+        )
+        here = Standing("dev", "olga", audience((), stored))
+        run(base, *change_people("dev", replaced(here, ("ben", "cleo")), 7.0))
         assert [row[:2] for row in base.execute(rows).fetchall()] == [
             ("ben", "moderator"),
             ("cleo", "member"),
@@ -114,7 +119,7 @@ def test_an_invite_lets_in_as_many_as_it_says() -> None:
         make(base, "dev", "olga")
         base.execute("INSERT INTO room_invites VALUES ('h', 'dev', 'member', 'olga', 1, 50, 1)")
         for now, user, used in ((99.0, "late", 0), (9.0, "ann", 1), (9.0, "ben", 0)):
-            use, come = redeem("h", "dev", RoomPerson(user), now)
+            use, come = redeem("h", "dev", RoomPerson(user), now, now)
             assert run(base, use) == [used]
             if used:
                 run(base, come)

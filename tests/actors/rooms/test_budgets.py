@@ -17,7 +17,7 @@ from tests.actors.rooms.talk import Speaks, agent, model_of, said, until_idle
 
 
 async def costs(host: motet.Host, room: str = "r") -> Costs:
-    return await host.rooms._parts.store.ask(  # pyright: ignore
+    return await host.rooms.parts.store.ask(  # pyright: ignore
         FindCosts(room, wall_time())
     )
 

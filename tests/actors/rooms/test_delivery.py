@@ -155,7 +155,7 @@ def test_people_who_are_assumed_during_a_write_are_not_forgotten(
                 await history.record(lambda state: replace(state, opened=state.opened + 1))
 
             if fails:
-                history._store = Refuses(history._store)  # type: ignore[assignment]  # pyright: ignore
+                history.store = Refuses(history.store)  # type: ignore[assignment]  # pyright: ignore
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(write)
                 for number, count in enumerate(steps):

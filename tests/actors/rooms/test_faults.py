@@ -14,9 +14,9 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.rooms.history import RoomHistory
-from motet.actors.rooms.selection import AskModel, Speakers
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.room_conditions import Condition
+from motet.protocols.room_speakers import AskModel, Speakers
 from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
 from motet.protocols.sessions import ShuttingDown
 from motet.protocols.storage import StorageError

@@ -10,10 +10,13 @@ import pytest
 import trio
 
 import motet
+from motet import testing as mt
+from motet.actors.host import Host
 from motet.actors.rooms.opening import RoomEvents
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.errors import Forbidden, NotFound
 from motet.protocols.events import CallDropped, RoomChanged
+from motet.protocols.models import ModelRequest
 from motet.protocols.room_acts import AddPerson, BanPerson, LeaveRoom, MutePerson, RemovePerson
 from motet.protocols.room_messages import GONE
 from motet.protocols.rooms import RoomChange, RoomPlan
@@ -105,6 +108,91 @@ async def test_what_waits_of_somebody_who_goes_ends_with_them(how: str, tmp_path
         opened = await host.open_room(room, principal=ALICE)
         await opened.wait()
         assert model_of(again).told == []
+
+
+HOW = ("remove", "ban", "leave", "set", "thread")
+
+
+def removed(fault: mt.HostFault, how: str, every: int) -> mt.SweepReport:
+    """Kill the host at each so many-th step of a removal, while a message of the one who goes
+    waits behind a turn under way.
+    """
+    done: list[bool] = []
+
+    def story(host: mt.SimulatedHost) -> None:
+        done.clear()
+
+        async def begin(one: Host) -> str:
+            room = await made(one, "bob", "cleo")
+            await one.rooms.post(room, "@ann go on", principal=ALICE)
+            where = f"{room}/1" if how == "thread" else room
+            await one.rooms.post(where, "@ann first", principal=ALICE)
+            await one.rooms.post(where, "@ben wipe it all", principal=BOB)
+            await one.rooms.post(where, "@ann and more", principal=ALICE)
+            return room
+
+        room = host.call(begin)
+
+        async def go(one: Host) -> None:
+            match how:
+                case "ban":
+                    await one.rooms.manage(BanPerson(room=room, user="bob"), principal=ALICE)
+                case "leave":
+                    await one.rooms.manage(LeaveRoom(room=room), principal=BOB)
+                case "set":
+                    await one.rooms.change(room, RoomChange(people=("cleo",)), principal=ALICE)
+                case _:
+                    await one.rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+
+        host.call(go)
+        done.append(True)
+        host.advance(30)
+
+    def check(host: mt.SimulatedHost) -> None:
+        host.advance(60)
+        host.settle()
+
+        async def look(one: Host) -> tuple[bool, bool, list[str]]:
+            rooms = await one.rooms.list()
+            here = bool(rooms) and "bob" in rooms[0].people
+            heard = [run.text for run in await one.runs(limit=50) if run.agent == "ben"]
+            waits = any(not room.idle for room in rooms)
+            return here, waits, heard
+
+        here, waits, heard = host.call(look)
+        assert not waits
+        if done:
+            assert not here, "an acknowledged removal is undone"
+        if not here:
+            assert not heard, "a message of somebody who is gone was answered"
+
+    agents = [slow("ann", 5), slow("ben", 0.1)]
+    return mt.sweep(story, fault, every=every, check=check, agents=agents)
+
+
+def slow(name: str, seconds: float) -> motet.Agent[None, str]:
+    def answer(_: ModelRequest) -> mt.Step:
+        return mt.slow(mt.say("yes"), seconds=seconds)
+
+    return motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
+
+
+@pytest.mark.parametrize(("fault", "how"), [("power", "remove"), ("crash", "thread")])
+def test_a_kill_at_some_moment_of_a_removal_lets_nothing_of_theirs_be_answered(
+    fault: mt.HostFault, how: str
+) -> None:
+    """Law: whenever the host dies, either somebody is here still, or what they have said and
+    nobody had answered ends with them."""
+    removed(fault, how, 37).check()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("fault", ["power", "crash"])
+def test_a_kill_at_any_moment_of_a_removal_lets_nothing_of_theirs_be_answered(
+    fault: mt.HostFault, how: str
+) -> None:
+    removed(fault, how, 1).check()
 
 
 async def _until_dropped(events: RoomEvents) -> AsyncIterator[CallDropped]:

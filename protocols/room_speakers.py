@@ -1,7 +1,8 @@
-"""Speaker selection: the policies that pick the next speakers.
+"""The policies that pick the next speakers of a room: rules on a :class:`RoomView`.
 
-``mentions() | selector(model)`` is the first policy that picks somebody. Invariant: whatever a
-policy answers, :func:`only_members` returns members only, each once.
+``mentions() | selector(model)`` is the first policy that picks somebody. A policy does nothing by
+itself: what it may await is the question to a model, or the function of a program, that it is
+given. Invariant: whatever a policy answers, :func:`only_members` returns members only, each once.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from motet.protocols import room_costs
 from motet.protocols import room_floor as floor
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_limits import ROOM, Allowance, Budgets, shares
+from motet.protocols.room_limits import ROOM, Allowance, Budgets, Planned, shares
+from motet.protocols.room_turns import Turn
 from motet.protocols.rooms import NOBODY, ROOM_MODES, RoomState
 
 CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.02, expires=60))
@@ -85,6 +86,7 @@ class World:
     host: mt.SimulatedHost
     chance: Random
     room: motet.Room
+    killed: bool = False
     ended: dict[int, str] = attrs.field(factory=dict[int, str])
     reasons: dict[int, str] = attrs.field(factory=lambda: defaultdict[int, str](str))
 
@@ -107,10 +109,12 @@ class World:
             case "allow":
                 host.call(allow)
             case "restart":
+                self.killed = True
                 host.restart(0.1)
                 host.room(self.room)
             case _:
                 host.steps(chance.randrange(60))
+                self.killed = True
                 host.crash()
                 host.room(self.room)
 
@@ -167,9 +171,11 @@ class World:
             found += [f"{who} had something left: {reason}" for who in left if "used" in reason]
         for (number, who), status in last.items():
             reason = self.ended.get(number, "")
-            over = reason == NOBODY or BLAMED.search(reason)
+            text = self.reasons[number]
+            cut = "cut off" in text or (self.killed and "limited" in text)
+            over = not cut and (reason == NOBODY or BLAMED.search(reason))
             if status == "limited" and over and who not in blamed[number]:
-                found.append(f"{who} has no turn in round {number}: {self.reasons[number]}")
+                found.append(f"{who} has no turn in round {number}: {text}")
         return found
 
 
@@ -233,10 +239,11 @@ def test_in_many_talks_what_each_person_spends_sums_up(part: int) -> None:
 # Planted defects: each is found within a few talks.
 
 
-def ends_for_all(self: MemberRunner, limit: str, own: motet.Limits, why: Any) -> None:
+def ends_for_all(self: MemberRunner, turn: Turn, own: motet.Limits, planned: Planned) -> Turn:
     """The limit of one person ends the round of all."""
-    if limit in ("tokens", "usd") and getattr(own, limit) is None:
-        self._refused = why[limit][1]
+    if turn.limit in ("tokens", "usd") and getattr(own, turn.limit) is None:
+        self._refused = planned.why[turn.limit][1]
+    return turn
 
 
 def ends_for_one(_: object, over: Mapping[str, str]) -> str:

@@ -13,7 +13,9 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.opening import OpenRoom
-from motet.actors.rooms.selection import (
+from motet.protocols.models import Model
+from motet.protocols.room_conditions import Elapsed, MaxTurns, TextMention
+from motet.protocols.room_speakers import (
     Function,
     NoSuchMember,
     mentions,
@@ -22,8 +24,6 @@ from motet.actors.rooms.selection import (
     round_robin,
     selector,
 )
-from motet.protocols.models import Model
-from motet.protocols.room_conditions import Elapsed, MaxTurns, TextMention
 from motet.protocols.rooms import Floor, MemberInfo, RoomMessage, RoomView
 
 MEMBERS = (

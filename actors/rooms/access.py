@@ -1,0 +1,155 @@
+"""Who may do what in the rooms of a host: read, changed and told in one place.
+
+Invariants: a decision is made on the people that are on disk, while no other is made, and holds
+from the step in which it is stored: then streams of those who were removed end, and their messages
+that are not stored yet are refused. Messages of theirs that wait for an answer end in the same
+transaction, so that no kill leaves them to be answered.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import attrs
+import trio
+from msgspec.structs import replace
+
+from motet.actors.rooms.opening import (
+    OpenRoom,
+    RoomParts,
+    in_thread,
+    known_room,
+    open_room,
+    standing_of,
+    thread_room,
+)
+from motet.actors.rooms.publisher import room_stream
+from motet.actors.rooms.state import Definition
+from motet.actors.rooms.table import no_room
+from motet.protocols.errors import NotFound
+from motet.protocols.events import AnyEvent
+from motet.protocols.room_invites import Redeem
+from motet.protocols.room_people import PeopleChange, Standing, refusal
+from motet.protocols.rooms import ChangePeople, CreateRoom, FindRoom, RoomPlan, RoomRecord
+from motet.protocols.session_keys import thread_of
+from motet.protocols.sessions import Principal
+from motet.runtime.outside import wall_time
+
+SETTLED = 0.5
+"""Seconds to wait for the journal of events; it is late only while the storage is."""
+
+
+@attrs.frozen(eq=False)
+class RoomAccess:
+    """The one way to the people of rooms, for all calls about rooms."""
+
+    parts: RoomParts
+
+    async def standing(self, room: str) -> tuple[RoomRecord | None, Standing]:
+        """Who may do what in a room, as it is stored. Raises ``NotFound``."""
+        home, number = thread_of(room)
+        if number:
+            record, standing = await self.standing(home)
+            return record, in_thread(standing, room)
+        record = await self.parts.store.ask(FindRoom(room, 0))
+        definition = known_room(self.parts, room, record)
+        if definition is None:
+            raise no_room(room)
+        owner, live = record.owner if record else "", self.parts.table.rooms.get(room)
+        if live is not None:  # the room of a call has an owner as long as the call lasts
+            owner = owner or live.settings.standing.owner
+        # Of an open room, a reload may have changed whom its definition names.
+        of = live.settings.standing if live else None
+        named, newcomers = (
+            (of.configured, of.newcomers) if of else (definition.people, definition.newcomers)
+        )
+        return record, standing_of(room, owner, named, record, newcomers)
+
+    async def reader(self, room: str, who: Principal) -> Standing:
+        """Raises ``NotFound`` for a room that the principal may not see."""
+        _, standing = await self.standing(room)
+        standing.demand(who, "read")
+        return standing
+
+    async def speaker(self, room: str, who: Principal) -> None:
+        """Raises as a message would be refused, but for slow mode."""
+        standing = await self.reader(room, who)
+        now, muted = wall_time(), self.parts.table.clocks.muted(standing, who)
+        if problem := refusal(standing, who, invited=True, now=now, muted=muted):
+            raise problem
+
+    async def to_speak(self, room: str, who: Principal) -> OpenRoom:
+        """The open room, for somebody who may speak in it."""
+        await self.speaker(room, who)
+        return await open_room(self.parts, room, who)
+
+    async def arrive(self, room: str, who: Principal) -> None:
+        """Note the first visit of a newcomer, before anything is read or said."""
+        if (await self.standing(room))[1].arrival(who) is not None:
+            async with self.parts.table.changing:
+                record, standing = await self.standing(room)
+                if change := standing.arrival(who):
+                    await self.known(record, standing)
+                    await self.change_people(room, change)
+
+    async def known(self, record: RoomRecord | None, standing: Standing) -> None:
+        """Store a room that is known by its definition only."""
+        if record is None:
+            await self.parts.store.ask(CreateRoom(standing.room, standing.owner))
+
+    async def change_people(
+        self,
+        room: str,
+        change: PeopleChange,
+        plan: RoomPlan | None = None,
+        definition: Definition | None = None,
+    ) -> Standing:
+        """Store a decided change; it holds, and is told, in the step in which it is stored.
+
+        ``plan``: another definition of the room, too, which is ``definition``.
+        """
+        # Rooms that the last host has left unfinished have messages that may wait.
+        await self.parts.table.reopened.wait()
+        return await self._stored(room, ChangePeople(room, change, plan), definition)
+
+    async def redeem(self, request: Redeem) -> None:
+        """Let somebody in. Raises ``NotFound`` for an invite that is spent."""
+        await self._stored(request.name, request, None)
+
+    async def _stored(
+        self, room: str, request: ChangePeople | Redeem, definition: Definition | None
+    ) -> Standing:
+        parts, live = self.parts, self.parts.table.rooms.get(room)
+        # A newcomer is not shown the events so far, which get their numbers first.
+        with trio.move_on_after(SETTLED):
+            await parts.journal.settle()
+        # Shielded: what is on disk takes effect.
+        with trio.CancelScope(shield=True):
+            rooms = (live, *parts.table.threads(room)) if live else ()
+            async with AsyncExitStack() as stack:
+                if isinstance(request, ChangePeople):
+                    before = (await self.standing(room))[1]
+                    held = [one.retracting(before, before.after(request.change)) for one in rooms]
+                    left = [await stack.enter_async_context(one) for one in held]
+                    states = {one.name: new for one, new in zip(rooms, left, strict=True) if new}
+                    request = replace(request, states=states)
+                if await parts.store.ask(request) is False:
+                    raise NotFound("this invite is used up, over or revoked: ask for another one")
+                _, standing = await self.standing(room)
+                parts.table.clocks.decided(standing)
+                for one in rooms:
+                    new = definition
+                    if definition and one is not live:
+                        new = thread_room(definition[0], one.name), definition[1]
+                    one.change(new, in_thread(standing, one.name))
+            if live is None:
+                parts.journal.access_changed(room_stream(room))
+            return standing
+        raise AssertionError("nobody cancels this scope")
+
+    def show(self, room: str, event: AnyEvent) -> None:
+        """Tell the room without waiting: an event that is of no use later."""
+        self.parts.publisher.put(room_stream(room), event, None)
+
+    async def tell(self, room: str, event: AnyEvent) -> None:
+        await self.parts.publisher.emit(room_stream(room), event)
