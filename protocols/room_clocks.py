@@ -1,4 +1,4 @@
-"""How long ago people have spoken in rooms, and how long mutes and invites last. Pure.
+"""Times of people in rooms: when they have spoken, and how long mutes and invites last. Pure.
 
 The wall clock may be put back or forward at any time. Within one host all of this is counted by a
 clock that never jumps; what the disk has is a time by the wall clock, since the next host has no

@@ -1,4 +1,4 @@
-"""Who may do what in the rooms of a host: read, changed and told in one place.
+"""The people of a host's rooms and their rights: read, changed and told in one place.
 
 Invariants: a decision is made on the people that are on disk, while no other is made, and holds
 from the step in which it is stored: then streams of those who were removed end, and their messages

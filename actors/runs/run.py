@@ -207,8 +207,6 @@ class Placement:
     joined: tuple[str, ...] = ()
 
 
-# The run
-
 CLOSING = "the host is closing"
 SHUTDOWN = "the host is shutting down"
 """The same when the next host can go on with it."""
@@ -224,8 +222,7 @@ class Input:
         key: the idempotency key, scoped to (principal, ``method``): the API method it came through.
         sender: the author, among those who share the session; empty: the principal's user.
         asked_by: in a room, the people whose words it answers: policy is asked about each of them.
-        payers, turn, round: those of them who share its cost, its ``RoomState.turn``, and the
-            account of its round.
+        payers, turn, round: as of ``InputOptions``.
         deps, extra: the program's, for tools; what the system prompt says beside instructions.
         answers: the answer to an escalation that it carries out.
     """

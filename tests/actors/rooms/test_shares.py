@@ -1,4 +1,4 @@
-"""What people of a room spend by round, hour and day: it sums up, and it bounds them alone.
+"""The costs of people in a room by round, hour and day: they sum up, and bound them alone.
 
 Several people call members who work, call each other, and wait for approvals; the host is killed.
 Then the sums are made anew from the runs themselves.
