@@ -26,7 +26,9 @@ def found(seed: object, mode: RoomMode | None = None, *, troubled: bool = False)
     ):
         world.talk(plan, host, length=14)
         world.rest(host)
-        return world.broken(host.call(world.look), given, steered=True)
+        seen = host.call(world.look)
+        broken = (world.broken(one, given.of(room), steered=True) for room, one in seen.items())
+        return [f"{room}: {what}" for room, some in zip(seen, broken, strict=True) for what in some]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -65,8 +67,9 @@ def killed(fault: mt.HostFault, seed: int, mode: RoomMode, every: int) -> mt.Swe
 
     def check(host: mt.SimulatedHost) -> None:
         world.rest(host)
-        wrong = world.broken_after_kill(host.call(world.look), record)
-        assert not wrong, wrong
+        for room, seen in host.call(world.look).items():
+            wrong = world.broken_after_kill(seen, record.of(room))
+            assert not wrong, (room, wrong)
 
     options = {"agents": world.agents(seed), "config": world.CONFIG}
     with world.recorded() as record:

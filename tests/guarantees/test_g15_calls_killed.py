@@ -133,7 +133,7 @@ def lives(place: Path, seed: object, mode: RoomMode, kills: int) -> list[str]:
 
 async def look(state: Path, talk: Talk) -> list[str]:
     async with motet.open_host(state) as host:
-        seen = await world.look(host)
+        (seen,) = (await world.look(host)).values()
     here = {one.seq: (STAYS,) if one.kind == "agent" else () for one in seen.messages}
     missing = [f"message {one} is lost" for one in talk.here if one not in here]
     assert any(isinstance(one, RoomTurn) for one in seen.events)

@@ -1,7 +1,9 @@
 """A world of rooms in which people and agents call each other by name at any moment (G15).
 
-Members answer, call others, pass, fail, or wait for an approval; people talk, stop the room, change
-its members and its mode. The storage may fail for a while, and the host may be killed at any step.
+Members answer, call others, pass, fail, or wait for an approval; people talk, in the room and in
+the threads of its messages, which have rounds of their own; they edit and withdraw what they said,
+stop the room, change its members and its mode. The storage may fail for a while, and the host may
+be killed at any step.
 """
 
 # The record is made inside.
@@ -24,7 +26,8 @@ from msgspec import UNSET
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.definition import member_session
+from motet.actors.rooms.history import Change, RoomHistory
 from motet.protocols import room_floor as floor
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent, CallDropped, RoomTurn
@@ -145,6 +148,16 @@ async def post(host: Host, plan: Plan, text: str, user: str) -> None:
         await host.rooms.post(room, text, key=text, reply_to=about, principal=who)
 
 
+async def post_below(host: Host, plan: Plan, text: str, user: str) -> None:
+    """Say it in the thread of one of the last messages, unless that was withdrawn."""
+    room = await name_of(host)
+    last = await host.rooms.history(room, limit=3, principal=OWNER)
+    if last:
+        about = last[int(WORD.findall(text)[0][2:-1]) % len(last)].seq
+        with suppress(motet.SessionBusy, motet.NotFound):
+            await host.rooms.post(f"{room}/{about}", text, key=text, principal=Principal(user))
+
+
 async def insist(host: Host, act: Callable[..., Awaitable[None]], *given: Any) -> None:
     """Do it until the storage takes it."""
     while True:
@@ -169,10 +182,10 @@ async def decide(host: Host) -> None:
 
 
 async def edit(host: Host, plan: Plan) -> None:
-    """Give a message of people another text, or withdraw it."""
-    room = await name_of(host)
+    """Give a message of people another text, or withdraw it, in the room or in a thread."""
+    room = plan.random.choice(await rooms_of(host))
     said = [one for one in await host.rooms.history(room, limit=200) if one.kind == "person"]
-    said = [one for one in said if not one.deleted]
+    said = [one for one in said if not one.deleted and (one.seq > 1 or "/" not in room)]
     if said:
         one, text = plan.random.choice(said), plan.random.choice([plan.text(), ""])
         who = Principal(one.author)
@@ -186,7 +199,7 @@ def talk(plan: Plan, host: mt.SimulatedHost, *, length: int = 8) -> None:
     """A random conversation. Nobody waits for what they have begun."""
     host.call(begin, plan)
     random = plan.random
-    acts = ("post", "post", "post", "post", "edit", "stop", "change", "decide")
+    acts = ("post", "post", "post", "thread", "thread", "edit", "stop", "change", "decide")
     for _ in range(length):
         match random.choice((*acts, *("fail", "mend") * 3) if plan.troubled else acts):
             case "stop":
@@ -201,8 +214,9 @@ def talk(plan: Plan, host: mt.SimulatedHost, *, length: int = 8) -> None:
                 fail(host.disk, random.choice(FAULTS))
             case "mend":
                 mend(host.disk)
-            case _:
-                _do(plan, host, post, plan, plan.text(), random.choice(("ada", "bob")))
+            case act:
+                say = post if act == "post" else post_below
+                _do(plan, host, say, plan, plan.text(), random.choice(("ada", "bob")))
         if plan.troubled and random.random() < 0.5:
             host.steps(random.randrange(1, 120))  # to the middle of a write
         elif random.random() < 0.7:
@@ -247,13 +261,20 @@ def rest(host: mt.SimulatedHost) -> None:
 
 async def _busy(host: Host) -> bool:
     waiting = await host.approvals(state="pending")
-    found = await host.rooms.list(principal=OWNER)
-    return bool(waiting) or not all(one.idle for one in found)
+    open_rooms = host._parts.room_table.rooms.values()
+    return bool(waiting) or not all(one.control.idle.is_set() for one in open_rooms)
+
+
+async def rooms_of(host: Host) -> list[str]:
+    """The room, if there is one, and its threads."""
+    room = await name_of(host)
+    said = await host.rooms.history(room, limit=1000, principal=OWNER) if room else ()
+    return [room, *(f"{room}/{one.seq}" for one in said if one.replies)] if room else []
 
 
 @attrs.frozen
 class Seen:
-    """The room in the end. ``read``: the words that each member has read."""
+    """A room or a thread in the end. ``read``: the words that each member has read."""
 
     messages: tuple[RoomMessage, ...]
     events: tuple[AnyEvent, ...]
@@ -278,11 +299,15 @@ class Seen:
         return [one for one in self.events if isinstance(one, CallDropped)]
 
 
-async def look(host: Host) -> Seen:
-    room = await name_of(host)
-    if not room:  # the host was killed before there was one
-        return Seen((), (), {})
+async def look(host: Host) -> dict[str, Seen]:
+    """Empty: the host was killed before there was a room."""
+    return {room: await _look(host, room) for room in await rooms_of(host)}
+
+
+async def _look(host: Host, room: str) -> Seen:
     messages = await host.rooms.history(room, limit=1000, principal=OWNER)
+    # The first message of a thread is the room's, and calls there.
+    messages = tuple(one for one in messages if one.seq > 1 or "/" not in room)
     events: list[AnyEvent] = []
     after = 0
     while found := await host.events.read(f"room:{room}", after, 200):
@@ -292,10 +317,10 @@ async def look(host: Host) -> Seen:
     for name in NAMES:
         read[name] = set()
         with suppress(motet.NotFound):  # it has never spoken
-            rows = await host.history(f"agent:{name}:room:group:{room}", limit=500)
+            rows = await host.history(member_session(room, name), limit=500)
             texts = [item.row.text for item in rows if isinstance(item.row, UserMessage)]
             read[name] = set(WORD.findall(" ".join(texts)))
-    return Seen(tuple(messages), tuple(events), read)
+    return Seen(messages, tuple(events), read)
 
 
 Turn: TypeAlias = tuple[str, int, int]
@@ -322,24 +347,51 @@ class Given:
     here: dict[int, tuple[str, ...]] = attrs.field(factory=dict[int, tuple[str, ...]])
 
 
+@attrs.define
+class Record:
+    """What was given in each room. ``room``: whose state is being changed in this step."""
+
+    rooms: dict[str, Given] = attrs.field(factory=dict[str, Given])
+    room: str = ""
+
+    def of(self, room: str) -> Given:
+        return self.rooms.setdefault(room, Given())
+
+
 @contextmanager
-def recorded() -> Generator[Given]:
+def recorded() -> Generator[Record]:
     """Record the calls with which the floor is given, and turns that nobody was told of."""
-    given, give, end = Given(), floor.give_floor, floor.end_round
+    found, give, end = Record(), floor.give_floor, floor.end_round
     say, amend = RoomHistory._say, RoomHistory.amend
+    record, assume = RoomHistory.record, RoomHistory.assume
 
     def give_floor(state: RoomState, speakers: Sequence[Due], **more: Any) -> RoomState:
-        given.turns |= {turn_of(state, one.name, len(speakers)): one for one in speakers}
+        turns = {turn_of(state, one.name, len(speakers)): one for one in speakers}
+        found.of(found.room).turns |= turns
         return give(state, speakers, **more)
 
     def end_round(state: RoomState, reason: str, **more: Any) -> RoomState:
         for name in more["unheard"]:
-            given.turns.pop(turn_of(state, name), None)
+            found.of(found.room).turns.pop(turn_of(state, name), None)
         return end(state, reason, **more)
+
+    def in_room(history: RoomHistory, change: Change) -> Change:
+        def changed(state: RoomState) -> RoomState:
+            found.room = history._settings.name
+            return change(state)
+
+        return changed
+
+    async def record_here(self: RoomHistory, change: Change, *more: Any, **how: Any) -> None:
+        await record(self, in_room(self, change), *more, **how)
+
+    def assume_here(self: RoomHistory, change: Change) -> None:
+        assume(self, in_room(self, change))
 
     async def say_here(self: RoomHistory, *given_to: Any, **more: Any) -> Said:
         names = tuple(one.name for one in self._settings.expected)
         said = await say(self, *given_to, **more)
+        given = found.of(self._settings.name)
         given.here[said.seq] = given.here.get(said.seq, names) if said.duplicate else names
         return said
 
@@ -347,15 +399,18 @@ def recorded() -> Generator[Given]:
         after = await amend(self, wish, *more)
         if wish.act == "edit":
             # Another text calls those who are members now, and nobody who has gone meanwhile.
-            given.here[after.seq] = tuple(one.name for one in self._settings.expected)
+            names = tuple(one.name for one in self._settings.expected)
+            found.of(self._settings.name).here[after.seq] = names
         return after
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoomHistory, "_say", say_here)
         patch.setattr(RoomHistory, "amend", amend_here)
+        patch.setattr(RoomHistory, "record", record_here)
+        patch.setattr(RoomHistory, "assume", assume_here)
         patch.setattr(floor, "give_floor", give_floor)
         patch.setattr(floor, "end_round", end_round)
-        yield given
+        yield found
 
 
 def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]:
