@@ -118,8 +118,13 @@ class Router(Actor[RouterMessage]):
             self.start_soon(self._mark if run.is_stopping else self._drop, run)
 
     async def _mark(self, run: Run) -> None:
-        with suppress(Exception):  # no storage: a kill then takes the stop back, as it does its end
-            await self.services.store.ask(MarkStopped(run.id, run.stop_reason))
+        """Store a stop that its run outlasts, as soon as the storage takes it. A kill before that
+        takes the stop back, as it does its end."""
+        while run.is_stopping:
+            with suppress(Exception):
+                await self.services.store.ask(MarkStopped(run.id, run.stop_reason))
+                return
+            await self.services.health.retry()
 
     async def _drop(self, run: Run) -> None:
         await drop(run, self.services)

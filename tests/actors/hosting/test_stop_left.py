@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -16,6 +17,8 @@ from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import StopReport
 from motet.protocols.tools import Effects
 from tests import forks
+from tests.guarantees.test_g15_storage import FAULTS
+from tests.guarantees.test_g15_storage import World as Storage
 from tests.scripted import Scripted, call, say
 
 ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
@@ -80,9 +83,15 @@ async def test_runs_of_a_killed_host_are_stopped_before_their_agent_is_added(
             await host.stop(run_id=begun, principal=ALICE)
 
 
-def stopped_and_left(effects: Effects, first: str, end: str) -> tuple[list[str], int, int]:
+def stopped_and_left(
+    effects: Effects, first: str, end: str, fault: str = "", passivate: bool = False
+) -> tuple[list[str], int, int]:
     """The statuses of a run and of the input behind it, how often its tool began, and how often its
-    model was asked, when its host ends while the tool shields itself from a stop."""
+    model was asked, when its host ends while the tool shields itself from a stop.
+
+    ``fault``: of the storage when the stop comes; it works again before the host ends.
+    ``passivate``: so long after the stop that idle sessions are passivated meanwhile.
+    """
     asked, begun = list[int](), list[int]()
 
     def answered(_: ModelRequest) -> mt.Step:
@@ -95,7 +104,7 @@ def stopped_and_left(effects: Effects, first: str, end: str) -> tuple[list[str],
     async def look() -> str:
         begun.append(1)
         with trio.CancelScope(shield=True):
-            await trio.sleep(60)
+            await trio.sleep(6_000)
         return "seen"
 
     with mt.simulated_host(1, agents=[agent]) as host:
@@ -106,8 +115,15 @@ def stopped_and_left(effects: Effects, first: str, end: str) -> tuple[list[str],
         if first == "shutdown":
             host.begin(lambda live: live.drain(0))
             host.advance(1)
+        storage = Storage(host, Random(1))
+        if fault:
+            storage.fail(fault)
         report = host.call(lambda live: live.stop(session="s", grace=0.1))
         assert len([*report.still_running, *report.dropped_inputs]) == 2
+        if fault:
+            host.advance(2_000 if passivate else 2)
+            storage.mend()
+            host.advance(2_000 if passivate else 5)
         host.crash() if end == "crash" else host.restart(0)
         host.advance(300)
         return [run.status for run in host.call(motet.Host.runs)], len(begun), len(asked)
@@ -122,4 +138,15 @@ def test_a_run_that_was_stopped_is_cancelled_though_its_host_ends_before_it(
     """Law: nothing that a stop has covered goes on in the next host, also when a tool outlasts the
     grace of the stop and its host, and when the host was about to leave the run to the next one."""
     statuses, begun, asked = stopped_and_left(effects, first, end)
+    assert (statuses, begun, asked) == (["dropped", "cancelled"], 1, 1)
+
+
+@pytest.mark.parametrize("passivate", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_stop_that_came_while_nothing_could_be_stored_is_kept_once_the_storage_is_back(
+    fault: str, passivate: bool
+) -> None:
+    """Law: a stop that is only in memory is stored within five seconds of the storage's return,
+    however long that took: the next host neither goes on with its run nor begins its inputs."""
+    statuses, begun, asked = stopped_and_left("read", "stop", "crash", fault, passivate)
     assert (statuses, begun, asked) == (["dropped", "cancelled"], 1, 1)
