@@ -209,8 +209,10 @@ class RoomActor(Actor[RoomMessages]):
         """
         control, history = self._control, self._history
         if control.stopping or history.cleared:
-            mark = control.mark()  # a stop that comes while this one is stored ends the next round
-            if self._state.floor.going or history.cleared:
+            # A stop that comes while this is stored ends the next round, and the calls kept for it.
+            mark = control.mark()
+            kept = control.stopped and self._state.floor.due
+            if self._state.floor.going or history.cleared or kept:
                 await self._end(STOPPED, keep=not (control.stopped or history.cleared))
             control.carried_out(mark)
             return True

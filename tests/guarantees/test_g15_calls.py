@@ -16,15 +16,24 @@ from motet.protocols.rooms import ROOM_MODES, Due, RoomMode, RoomState
 from tests.guarantees.worlds import calls as world
 
 
-def found(seed: object, mode: RoomMode | None = None, *, troubled: bool = False) -> list[str]:
-    """How one random conversation breaks the law. ``troubled``: the storage fails now and then."""
+def found(
+    seed: object, mode: RoomMode | None = None, *, troubled: bool = False, hurried: bool = False
+) -> list[str]:
+    """How one random conversation breaks the law.
+
+    ``troubled``: the storage fails now and then. ``hurried``: stops come while the end of a round
+    is being stored.
+    """
     plan = world.Plan(seed, mode, troubled)
     number = sum(map(ord, str(seed)))
     with (
         world.recorded() as given,
         mt.simulated_host(number, agents=world.agents(seed), config=world.CONFIG) as host,
     ):
-        world.talk(plan, host, length=14)
+        if hurried:
+            world.hurry(plan, host)
+        else:
+            world.talk(plan, host, length=14)
         world.rest(host)
         seen = host.call(world.look)
         broken = (world.broken(one, given.of(room), steered=True) for room, one in seen.items())
@@ -57,6 +66,18 @@ def test_each_call_comes_to_one_end_in_many_talks_while_the_storage_fails(
 ) -> None:
     for seed in range(100):
         assert not found(f"{part}/{seed}", mode, troubled=True), seed
+
+
+@pytest.mark.parametrize("seed", (61, 139, 141))
+def test_each_call_comes_to_one_end_when_a_stop_meets_an_interrupt(seed: int) -> None:
+    assert not found(seed, "interrupt", hurried=True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mode", ROOM_MODES)
+def test_each_call_comes_to_one_end_when_stops_meet_ends_of_rounds(mode: RoomMode) -> None:
+    for seed in range(400):
+        assert not found(seed, mode, hurried=True), seed
 
 
 def killed(fault: mt.HostFault, seed: int, mode: RoomMode, every: int) -> mt.SweepReport:

@@ -223,6 +223,22 @@ def talk(plan: Plan, host: mt.SimulatedHost, *, length: int = 8) -> None:
             host.advance(random.choice((0.001, 0.02, 0.15, 2)))
 
 
+def hurry(plan: Plan, host: mt.SimulatedHost) -> None:
+    """People speak and stop the room within a few steps of each other."""
+    host.call(begin, plan)
+    random = plan.random
+    for _ in range(6):
+        host.call(post, plan, plan.text(), "ada")
+        for _ in range(random.randrange(3)):
+            if random.random() < 0.5:
+                host.call(post, plan, plan.text(), "bob")
+            else:
+                host.begin(stop)
+            host.steps(random.choice((0, 0, 1, 2, 3, 5, 9)))
+        if random.random() < 0.3:
+            host.advance(random.choice((0.02, 0.15)))
+
+
 def _do(
     plan: Plan, host: mt.SimulatedHost, act: Callable[..., Awaitable[None]], *given: Any
 ) -> None:
