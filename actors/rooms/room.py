@@ -210,10 +210,9 @@ class RoomActor(Actor[RoomMessages]):
         control, history = self._control, self._history
         if control.stopping or history.cleared:
             # A stop that comes while this is stored ends the next round, and the calls kept for it.
-            mark = control.mark()
-            kept = control.stopped and self._state.floor.due
+            mark, kept = control.mark(), control.stopped and self._state.floor.due
             if self._state.floor.going or history.cleared or kept:
-                await self._end(STOPPED, keep=not (control.stopped or history.cleared))
+                await self._end(STOPPED)
             control.carried_out(mark)
             return True
         if control.ends:
@@ -543,15 +542,15 @@ class RoomActor(Actor[RoomMessages]):
 
         await self._history.record(change, draft)
 
-    async def _end(self, reason: str, *, keep: bool = False) -> None:
-        """End the round. A round that was cut off leaves its messages unanswered.
-
-        ``keep``: calls that have come to no turn wait for the next round; else they are dropped.
-        """
-        history, batch = self._history, self._batch
-        cleared = history.said if reason in (FAILED, INTERRUPTED) else self._control.cleared
+    async def _end(self, reason: str) -> None:
+        """End the round. One that was cut off leaves its messages unanswered, and calls that have
+        come to no turn wait for the next after an interrupt; else they are dropped."""
+        history, batch, control = self._history, self._batch, self._control
 
         def change(state: RoomState) -> RoomState:
+            # Asked when it is stored: a stop that came meanwhile drops the calls of what it clears.
+            cleared = history.said if reason in (FAILED, INTERRUPTED) else control.cleared
+            keep = reason == STOPPED and not (control.stopped or history.cleared)
             speaking = [turn.name for turn in state.floor.speaking]
             told = [name for name in speaking if name not in batch.untold]
             unheard = {one for one in speaking if one not in batch.announced | {*state.waiting}}

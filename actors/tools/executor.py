@@ -444,7 +444,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             log.warning("a cancelled tool has failed", tool=tool.name, exc_info=failed)
             raise going_on from None
         else:
-            return await self._timed_out(work, tool, under_way, went_on=late)
+            went_on = late and not scope.cancelled_caught
+            return await self._timed_out(work, tool, under_way, went_on=went_on)
         # The tool has done nothing yet and asks for a person: back to that stage, once.
         if work.context.approved:
             text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"

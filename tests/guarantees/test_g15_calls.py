@@ -68,7 +68,7 @@ def test_each_call_comes_to_one_end_in_many_talks_while_the_storage_fails(
         assert not found(f"{part}/{seed}", mode, troubled=True), seed
 
 
-@pytest.mark.parametrize("seed", (61, 139, 141))
+@pytest.mark.parametrize("seed", [61, 139, 141])
 def test_each_call_comes_to_one_end_when_a_stop_meets_an_interrupt(seed: int) -> None:
     assert not found(seed, "interrupt", hurried=True)
 

@@ -50,11 +50,11 @@ def test_a_server_that_cannot_be_used_is_an_exit_code_and_costs_the_others_nothi
     bad, own = json.loads(ran.out)
     assert ran.code == 1
     assert "cannot find my settings" in bad["problem"]
-    assert len(own["tools"]) == 11
+    assert len(own["tools"]) == 12
 
 
 def test_the_doctor_starts_each_server(folder: Path) -> None:
     ran = motet("doctor", cwd=folder)
     assert ran.code == 1
-    assert "✓ mcp       own: 11 tools (faulty 1, protocol 2025-11-25)" in ran.out
+    assert "✓ mcp       own: 12 tools (faulty 1, protocol 2025-11-25)" in ran.out
     assert "✗ mcp       bad: it has closed its output (exit code 4)" in ran.out

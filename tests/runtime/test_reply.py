@@ -107,7 +107,7 @@ async def test_another_message_answers_and_the_actor_goes_on_meanwhile() -> None
         await desk.tell(Go(7))
         await desk.tell(Go(8))
         await wait_all_tasks_blocked()
-        assert outcomes == [7, 8]
+        assert sorted(map(repr, outcomes)) == ["7", "8"]  # they wake in any order
         assert desk.statistics().deferred == 0
 
 
