@@ -22,7 +22,7 @@ from motet.protocols.events import Warned
 from tests.actors.gateway.fake_host import FakeHost
 from tests.actors.gateway.fakes import Client
 
-CLIENTS, EVENTS = 20, 30
+CLIENTS, EVENTS = 8, 30
 LIMITS = wire.Limits(
     connections=200, connections_per_user=200, message_burst=200, send_timeout_ms=500
 )

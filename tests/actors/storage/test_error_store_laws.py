@@ -125,8 +125,9 @@ def test_an_exception_is_read_back_unchanged_except_for_secrets(
     trio.run(main)
 
 
-async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("megabytes", [2, pytest.param(10, marks=pytest.mark.sweep)])
+async def test_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
+    monkeypatch: pytest.MonkeyPatch, megabytes: int
 ) -> None:
     threads: set[int] = set()
 
@@ -135,8 +136,8 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
         return redacted_head(text, **options)
 
     monkeypatch.setattr("motet.actors.errors.capture.redacted_head", noting)
-    text = "no such file: \x1b[31m/tmp/ö\x1b[0m\n" * 350_000
-    assert len(text) > 10_000_000
+    text = "no such file: \x1b[31m/tmp/ö\x1b[0m\n" * 35_000 * megabytes
+    assert len(text) > 1_000_000 * megabytes
     with Location.memory() as location:
         async with open_store(location) as opened:
             stored = await opened.store.ask(StoreError("s", "t", {"message": text}, "m"))
