@@ -86,7 +86,7 @@ class Incarnation:
             self.workers.dismiss_idle()
         self.owner.interrupt()
         mailbox = self.owner.mailbox
-        if mailbox.queue or mailbox.stashed or mailbox.waiting:
+        if mailbox.queue.items or mailbox.stashed or mailbox.waiting:
             mailbox.refuse_all_endless()  # nothing of it is handled before all handlers have ended
 
     @property

@@ -342,15 +342,9 @@ class Mailbox(Counters):
 
     def take(self, kind: type) -> Item | None:
         """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
-        queue = self.concurrent[kind]
-        while True:
-            if not queue:
-                return None
-            item = queue.popleft()
-            # As `Queue.take`, whose calls would be a part of each ask.
-            if not isinstance(item, Ask) or item.queue is queue:
-                break
-            queue.gaps -= 1
+        item = self.concurrent[kind].take()
+        if item is None:
+            return None
         self.stashed -= 1
         self.taken += 1
         if self.limit:

@@ -52,9 +52,7 @@ class Queue(deque[Item]):
         """Take out an ask that is in this queue. Most gaps are closed in bulk."""
         ask.queue = None
         self.gaps += 1
-        if self.gaps == len(self):
-            self.clear()  # so that a queue without items is empty
-        elif self.gaps > _GAPS and self.gaps > len(self) // 2:
+        if self.gaps > _GAPS and self.gaps > len(self) // 2:
             left = [*self.present()]
             self.clear()
             self.extend(left)

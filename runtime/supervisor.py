@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-import attrs
 import trio
 
 from motet.runtime.behaviour import Behaviour
@@ -82,19 +81,6 @@ class Child(Protocol):
 C = TypeVar("C", bound=Child)
 
 
-@attrs.define
-class _Busy(Generic[C]):
-    """The restart that a supervisor is busy with, which it may have to interrupt.
-
-    ``begun``: the child restarted last, until it has started; ``waiting``: the wait for that;
-    ``halting``: the members of a group that are still to end.
-    """
-
-    begun: C | None = None
-    waiting: trio.CancelScope | None = None
-    halting: list[C] = attrs.field(factory=list)  # pyright: ignore[reportUnknownVariableType]
-
-
 class Supervisor(Generic[C]):
     """Starts, restarts and stops the children of one actor, or of the system (G2, G9).
 
@@ -131,7 +117,9 @@ class Supervisor(Generic[C]):
         self._serving = trio.CancelScope()
         self._plan = at_once()
         self._stopping: C | None = None
-        self._busy: _Busy[C] = _Busy()
+        self._begun: C | None = None  # the child restarted last, until it has started
+        self._starting: trio.CancelScope | None = None  # the wait for that
+        self._halting: list[C] = []  # that a restart of their group has still to end
         self._budget_after = 0.0  # seconds that on_stop of the children stopped later may take
         self._nursery: trio.Nursery | None = None
 
@@ -164,8 +152,8 @@ class Supervisor(Generic[C]):
                 cell, generation = self._exits.popleft()
                 if cell.generation == generation and self.cells.get(cell.name) is cell:
                     await self._decide(cell)
-            elif self._busy.begun is not None:
-                await self._wait_begun(self._busy.begun)
+            elif self._begun is not None:
+                await self._wait_begun(self._begun)
             elif self._due and min(self._due.values()) <= trio.current_time():
                 self._begin_due()
             else:
@@ -223,30 +211,30 @@ class Supervisor(Generic[C]):
                 self._due[name] = now + decision.delay
 
     async def _halt_group(self, decision: Decision) -> None:
-        self._busy.halting = [self.cells[name] for name in decision.stops if name in self.cells]
+        self._halting = [self.cells[name] for name in decision.stops if name in self.cells]
         try:
             # Those who wait for one of the group, which restarts after they have ended, would use
             # up the grace of their stop. So they learn of the failure now.
             for cell in self.cells.values():
-                if not cell.is_occupied or cell in self._busy.halting:
+                if not cell.is_occupied or cell in self._halting:
                     cell.refuse_all_endless()
-            while self._busy.halting:
-                cell = self._busy.halting[0]
+            while self._halting:
+                cell = self._halting[0]
                 # It may have been stopped and removed while this waited for the one before.
                 if self.cells.get(cell.name) is cell:
                     await self._halt(cell, final=cell.name in decision.removes)
-                del self._busy.halting[0]
+                del self._halting[0]
         finally:
-            self._busy.halting = []
+            self._halting = []
 
     def before_restart(self) -> Groups:
         """What has to end before a child is started again; see ``waits.py``.
 
         This task does one after the other: it ends the members of a group, and waits for on_start.
         """
-        works = [work for cell in self._busy.halting for work in cell.works()]
-        if self._busy.begun is not None and self._busy.begun.state == "starting":
-            works.append(self._busy.begun.turn)
+        works = [work for cell in self._halting for work in cell.works()]
+        if self._begun is not None and self._begun.state == "starting":
+            works.append(self._begun.turn)
         return [(work,) for work in works]
 
     async def _halt(self, cell: C, *, final: bool) -> None:
@@ -262,7 +250,7 @@ class Supervisor(Generic[C]):
             cell for cell in self.cells.values() if self._due.get(cell.name, now + 1) <= now
         )
         del self._due[cell.name]
-        self._busy.begun = cell
+        self._begun = cell
         self._begin(cell)
 
     async def _wait_begun(self, cell: C) -> None:
@@ -274,12 +262,11 @@ class Supervisor(Generic[C]):
         alone = self._table.supervision.strategy == "one_for_one"
         now = trio.current_time()
         until = min((at for at in self._due.values() if alone and at > now), default=math.inf)
-        with trio.CancelScope(deadline=until) as waiting:
-            self._busy.waiting = waiting
+        with trio.CancelScope(deadline=until) as self._starting:
             await cell.wait_started()
-        if alone or not waiting.cancelled_caught:
-            self._busy.begun = None
-        self._busy.waiting = None
+        if alone or not self._starting.cancelled_caught:
+            self._begun = None
+        self._starting = None
 
     def _bury_alone(self, cell: C, error: Exception | None) -> None:
         """Bury a child that has spent its own restarts."""
@@ -419,8 +406,8 @@ class Supervisor(Generic[C]):
             return
         self._exits.append((cell, cell.generation))
         self._wake.set()
-        if self._busy.waiting is not None:
-            self._busy.waiting.cancel()
+        if self._starting is not None:
+            self._starting.cancel()
 
     # ------------------------------------------------------------------ reading
 

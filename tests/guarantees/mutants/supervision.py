@@ -151,7 +151,7 @@ def _forget_who_ends_last() -> list[Patch]:
     """Only the member that is being stopped counts, not those to be stopped after it."""
 
     def first(supervisor: Supervisor[Cell]) -> Groups:
-        return [(work,) for cell in supervisor._busy.halting[:1] for work in cell.works()]
+        return [(work,) for cell in supervisor._halting[:1] for work in cell.works()]
 
     return [(Supervisor, "before_restart", first)]
 
@@ -160,7 +160,7 @@ def _forget_the_start() -> list[Patch]:
     """A member that starts after another does not wait for it."""
 
     def halted(supervisor: Supervisor[Cell]) -> Groups:
-        return [(work,) for cell in supervisor._busy.halting for work in cell.works()]
+        return [(work,) for cell in supervisor._halting for work in cell.works()]
 
     return [(Supervisor, "before_restart", halted)]
 
