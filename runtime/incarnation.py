@@ -21,7 +21,7 @@ import trio
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told, outcome_of
-from motet.runtime.errors import MotetRuntimeError, StartTimeout, unwrapped
+from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import Observer
@@ -188,14 +188,7 @@ class Incarnation:
             self.is_over = True
 
     async def _start(self, became_ready: Callable[[], None]) -> None:
-        seconds = self.actor.start_timeout
-        if seconds == math.inf:
-            await self.actor.on_start()
-        else:
-            with trio.move_on_after(seconds) as limit:
-                await self.actor.on_start()
-            if limit.cancelled_caught:
-                raise StartTimeout(self.owner.path, seconds)
+        await self.actor.on_start()
         self.ready = True
         became_ready()
         if self.owner.mailbox.concurrent:

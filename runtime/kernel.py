@@ -18,16 +18,8 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import Deferred, Told
-from motet.runtime.errors import (
-    ActorDead,
-    AskCycle,
-    MessageNotPortable,
-    NotInProtocol,
-    WaitCycle,
-    WrongLoop,
-)
+from motet.runtime.errors import ActorDead, MessageNotPortable, NotInProtocol, WrongLoop
 from motet.runtime.feed import DeadLetters, Feed
-from motet.runtime.foreign import shown
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
 from motet.runtime.loops import loop_here
@@ -39,8 +31,6 @@ from motet.runtime.waits import Groups, Work, refuse_cycle
 __all__ = ["Beside", "HomeLoop", "Kernel", "Owner", "round_trip"]
 
 M = TypeVar("M", bound=Message)
-
-_COMING_BACK = ("starting", "running", "failing", "suspended")
 
 _INSTEAD = "use ref.threadsafe() for messages, and system.portal() for all else"
 
@@ -254,10 +244,7 @@ class Owner:
         waits = box.spec.overflow == "wait" and box.is_full
         if not (waits and box.refusing):
             groups = self.before_begin(kind)
-            try:
-                refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
-            except AskCycle as cycle:
-                raise self.refusal(cycle) from None
+            refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
 
     def before_begin(self, kind: type[Message]) -> Groups:
         """What has to end before a queued message of ``kind`` is handled; see ``waits.py``."""
@@ -290,28 +277,10 @@ class Owner:
 
     def _before_next(self) -> Groups:
         """What has to end before another incarnation may handle mail."""
-        if self.paused or self.state not in _COMING_BACK:
+        if not self._handles_mail:
             return ()
-        own = self.own_works() if self._handles_mail else ()
-        return (*((work,) for work in own), *self.before_restart())
-
-    def own_works(self) -> Sequence[Work]:
-        """The turn and the concurrent handlers."""
-        return (self.turn, *(() if self.beside is None else self.beside.handlers_at_work()))
-
-    def before_restart(self) -> Groups:
-        """What has to end before this actor, which has ended or ends, is started again."""
-        return ()
-
-    def refusal(self, cycle: WaitCycle) -> Exception:
-        """The error for a wait for this actor that would never end."""
-        if (self._handles_mail and not self.ending) or not self.before_restart():
-            return cycle
-        failed = "" if self.failed_with is None else f": {shown(self.failed_with)}"
-        why = (
-            f"it has ended{failed}, and starts again when {cycle.chain[0]} has, which waits for it"
-        )
-        return ActorDead(self.path, why)
+        beside = () if self.beside is None else self.beside.handlers_at_work()
+        return tuple((work,) for work in (self.turn, *beside))
 
     def rest(self) -> None:
         """The turn or the last concurrent handler has nothing more to do now."""
@@ -327,7 +296,7 @@ class Owner:
         """
         box = self.mailbox
         while box.closed is None:
-            settled = box.handled + box.withdrawn + box.dead_lettered + box.stash.items
+            settled = box.handled + box.withdrawn + box.dead_lettered + len(box.stash)
             if box.accepted == settled and not box.waiting and not self.deferred:
                 return
             if self.rested is None:

@@ -39,7 +39,7 @@ from motet.runtime.supervision import (
     Restart,
     Supervision,
 )
-from motet.runtime.waits import Groups, Work, current_work
+from motet.runtime.waits import current_work
 
 __all__ = ["Child", "Factory", "Supervisor"]
 
@@ -62,13 +62,7 @@ class Child(Protocol):
     @property
     def supervisor(self) -> Supervisor[Self] | None: ...
     @property
-    def stop_grace(self) -> float | None: ...
-    @property
     def is_occupied(self) -> bool: ...
-    @property
-    def turn(self) -> Work: ...
-    def works(self) -> Iterator[Work]: ...
-    def refuse_all_endless(self) -> None: ...
     def begin(self, nursery: trio.Nursery) -> None: ...
     def stop(self, plan: StopPlan, *, final: bool) -> None: ...
     def bury(self, reason: str) -> None: ...
@@ -117,9 +111,6 @@ class Supervisor(Generic[C]):
         self._serving = trio.CancelScope()
         self._plan = at_once()
         self._stopping: C | None = None
-        self._begun: C | None = None  # the child restarted last, until it has started
-        self._starting: trio.CancelScope | None = None  # the wait for that
-        self._halting: list[C] = []  # that a restart of their group has still to end
         self._budget_after = 0.0  # seconds that on_stop of the children stopped later may take
         self._nursery: trio.Nursery | None = None
 
@@ -152,10 +143,8 @@ class Supervisor(Generic[C]):
                 cell, generation = self._exits.popleft()
                 if cell.generation == generation and self.cells.get(cell.name) is cell:
                     await self._decide(cell)
-            elif self._begun is not None:
-                await self._wait_begun(self._begun)
             elif self._due and min(self._due.values()) <= trio.current_time():
-                self._begin_due()
+                await self._start_due()
             else:
                 self._wake = trio.Event()
                 with trio.move_on_at(min(self._due.values(), default=math.inf)):
@@ -201,8 +190,10 @@ class Supervisor(Generic[C]):
         return directive, error if directive == "escalate" else None
 
     async def _execute(self, decision: Decision, now: float) -> None:
-        if decision.stops:
-            await self._halt_group(decision)
+        for name in decision.stops:
+            # It may have been stopped and removed while this waited for the one before.
+            if name in self.cells:
+                await self._halt(self.cells[name], final=name in decision.removes)
         for name in decision.removes:
             if name in self.cells:
                 self._bury(self.cells[name], _NOT_RESTARTED)
@@ -210,63 +201,24 @@ class Supervisor(Generic[C]):
             if name in self.cells:
                 self._due[name] = now + decision.delay
 
-    async def _halt_group(self, decision: Decision) -> None:
-        self._halting = [self.cells[name] for name in decision.stops if name in self.cells]
-        try:
-            # Those who wait for one of the group, which restarts after they have ended, would use
-            # up the grace of their stop. So they learn of the failure now.
-            for cell in self.cells.values():
-                if not cell.is_occupied or cell in self._halting:
-                    cell.refuse_all_endless()
-            while self._halting:
-                cell = self._halting[0]
-                # It may have been stopped and removed while this waited for the one before.
-                if self.cells.get(cell.name) is cell:
-                    await self._halt(cell, final=cell.name in decision.removes)
-                del self._halting[0]
-        finally:
-            self._halting = []
-
-    def before_restart(self) -> Groups:
-        """What has to end before a child is started again; see ``waits.py``.
-
-        This task does one after the other: it ends the members of a group, and waits for on_start.
-        """
-        works = [work for cell in self._halting for work in cell.works()]
-        if self._begun is not None and self._begun.state == "starting":
-            works.append(self._begun.turn)
-        return [(work,) for work in works]
-
     async def _halt(self, cell: C, *, final: bool) -> None:
         self._due.pop(cell.name, None)
-        cell.stop(within(cell.stop_grace), final=final)
+        cell.stop(within(None), final=final)
         # No time limit: a new incarnation must never meet the old one.
         await cell.wait_ended()
 
-    def _begin_due(self) -> None:
-        """Begin the first child in start order that is due."""
+    async def _start_due(self) -> None:
         now = trio.current_time()
-        cell = next(
-            cell for cell in self.cells.values() if self._due.get(cell.name, now + 1) <= now
-        )
-        del self._due[cell.name]
-        self._begun = cell
-        self._begin(cell)
-
-    async def _wait_begun(self, cell: C) -> None:
-        """Wait for the start of ``cell``, which the next one may use in its own.
-
-        The exit of a sibling ends the wait, so that a start that hangs holds up no other decision.
-        Children of ``one_for_one`` do not need each other: the restart of another ends it, too.
-        """
-        alone = self._table.supervision.strategy == "one_for_one"
-        now = trio.current_time()
-        until = min((at for at in self._due.values() if alone and at > now), default=math.inf)
-        with trio.CancelScope(deadline=until) as self._starting:
+        # In start order, each after the on_start of the one before, which it may use in its own.
+        for name in [name for name in self.cells if self._due.get(name, math.inf) <= now]:
+            if name not in self._due or name not in self.cells:
+                continue
+            del self._due[name]
+            cell = self.cells[name]
+            self._begin(cell)
             await cell.wait_started()
-        if alone or not self._starting.cancelled_caught:
-            self._begun = None
-        self._starting = None
+            if cell.failed_with is not None and self._exits:
+                return  # this start failed: decide that before starting the later siblings
 
     def _bury_alone(self, cell: C, error: Exception | None) -> None:
         """Bury a child that has spent its own restarts."""
@@ -292,24 +244,18 @@ class Supervisor(Generic[C]):
     async def _stop_children(self) -> None:
         # One by one in reverse start order: an older sibling may be used until a younger one's
         # on_stop has returned.
-        # First those between two incarnations, which have nothing to end: with their mail they
-        # settle the asks that the others would wait for.
-        for cell in reversed([cell for cell in self.cells.values() if not cell.is_occupied]):
-            self.stop(cell, self._plan)
         budgets = [(cell, cell.total_budget()) for cell in self.cells.values()]
         self._budget_after = sum(budget for _, budget in budgets)
         for cell, budget in reversed(budgets):
             self._stopping = cell
             self._budget_after -= budget
-            self.stop(cell, self._plan_of_next(cell))
+            self.stop(cell, self._plan_of_next())
             await cell.wait_ended()
         self._stopping = None
 
-    def _plan_of_next(self, cell: C) -> StopPlan:
+    def _plan_of_next(self) -> StopPlan:
         """The plan for the child stopped now: it leaves the later ones time for their clean-ups."""
-        now = trio.current_time()
-        plan = self._plan.less(max(0.0, self._budget_after), now)
-        return plan.at_most(cell.stop_grace, now)
+        return self._plan.less(max(0.0, self._budget_after), trio.current_time())
 
     # ------------------------------------------------------------------ orders
 
@@ -396,7 +342,7 @@ class Supervisor(Generic[C]):
         self._plan = plan
         self._serving.cancel()
         if self._stopping is not None:
-            self.stop(self._stopping, self._plan_of_next(self._stopping))
+            self.stop(self._stopping, self._plan_of_next())
 
     def child_ended(self, cell: C, *, cancelled: bool) -> None:
         """An incarnation has ended. If another may follow, this supervisor's task decides that."""
@@ -406,8 +352,6 @@ class Supervisor(Generic[C]):
             return
         self._exits.append((cell, cell.generation))
         self._wake.set()
-        if self._starting is not None:
-            self._starting.cancel()
 
     # ------------------------------------------------------------------ reading
 

@@ -28,7 +28,6 @@ from tests.guarantees.worlds.inputs import DURABLE_INPUT
 from tests.guarantees.worlds.mail import CONSERVATION
 from tests.guarantees.worlds.poison import CONTAINMENT
 from tests.guarantees.worlds.principals import ISOLATION
-from tests.guarantees.worlds.regroup import REGROUPING
 from tests.guarantees.worlds.replays import REPLAY
 from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
 from tests.guarantees.worlds.supervision import SUPERVISION
@@ -54,7 +53,6 @@ LAWS: dict[str, Law] = {
         VALID_TRANSCRIPT,
         ORDERED_FAN_OUT,
         SUPERVISION,
-        REGROUPING,
         GATES,
         NO_SILENT_DEADLOCK,
         EVERY_WAIT,
