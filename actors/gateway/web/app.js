@@ -6,7 +6,7 @@ import { Lists } from "./lists.js";
 import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
 import { Rooms } from "./rooms.js";
-import { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
+import { EMPTY, busyText, fromHistory, fromRoom, holding, json, present, reduce, reveal, review, stopText, tried, withApproval, withEscalation, withdrawn } from "./state.js";
 
 const box = $("error-box");
 const TOKEN = "motet-token";
@@ -23,9 +23,10 @@ let socket = null;
 let drawing = false;
 const reading = {}; // reads of what waits for a person, by their method
 let editing = null; // the number of a message
+let asking = 0; // reads of who is here: the answer of the last one counts
 let [signed, read] = [0, 0]; // when the person was said to write; the last message read
 
-const machine = new Machine({ token: firstToken(), deliver, missed, ended, storage });
+const machine = new Machine({ token: firstToken(), deliver, missed, ended, followed: readPresent, storage });
 
 // -- the connection
 
@@ -170,7 +171,6 @@ function enter(one) {
   state = EMPTY;
   read = 0;
   stopEditing();
-  readPresent();
   $("title").textContent = one.kind === "room" ? `#${one.name}` : one.name;
   $("stopped").textContent = $("problem").textContent = "";
   $("text").disabled = $("send").disabled = $("stop").disabled = machine.server?.principal.role === "viewer";
@@ -191,7 +191,8 @@ async function missed(stream) {
   try {
     const found = kind === "room" ? await ask("rooms.history", { room: name }) : await ask("sessions.history", { session: name });
     if (place?.stream !== stream) return;
-    state = kind === "room" ? fromRoom(found.messages) : fromHistory(found.rows);
+    const { here, moved } = state;
+    state = kind === "room" ? { ...fromRoom(found.messages), here, moved } : fromHistory(found.rows);
     readWaiting("escalations", withEscalation);
     draw();
   } catch (error) {
@@ -212,12 +213,14 @@ function ended(stream, reason) {
   refresh();
 }
 
-async function readPresent() {
-  const here = place;
-  if (here.kind !== "room") return;
-  const { users } = await ask("rooms.present", { room: here.name }).catch(() => ({ users: [] }));
-  if (place !== here) return;
-  state = { ...state, here: [...new Set([...state.here, ...users])].sort() };
+/** Read who has the room open, each time its events begin to arrive: those before are not sent. */
+async function readPresent(stream) {
+  if (place?.stream !== stream || place.kind !== "room") return;
+  const asked = (asking += 1);
+  state = { ...state, moved: {} };
+  const found = await ask("rooms.present", { room: place.name }).catch(() => null);
+  if (!found || asked !== asking || place?.stream !== stream) return;
+  state = present(state, found.users);
   draw();
 }
 

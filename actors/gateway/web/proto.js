@@ -42,12 +42,14 @@ function rounded(value) {
 export class Machine {
   /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history;
    *  `ended(stream, reason)`: it was deleted, or is not the user's any more;
+   *  `followed(stream)`: from now on its passing events arrive;
    *  `storage(reason)`: why nothing can be stored now, empty when it can. */
-  constructor({ token = null, deliver, missed, ended = () => {}, storage = () => {} }) {
+  constructor({ token = null, deliver, missed, ended = () => {}, followed = () => {}, storage = () => {} }) {
     this.token = token;
     this.deliver = deliver;
     this.missed = missed;
     this.ended = ended;
+    this.followed = followed;
     this.storage = storage;
     this.server = null;
     this.instance = null;
@@ -162,6 +164,7 @@ export class Machine {
       stream.last = state.head;
       this.missed(name);
     }
+    if (this.streams.has(name)) this.followed(name);
   }
 
   #drop(name, reason) {
@@ -227,7 +230,7 @@ export class Machine {
 
 // Events that never get a number. Any other one without a number could not be stored yet, and comes
 // again with its number when the host can.
-const PASSING = new Set(["text.delta", "thinking.delta", "tool.progress", "activity"]);
+const PASSING = new Set(["text.delta", "thinking.delta", "tool.progress", "activity", "room.replied", "room.typing", "room.presence", "room.read"]);
 
 /** The same for an event without and with its number. */
 function told({ run_id, event, data }) {

@@ -1,7 +1,7 @@
 // The state of one session or room on the page: a pure function of its events.
 // An item is {id, kind, ...}; kinds: said, call, approval, escalation, note.
 
-export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0, here: [], typing: {}, last: 0 };
+export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0, here: [], moved: {}, typing: {}, last: 0 };
 
 const ENDS = {
   "run.completed": null,
@@ -54,7 +54,7 @@ export function reduce(state, frame) {
       return { ...state, typing: data.on ? { ...others, [data.name]: { role: data.role, at: frame.ts } } : others };
     }
     case "room.presence":
-      return { ...state, here: [...state.here.filter((user) => user !== data.user), ...(data.here ? [data.user] : [])].sort() };
+      return present({ ...state, moved: { ...state.moved, [data.user]: data.here } }, state.here);
     case "room.turn":
       return { ...state, turn: data, floor: null };
     case "room.idle":
@@ -84,6 +84,12 @@ export function holding(turn, floor) {
   const since = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { timeStyle: "medium" });
   const who = known.map((one) => `${one.name} has the floor${one.since ? ` since ${since(one.since)}` : ""}${one.waits_for ? `, waits for ${WAITS[one.waits_for] ?? `the ${one.waits_for}`}` : ""}`);
   return `${who.join(" · ")} · turn ${turn.turn}, ${turn.left} left`;
+}
+
+/** The state with the users who had the room open when the host was asked; what events told since then is newer. */
+export function present(state, users) {
+  const moved = Object.keys(state.moved);
+  return { ...state, here: [...users.filter((user) => !moved.includes(user)), ...moved.filter((user) => state.moved[user])].sort() };
 }
 
 /** The state with an approval as the host has it: events have long arguments cut. */

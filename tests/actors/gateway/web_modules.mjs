@@ -10,7 +10,7 @@ const load = async (name) => {
 };
 const { Machine, backoff, exact } = await load("proto.js");
 const { TAGS, markdown, plain } = await load("markdown.js");
-const { EMPTY, busyText, fromHistory, fromRoom, holding, json, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
+const { EMPTY, busyText, fromHistory, fromRoom, holding, json, present, reduce, reveal, review, stopText, tried, withApproval, withdrawn, withEscalation } = await load("state.js");
 
 const STREAM = "session:a";
 
@@ -310,6 +310,47 @@ test("who writes and who is here is told, and fades", () => {
   const spoke = reduce(state, frame("message", { role: "user", author: "bob", text: "hi", i: 0, number: 1 }, { run_id: undefined, seq: 1 }));
   assert.equal(busyText(reduce(spoke, frame("room.typing", { name: "ann", role: "assistant", on: false })), "me", 101), "");
   assert.deepEqual(state.here, ["bob"]);
+});
+
+test("who is here is right, whatever overtakes the answer", () => {
+  // Law: once all events and the answer have come, the page shows who has the room open.
+  const next = chance(11);
+  for (let world = 0; world < 300; world += 1) {
+    const here = new Set(["ann"]);
+    let [state, answer, told, subscribed] = [EMPTY, null, [], false];
+    for (let step = 0; step < 20; step += 1) {
+      const dice = next();
+      const user = ["ann", "bob", "cid"][Math.floor(next() * 3)];
+      if (dice < 0.5) {
+        here.has(user) ? here.delete(user) : here.add(user);
+        if (subscribed) told.push(frame("room.presence", { user, here: here.has(user) }));
+      } else if (dice < 0.6) [state, answer, told, subscribed] = [{ ...state, moved: {} }, [...here], [], true];
+      else if (dice < 0.9 && told.length) state = reduce(state, told.shift());
+      else if (answer) [state, answer] = [present(state, answer), null];
+    }
+    if (!subscribed) continue;
+    if (next() < 0.5 && answer) [state, answer] = [present(state, answer), null];
+    state = told.reduce(reduce, state);
+    if (answer) state = present(state, answer);
+    assert.deepEqual(state.here, [...here].sort());
+  }
+});
+
+test("what passes is asked for once its stream is followed, and after each reconnection", () => {
+  const followed = [];
+  const machine = new Machine({ deliver: () => {}, missed: () => {}, followed: (stream) => followed.push(stream) });
+  const answer = (result) => machine.received(JSON.stringify({ type: "res", id: JSON.parse(machine.outgoing.pop()).id, ok: true, result }));
+  machine.follow(STREAM, 0);
+  machine.opened();
+  const server = { server: { instance: "a" }, streams: { [STREAM]: { head: 0, resumed: true } } };
+  answer(server);
+  assert.deepEqual(followed, [STREAM]);
+  machine.received(JSON.stringify({ type: "event", stream: STREAM, event: "room.presence", data: { user: "bob", here: true } }));
+  assert.deepEqual(machine.streams.get(STREAM).early, [], "it never comes again with a number");
+  machine.lost();
+  machine.opened();
+  answer(server);
+  assert.deepEqual(followed, [STREAM, STREAM]);
 });
 
 test("every digit of a number is shown as it was sent", () => {
