@@ -297,7 +297,7 @@ class RoomHistory:
     ) -> RoomMessage:
         """Change a message, on disk and wherever it was read, and publish that.
 
-        ``correct``: has the turns under way read it anew; whether there are any. Raises
+        ``correct``: has the turns that are not over read it anew; whether there are any. Raises
         ``NotFound``, ``InputValidation``, ``StorageError``.
         """
         called, room = self._settings.called, self._settings.room
@@ -314,23 +314,23 @@ class RoomHistory:
             old, new = (called(one.calling) if is_text else () for one in (before, after))
             working = is_text and correct(after, before.text)
             settled = await self._publisher.settled(ATTEMPT * is_text)  # or its event came later
-            told = self._settings.members if is_text or room.reactions else ()
             state = after_change(
                 self._begin(lambda now: now),
                 wish,
                 before,
                 gone=[name for name in old if name not in new],
                 new=[name for name in new if name not in old],
-                members=[one.name for one in told],
+                members=[one.name for one in self._settings.members if is_text or room.reactions],
                 settled=settled,
             )
             left = [one for one in self.unanswered() if one.seq != after.seq]
             if after.deleted and not left and self._cut <= self.answered:
                 state = replace(state, heard=max(state.heard, self.said))
-            text = before.text if is_text else None
-            change = ChangeMessage(room.name, after, state, text)
+            change = ChangeMessage(room.name, after, state, before.text if is_text else None)
             with trio.CancelScope(shield=True):
-                for _ in range(1 + working):  # again, for rows that were on their way to disk
+                await self.store.ask(change)
+                # A run that resumed meanwhile has read the old text; rows had it on their way.
+                if is_text and (correct(after, before.text) or working):
                     await self.store.ask(change)
                 self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
                 self._stored(state)

@@ -298,7 +298,7 @@ class MemberRunner:
             correct(fix)
         late = [queue for queue in table.queues.values() if queue.correct(user, fix)]
         services.tracer.correct(user, fix)
-        return bool(ours or late or self._runs)
+        return bool(ours or left or late or self._runs)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

@@ -39,6 +39,7 @@ class World:
 
     Attributes:
         troubled: the storage fails now and then.
+        hurried: people answer approvals and change messages in the same moments.
         requests: the words in each request to a model.
         gone: words that are in no message any more, with how many requests there were then.
         changes: what every acknowledged change was: the number of a message, and its kind.
@@ -48,6 +49,7 @@ class World:
 
     seed: object
     troubled: bool = False
+    hurried: bool = False
     words: int = 0
     random: Random = attrs.field(init=False)
     requests: list[set[str]] = attrs.field(factory=list[set[str]])
@@ -156,9 +158,14 @@ async def stop(host: Host) -> None:
 
 def talk(world: World, host: mt.SimulatedHost, length: int) -> None:
     host.call(begin, world)
-    acts = ("post", "post", "post", "edit", "delete", "react", "stop", "decide")
+    acts: tuple[str, ...] = ("post", "post", "post", "edit", "delete", "react", "stop", "decide")
+    acts += ("fail", "mend") * 3 * world.troubled
     for _ in range(length):
-        match world.random.choice((*acts, *("fail", "mend") * 3) if world.troubled else acts):
+        act = world.random.choice(acts)
+        if world.hurried and act in ("edit", "delete"):
+            host.begin(insist, decide)
+            host.steps(world.random.randrange(60))
+        match act:
             case "post":
                 text = world.text()
                 with suppress(StorageUnavailable):
@@ -247,8 +254,10 @@ async def broken(host: Host, world: World) -> list[str]:
     return found
 
 
-def problems(seed: object, length: int = 12, *, troubled: bool = False) -> list[str]:
-    world = World(seed, troubled)
+def problems(
+    seed: object, length: int = 12, *, troubled: bool = False, hurried: bool = False
+) -> list[str]:
+    world = World(seed, troubled, hurried)
     number = sum(map(ord, str(seed)))
     with mt.simulated_host(number, agents=world.agents(), config=CONFIG) as host:
         talk(world, host, length)
@@ -278,6 +287,18 @@ def test_no_changed_text_is_left_while_the_storage_fails(seed: int) -> None:
 def test_no_changed_text_is_left_in_many_talks_while_the_storage_fails(part: int) -> None:
     for seed in range(60):
         assert not problems(f"{part}/{seed}", 24, troubled=True), seed
+
+
+@pytest.mark.parametrize("seed", [68])
+def test_no_changed_text_is_left_when_runs_resume_in_the_same_moment(seed: int) -> None:
+    assert not problems(f"hurry {seed}", 20, hurried=True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(8))
+def test_no_changed_text_is_left_when_runs_resume_in_many_moments(part: int) -> None:
+    for seed in range(60):
+        assert not problems(f"{part}/{seed}", 20, hurried=True), seed
 
 
 def killed(fault: mt.HostFault, seed: int, every: int) -> None:
