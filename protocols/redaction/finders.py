@@ -332,6 +332,7 @@ def _is_open_above(rules: Rules, text: str, end: int, least: int) -> bool:
 
 _MANY_LINES = re.compile(
     r"[|>][+-]?\d?[ \t]{0,8}\r?\n|[\"'`\\+.(][ \t]{0,8}\r?\n|[\"'][^\"'\n]{4,200}\n"
+    r"|\{[ \t]{0,8}\r?\n[ \t]{0,64}(?:type|description|sensitive|nullable)\b"
 )
 REACH = 512
 """Characters of a line that :func:`is_open` reads."""

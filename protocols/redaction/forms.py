@@ -34,6 +34,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "mixed": _is_mixed,
     "random": values.looks_random,
     "strong": values.is_strong,
+    "password": lambda value: values.is_strong(value) or (len(value) >= 8 and _is_mixed(value)),
     "base64": _is_base64,
 }
 

@@ -150,7 +150,7 @@ def named(
             if not is_flag:
                 continue
         if text[start].isupper() and line[-1:].isalpha() and text[start - 1].islower():
-            line, front = f"{line}_", f"{front}_"  # camel case
+            line, front = _apart(text, start, line), _apart(text, start, front)
         spaced = front if core == "key" and not line.startswith("-") else line
         kind = category(rules, spaced.lstrip("-"), core)
         if (not kind and core == "key") and (
@@ -169,6 +169,13 @@ def named(
             at = max(at, one[1])
 
 
+def _apart(text: str, end: int, front: str) -> str:
+    """The front of a name in camel case with its words apart: of ``stripeSecretKey`` all three."""
+    return _HUMP.sub("_", text[end - len(front) : end]).lower() + "_"
+
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
 _EDGES = bytes(
     code if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789_.$ -" else 10 for code in range(256)
 )
@@ -186,7 +193,7 @@ def _quick(
     front = low[max(least, edges.rfind(b"\n", least, start) + 1) : start]
     line = front.rpartition(" ")[2]
     if text[start].isupper() and line[-1:].isalpha() and text[start - 1].islower():
-        line, front = f"{line}_", f"{front}_"
+        line, front = _apart(text, start, line), _apart(text, start, front)
     core = plain["core"]
     kind = category(rules, (front if core == "key" else line).lstrip("-"), core)
     if kind not in ("password", "secret") or low.find("${", least, start) >= 0:
@@ -527,7 +534,7 @@ def name_kind(rules: Rules, low: str, name: str) -> str:
         front = low[: found.start()]
         at = found.start()
         if at and name[at : at + 1].isupper() and name[at - 1].islower():
-            front += "_"
+            front = _apart(name, at, front)
         best = category(rules, front[-40:], found["core"]) or best
         break
     return best
