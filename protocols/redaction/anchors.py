@@ -3,8 +3,8 @@
 ``re`` looks for an expression that begins with one fixed letter at the speed of ``str.find``, and
 for any other one at a tenth of that. So literals that share a letter are found in one pass: behind
 the letter comes what is left of each of them, and a look-behind at what was before it. A letter is
-chosen so that what is left is never the beginning of what is left of another literal: so each
-place of each literal is found, whatever is beside it.
+chosen so that no two literals of a pass can be meant by the same one: so each place of each literal
+is found, whatever is beside it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Iterable
 
 import attrs
 
-LETTERS = "kpcubfmj4:"
+LETTERS = "jkpcubfm4:"
 """The letters by which literals are found, the rare ones before the others."""
-SIGNS = "|$@<*\t"
+COMMON = "etaoinshrdlu"
+"""Letters so common that ``str.find`` looks faster for a text that begins with one."""
+SIGNS = "|$@<*~\t"
 """Signs that most texts do not hold at all."""
 
 
@@ -36,15 +38,21 @@ class Pass:
 
 @attrs.frozen
 class Anchors:
-    """Literals, and the passes that find them. The places of names are wanted, of others not."""
+    """Literals, and the passes that find them. The places of names are wanted, of others not.
+
+    Attributes:
+        alone: literals that share no letter and begin with a common one; no names.
+    """
 
     passes: tuple[Pass, ...]
     signs: tuple[str, ...]
+    alone: tuple[str, ...]
 
     def scan(self, low: str) -> tuple[list[int], set[str]]:
         """Where the names are, in order, and which of the other literals occur at all."""
         starts: list[int] = []
         present = {sign for sign in self.signs if sign[0] in low and sign in low}
+        present.update(literal for literal in self.alone if literal in low)
         for one in self.passes:
             before, names = one.before, len(one.before)
             for found in one.pattern.finditer(low):
@@ -62,7 +70,7 @@ def anchors(names: Iterable[str], others: Iterable[str]) -> Anchors:
     named = tuple(dict.fromkeys(names))
     signs = [other for other in dict.fromkeys(others) if other[0] in SIGNS]
     by_letter: dict[str, list[tuple[str, int]]] = {}
-    alone: list[Pass] = []
+    alone: list[str] = []
     for literal in dict.fromkeys((*named, *(other for other in others if other not in signs))):
         fitting = [
             one
@@ -73,16 +81,28 @@ def anchors(names: Iterable[str], others: Iterable[str]) -> Anchors:
         if letter := next(iter(fitting), ""):
             by_letter.setdefault(letter, []).append((literal, literal.rindex(letter)))
         else:
-            alone.append(_pass(literal[0], [(literal, 0)], named))
-    shared = (_pass(letter, literals, named) for letter, literals in by_letter.items())
-    return Anchors((*shared, *alone), tuple(signs))
+            alone.append(literal)
+    passes = [_pass(letter, literals, named) for letter, literals in by_letter.items()]
+    rest: list[str] = []
+    for literal in alone:
+        letter = next((one for one in LETTERS if one in literal), literal[0])
+        if literal in named or letter not in COMMON:
+            passes.append(_pass(letter, [(literal, literal.rindex(letter))], named))
+        else:
+            rest.append(literal)
+    return Anchors(tuple(passes), tuple(signs), tuple(rest))
 
 
 def _is_apart(literal: str, letter: str, others: list[tuple[str, int]]) -> bool:
     """Whether at no place both this literal and another one could be meant."""
-    rest = literal[literal.rindex(letter) + 1 :]
-    rests = [other[at + 1 :] for other, at in others]
-    return not any(rest.startswith(one) or one.startswith(rest) for one in rests)
+    front, _, rest = literal.rpartition(letter)
+    for other, at in others:
+        before, behind = other[:at], other[at + 1 :]
+        if (rest.startswith(behind) or behind.startswith(rest)) and (
+            front.endswith(before) or before.endswith(front)
+        ):
+            return False
+    return True
 
 
 def _pass(letter: str, literals: list[tuple[str, int]], names: tuple[str, ...]) -> Pass:
@@ -90,7 +110,9 @@ def _pass(letter: str, literals: list[tuple[str, int]], names: tuple[str, ...]) 
     made: list[str] = []
     for literal, at in literals:
         behind = f"(?<={re.escape(literal)})" if at else ""
-        made.append(f"({re.escape(literal[at + 1 :])}{behind})")
+        first, others = literal[at + 1 : at + 2], literal[at + 2 :]
+        # Only a branch that begins with a letter, and not with a group, is passed over at once.
+        made.append(f"{re.escape(first)}({re.escape(others)}{behind})")
     before = (0, *(at for literal, at in literals if literal in names))  # groups begin with one
     pattern = re.compile(re.escape(letter) + f"(?:{'|'.join(made)})")
     return Pass(pattern, before, ("", *(literal for literal, _ in literals)))

@@ -29,6 +29,13 @@ def _is_base64(value: str) -> bool:
     return len(value) >= 8 and (_is_mixed(value) or value.endswith("="))
 
 
+_HEX_KEY = re.compile(r"[0-9a-fA-F]{32,400}\Z")
+
+
+def _is_key(value: str) -> bool:
+    return _HEX_KEY.match(value) is not None or (_is_mixed(value) and values.looks_random(value))
+
+
 CHECKS: dict[str, Callable[[str], bool]] = {
     "digit": _has_digit,
     "mixed": _is_mixed,
@@ -36,6 +43,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "strong": values.is_strong,
     "password": lambda value: values.is_strong(value) or (len(value) >= 8 and _is_mixed(value)),
     "base64": _is_base64,
+    "key": _is_key,
 }
 
 

@@ -143,6 +143,7 @@ def named(
         line = front.rpartition(" ")[2]
         core, sign = found["core"], found["sign"]
         is_flag = line.startswith("--") or (line.startswith("-") and len(line) > 2)
+        is_flag = is_flag or (line == "-" and core[:4] in _SHORT_FLAGS and _has_digit(found))
         if sign == "" and not is_flag:
             if found["quoted"] is not None and not found["end"] and " " in found["quoted"]:
                 continue  # an apostrophe, or the rest of a sentence
@@ -172,6 +173,13 @@ def named(
 def _apart(text: str, end: int, front: str) -> str:
     """The front of a name in camel case with its words apart: of ``stripeSecretKey`` all three."""
     return _HUMP.sub("_", text[end - len(front) : end]).lower() + "_"
+
+
+_SHORT_FLAGS = frozenset(["pass", "secr", "toke"])
+
+
+def _has_digit(found: re.Match[str]) -> bool:
+    return DIGIT.search(found["quoted"] or found["bare"] or "") is not None
 
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
