@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
@@ -30,6 +31,7 @@ __all__ = ["ROWS"]
 ROOMS = 200
 TURNS = 4  # of two members, for one message
 MESSAGES = 10_000
+TALKERS = 64  # who post at once
 LISTED = 20_000
 PAGE = 50
 ALICE = Principal("alice")
@@ -143,18 +145,17 @@ def opening(count: int) -> float:
 
 
 async def _opening(count: int) -> float:
-    room = motet.Room("long", members=[motet.Agent("ann", model=Talker())])
+    members = [motet.Agent("ann", model=Talker())]
+    room = motet.Room("long", members=members, speakers=motet.mentions())
     with TemporaryDirectory(prefix="motet-bench-") as folder:
         async with motet.open_host(folder) as host:
-            await (await host.open_room(room)).run("hi", user="alice")
-        _behind(
-            folder,
-            "WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            "INSERT INTO room_messages (room, seq, round, author, kind, text, at, asked_by) "
-            "SELECT 'long', i, 1, 'ann', 'agent', 'message ' || i, 0, '[]' FROM n",
-            count + 2,
-        )
-        async with motet.open_host(folder, agents=list(room.agents)) as host:
+            opened_room = await host.open_room(room)
+            for first in range(0, count, TALKERS):
+                async with trio.open_nursery() as nursery:
+                    for number in range(first, min(first + TALKERS, count)):
+                        text, user = f"message {number}", f"user{number % TALKERS}"
+                        nursery.start_soon(partial(opened_room.post, text, user=user))
+        async with motet.open_host(folder, agents=members) as host:
             watch = Watch()
             opened_room = await host.open_room(room)
             taken = watch.seconds() * 1e3
