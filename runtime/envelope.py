@@ -150,7 +150,7 @@ class Ask(msgspec.Struct, eq=False):
     until: float  # no handler begins later: the asker's first deadline, or the limit
     limit: float = math.inf  # of the ask itself; both in Trio's clock
     # That holds it; Any: two kinds of items.
-    queue: deque[Any] | list[Any] | OrderedDict[Any, None] | None = None
+    queue: deque[Any] | OrderedDict[Any, None] | None = None
     context: str | None = None  # the asker's trace context
     timed_out: bool = False
     scope: trio.CancelScope | None = None
@@ -200,8 +200,7 @@ class Ask(msgspec.Struct, eq=False):
         Another loop than Trio's, such as of asyncio.run in a task of Trio, cannot wait for it, and
         throws an error in. Then nobody takes the outcome, and it would resume the wrong wait.
         """
-        queue = self.queue
-        if not self.settled and queue is not None and any(item is self for item in queue):
+        if not self.settled and self.queue is not None:
             self.mailbox.withdraw(self)
 
     def expired(self) -> bool:

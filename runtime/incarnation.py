@@ -86,7 +86,7 @@ class Incarnation:
             self.workers.dismiss_idle()
         self.owner.interrupt()
         mailbox = self.owner.mailbox
-        if mailbox.queue or mailbox.stashed or mailbox.waiting:
+        if mailbox.queue.items or mailbox.stashed or mailbox.waiting:
             mailbox.refuse_all_endless()  # nothing of it is handled before all handlers have ended
 
     @property
@@ -208,11 +208,13 @@ class Incarnation:
                 if self.finishing:
                     return
                 owner.halted = await self._obey()
+                queue = mailbox.queue
                 continue
             if not queue:
                 if owner.rested is not None:
                     owner.rest()
                 await mailbox.park(task)
+                queue = mailbox.queue  # made by the first item
                 left = BATCH
                 continue
             item = queue.popleft()
@@ -234,6 +236,9 @@ class Incarnation:
                 else:
                     mailbox.handled += 1
             elif isinstance(item, Ask):
+                if item.queue is None:
+                    mailbox.skip()
+                    continue
                 await self.answer(item, turn)
                 if item.cancelled_at is not None:
                     return

@@ -241,7 +241,7 @@ class Owner:
         handled. Of an ask that would raise another error there is nothing to refuse.
         """
         box = self.mailbox
-        waits = box.spec.overflow == "wait" and len(box.queue) >= box.limit
+        waits = box.spec.overflow == "wait" and box.is_full
         if not (waits and box.refusing):
             groups = self.before_begin(kind)
             refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
@@ -262,8 +262,8 @@ class Owner:
         box = self.mailbox
         # The turn takes from its queue, and may handle what it has stashed. A concurrent handler
         # takes from the queue of its type only.
-        group = [self.turn] if box.queue or box.stash or box.reserved else []
-        for kind in [kind for kind, queue in box.concurrent.items() if queue]:
+        group = [self.turn] if box.queue.items or box.stash.items or box.reserved else []
+        for kind in [kind for kind, queue in box.concurrent.items() if queue.items]:
             (handlers,) = self.before_begin(kind) or ((),)
             if not handlers:
                 return ()

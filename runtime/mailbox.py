@@ -13,19 +13,20 @@ message type with concurrent handlers, and ``stash`` has the messages that a han
 last two count as stashed.
 
 A ``trio.open_memory_channel`` will not do: it can neither withdraw an item nor drop its oldest,
-and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both).
+and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both). The queues, and the
+line of the senders, are in ``queues.py``.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import outcome
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
@@ -35,14 +36,12 @@ from motet.runtime.foreign import divided, shown
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk
 from motet.runtime.outside import is_cancelled
-from motet.runtime.waits import Groups, current_work, cycle_of, refuse_cycle
+from motet.runtime.queues import NOBODY, NOTHING, Holder, Item, Queue, Senders, WaitingTell
+from motet.runtime.waits import Groups, cycle_of, refuse_cycle
 
-__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places", "WaitingTell"]
+__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
-
-# Most told messages travel bare; see `envelope.py`.
-Item = Message | Told | Ask
 
 
 class MailboxSpec(msgspec.Struct, frozen=True):
@@ -84,50 +83,7 @@ class Places(Protocol):
         ...
 
 
-class Holder(Protocol):
-    """The actor of a mailbox, as far as those who wait for it need it (G11)."""
-
-    def before_begin(self, kind: type[Message], /) -> Groups:
-        """What has to end before a queued message of ``kind`` is handled."""
-        ...
-
-    def before_room(self) -> Groups:
-        """What has to end before there is room."""
-        ...
-
-
-class WaitingTell:
-    """A sender that waits for room, and its message. An edge of the wait-for graph."""
-
-    __slots__ = ("holder", "message", "path", "task", "work")
-
-    def __init__(self, message: Message | Told, path: str, holder: Holder | None) -> None:
-        self.message = message
-        self.path = path
-        self.holder = holder
-        self.task = current_task()
-        self.work = current_work.get()
-
-    def groups(self) -> Groups:
-        return () if self.holder is None else self.holder.before_room()
-
-    def admitted(self) -> None:
-        """The message is in the mailbox. The sender has not taken a step since."""
-        self.holder = None
-        reschedule(self.task, WOKEN)
-
-    def refused(self, error: Exception) -> None:
-        """The message was not accepted."""
-        reschedule(self.task, outcome.Error(error))
-
-    def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
-        return f"room in {self.path}"
-
-
-# Senders in their order; each may leave from any place in constant time, as ten thousand do at once
-# when a nursery of askers is cancelled. Mailboxes that no sender waits for share an empty one.
-Senders = OrderedDict[WaitingTell | Ask, None]
-_NOBODY: Final = Senders()
+_NONE: Final[dict[type, Queue]] = {}  # of actors without concurrent handlers
 
 
 class Counters:
@@ -195,12 +151,12 @@ class Mailbox(Counters):
         self.spec = spec
         self.dead_letters = dead_letters
         self.holder: Holder | None = None  # until it is closed, so that no reference cycle is left
-        self.queue: deque[Item] = deque()
-        self.waiting: Senders = _NOBODY
+        self.queue = NOTHING  # see `_first`
+        self.waiting: Senders = NOBODY
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
-        self.concurrent: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
+        self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
         self.places: Places | None = None
-        self.stash: list[Item] = []  # stashed by handlers of the turn, in order
+        self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`
         self.reserved = 0  # 1 while the turn's handler is about to stash its message
         self.retrying: Told | None = (
@@ -209,15 +165,23 @@ class Mailbox(Counters):
         self.refusing = False  # new asks, while the actor is suspended
         self.receiver: trio.lowlevel.Task | None = None  # the actor's, while it waits for mail
         self.closed: str | None = None  # the reason
-        # Below this length the queue accepts at once. One comparison covers full, closed,
-        # refusing and "senders wait already", which keeps the path of a tell short.
-        self.limit = spec.capacity
+        # Below this length, gaps included, the queue accepts at once. One comparison covers full,
+        # closed, refusing, "senders wait already" and "no item has come yet", which keeps the path
+        # of a tell short.
+        self.limit = 0
+        if self.concurrent:  # an ask here looks at it before anything is put
+            self._first(None)
 
     # ------------------------------------------------------------------ sending
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it accepts nothing now; False for a closed one that never had an item."""
+        return len(self.queue) >= self.limit and (self.queue is not NOTHING or self.refusing)
+
     def put(self, item: Item) -> bool:
         """Accept ``item`` if there is room now; False if not."""
-        if len(self.queue) >= self.limit:
+        if len(self.queue) >= self.limit and not self._first(item):
             return False
         self.accepted += 1
         if self.concurrent:
@@ -241,8 +205,7 @@ class Mailbox(Counters):
         self._refuse_if_closed()
         if self.spec.overflow in ("wait", "fail"):
             raise MailboxFull(self.path, self.spec.capacity)
-        if self.spec.overflow == "drop_oldest" and self.queue:
-            self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
+        if self.spec.overflow == "drop_oldest" and self._drop_oldest():
             # True now: there is a place, and no sender waits under this policy.
             _ = self.put(message) or self._put_while_refusing(message)
             return
@@ -316,14 +279,15 @@ class Mailbox(Counters):
 
         Raises ActorDead, ActorPaused, or MailboxFull.
         """
+        ask.queue = None
         self._refuse_if_closed()
         if self.refusing:
             raise ActorPaused(self.path)
         if self.spec.overflow == "wait":
             self._add_waiting(ask)
             ask.queue = self.waiting
-        elif self.spec.overflow == "drop_oldest" and self.queue:
-            self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
+        elif self.spec.overflow == "drop_oldest" and self._drop_oldest():
+            ask.queue = self.queue
             self.put(ask)
         else:
             raise MailboxFull(self.path, self.spec.capacity)
@@ -331,15 +295,14 @@ class Mailbox(Counters):
     def withdraw(self, ask: Ask) -> None:
         """Take back an ask whose handler has not begun; it never will."""
         queue = ask.queue
-        assert queue is not None
-        ask.queue = None
-        if isinstance(queue, OrderedDict):
+        assert isinstance(queue, Queue | OrderedDict)
+        if not isinstance(queue, Queue):
             # It was never accepted, so no counter has it.
+            ask.queue = None
             del queue[ask]
             self._set_limit()
             return
-        # By identity: a message's own __eq__ must not decide which envelope goes.
-        del queue[next(i for i, item in enumerate(queue) if item is ask)]
+        queue.withdraw(ask)
         self.withdrawn += 1
         if queue is not self.queue:
             self.stashed -= 1
@@ -387,14 +350,20 @@ class Mailbox(Counters):
             if any(all(work.waits for work in group) for group in groups):
                 self._refuse_each([*self.waiting])
 
+    def skip(self) -> None:
+        """A gap was taken from the queue as if it were an item."""
+        self.queue.gaps -= 1
+        self.taken -= 1
+        if self.limit:
+            self.limit -= 1  # as the length of the queue did
+
     def take(self, kind: type) -> Item | None:
         """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
-        queue = self.concurrent[kind]
-        if not queue:
+        item = self.concurrent[kind].take()
+        if item is None:
             return None
         self.stashed -= 1
         self.taken += 1
-        item = queue.popleft()
         if self.limit:
             self.limit += 1  # no sender waits, and there is one place more
         else:
@@ -428,7 +397,7 @@ class Mailbox(Counters):
             return
         # The last place is left for the message that ends the waiting: a mailbox full of stashed
         # messages would never get it.
-        if len(self.stash) + 1 >= self.spec.capacity or len(self.queue) >= self._room():
+        if self.stash.items + 1 >= self.spec.capacity or len(self.queue) >= self._room():
             raise MailboxFull(self.path, self.spec.capacity)
         self.reserved = 1
         self._set_limit()
@@ -451,6 +420,8 @@ class Mailbox(Counters):
             return
         self.taken -= 1
         self.stashed += 1
+        if self.stash is NOTHING:
+            self.stash = Queue()
         self.stash.append(item)
         if isinstance(item, Ask):
             item.queue, item.scope = self.stash, None
@@ -458,11 +429,12 @@ class Mailbox(Counters):
 
     def unstash_all(self) -> None:
         """Move all stashed messages before the queued ones, in the order they came."""
-        for item in self.stash:
+        stashed = [*self.stash.present()]
+        for item in stashed:
             if isinstance(item, Ask):
                 item.queue = self.queue
-        self.stashed -= len(self.stash)
-        self.queue.extendleft(reversed(self.stash))
+        self.stashed -= len(stashed)
+        self.queue.extendleft(reversed(stashed))
         self.stash.clear()
         self._set_limit()
         self.wake()
@@ -477,7 +449,7 @@ class Mailbox(Counters):
         # not find a mailbox that still accepts.
         self.closed = reason
         self.holder = None
-        waiting, self.waiting = self.waiting, _NOBODY
+        waiting, self.waiting = self.waiting, NOBODY
         self.limit = 0
         for sender in waiting:
             error = ActorDead(self.path, reason)
@@ -487,7 +459,7 @@ class Mailbox(Counters):
             else:
                 sender.refused(error)
         queues = (self.stash, self.queue, *self.concurrent.values())
-        items = [item for queue in queues for item in queue]
+        items = [item for queue in queues for item in queue.present()]
         for queue in queues:
             queue.clear()
         for item in items:
@@ -512,7 +484,7 @@ class Mailbox(Counters):
         """Refuse the senders and askers that wait for themselves, since less can end now (G11)."""
         senders = [*self.waiting]
         for queue in (self.queue, self.stash, *self.concurrent.values()):
-            senders += [item for item in queue if isinstance(item, Ask)]
+            senders += [item for item in queue.present() if isinstance(item, Ask)]
         self._refuse_each(senders)
 
     def _refuse_each(self, senders: Sequence[WaitingTell | Ask]) -> None:
@@ -537,14 +509,28 @@ class Mailbox(Counters):
 
     # ------------------------------------------------------------------ within
 
+    def _first(self, item: Item | None) -> bool:
+        """Make the queue, for the first item of all; whether there is room for ``item`` now."""
+        if self.queue is not NOTHING or self.closed is not None:
+            return False
+        self.queue = Queue()
+        self._set_limit()
+        if isinstance(item, Ask):
+            item.queue = self.queue
+        return self.limit > 0
+
     def _enqueue(self, item: Item) -> None:
         """Put an accepted item where its handler looks for it."""
         kind = type(item) if isinstance(item, Message) else type(item.message)
         queue = self.concurrent.get(kind)
         if queue is None:
+            if self.queue is NOTHING:
+                self._first(item)
             self.queue.append(item)
             self.wake()
             return
+        if queue is NOTHING:
+            queue = self.concurrent[kind] = Queue()
         if isinstance(item, Ask):
             item.queue = queue
         queue.append(item)
@@ -572,18 +558,27 @@ class Mailbox(Counters):
             raise ActorDead(self.path, self.closed)
 
     def _add_waiting(self, sender: WaitingTell | Ask) -> None:
-        if self.waiting is _NOBODY:
+        if self.waiting is NOBODY:
             self.waiting = Senders()
         self.waiting[sender] = None
         self.limit = 0
 
     def _set_limit(self) -> None:
-        special = self.closed is not None or self.waiting or self.refusing
+        special = self.closed is not None or self.waiting or self.refusing or self.queue is NOTHING
         self.limit = 0 if special else self._room()
 
     def _room(self) -> int:
-        """How long the queue may be."""
-        return self.spec.capacity - self.stashed - self.reserved
+        """How long the queue may be, gaps included."""
+        return self.spec.capacity + self.queue.gaps - self.stashed - self.reserved
+
+    def _drop_oldest(self) -> bool:
+        """Make room in the queue; False if all that is accepted is stashed."""
+        item = self.queue.take()
+        if item is None:
+            return False
+        self._set_limit()
+        self._drop(item, "dropped: the mailbox was full (drop_oldest)")
+        return True
 
     def _drop(self, item: Item, reason: str) -> None:
         self._refuse(item, MailboxFull(self.path, self.spec.capacity))

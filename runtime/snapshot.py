@@ -10,7 +10,7 @@ import trio
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import Ask
 from motet.runtime.lifecycle import LifeState
-from motet.runtime.mailbox import WaitingTell
+from motet.runtime.queues import WaitingTell
 from motet.runtime.stopping import Leftover, blocking_tasks, stack_of
 
 __all__ = ["ActorInfo", "Statistics", "info_of", "leftovers_of", "statistics_of"]
@@ -63,7 +63,7 @@ def info_of(cell: Cell, now: float) -> ActorInfo:
     """The line of a dump."""
     age = now - cell.incarnation.began if cell.incarnation is not None else 0.0
     waiting = "; ".join(_waits(cell, now)) or None
-    queued = len(cell.mailbox.queue) + cell.mailbox.stashed
+    queued = cell.mailbox.queue.items + cell.mailbox.stashed
     return ActorInfo(cell.path, cell.state, queued, age, waiting, cell.paused)
 
 
@@ -91,7 +91,7 @@ def statistics_of(cell: Cell) -> Statistics:
         withdrawn=box.withdrawn,
         dead_lettered=box.dead_lettered,
         stashed=box.stashed,
-        queued=len(box.queue),
+        queued=box.queue.items,
         running=box.running,
         waiting=len(box.waiting),
         restarts=cell.restarts,

@@ -60,6 +60,8 @@ class Child(Protocol):
     was_ready: bool
 
     @property
+    def supervisor(self) -> Supervisor[Self] | None: ...
+    @property
     def is_occupied(self) -> bool: ...
     def begin(self, nursery: trio.Nursery) -> None: ...
     def stop(self, plan: StopPlan, *, final: bool) -> None: ...
@@ -352,6 +354,18 @@ class Supervisor(Generic[C]):
         self._wake.set()
 
     # ------------------------------------------------------------------ reading
+
+    def below(self, path: str) -> C | None:
+        """The cell at ``path``, or None. In as many steps as the path has names."""
+        first = f"{self.path}/"
+        cell: C | None = None
+        supervisor: Supervisor[C] | None = self
+        for name in path.removeprefix(first).split("/") if path.startswith(first) else ():
+            cell = None if supervisor is None else supervisor.cells.get(name)
+            if cell is None:
+                return None
+            supervisor = cell.supervisor
+        return cell
 
     def tree(self) -> Iterator[C]:
         """All cells below, parents first, siblings in start order."""

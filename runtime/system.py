@@ -94,8 +94,9 @@ class System(Kernel):
         return tuple(info_of(cell, now) for cell in self._root.tree())
 
     def find(self, path: str) -> ActorRef[Any] | None:
-        """The actor at ``path``, or None."""
-        return next((ActorRef[Any](cell) for cell in self._root.tree() if cell.path == path), None)
+        """The actor at ``path``, or None. Takes as many steps as the path has names."""
+        cell = self._root.below(path)
+        return None if cell is None else ActorRef[Any](cell)
 
     def trace(
         self, path: str, *, buffer: int = FEED_BUFFER
@@ -122,9 +123,9 @@ class System(Kernel):
 
     def _observe(self, path: str) -> None:
         self.observing = self.meter is not None or bool(self.traces)
-        for cell in self._root.tree():
-            if cell.path == path:
-                cell.observe()
+        cell = self._root.below(path)
+        if cell is not None:
+            cell.observe()
 
     def inject(self, path: str, fault: Literal["crash", "kill"]) -> bool:
         """For tests: crash the actor at ``path``, or stop it for ever without grace, at once.
@@ -133,7 +134,7 @@ class System(Kernel):
         actor, or no incarnation that could crash.
         """
         self.loop.check(path)
-        cell = next((cell for cell in self._root.tree() if cell.path == path), None)
+        cell = self._root.below(path)
         if cell is None or cell.is_final:
             return False
         if fault == "kill":

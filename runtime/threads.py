@@ -37,10 +37,10 @@ from motet.runtime.envelope import TIMED_OUT, Answer, Ask, Result, Told
 from motet.runtime.errors import ActorDead, AskTimeout, MailboxFull, unwrapped
 from motet.runtime.kernel import HomeLoop, Kernel, Owner
 from motet.runtime.loops import loop_here
-from motet.runtime.mailbox import WaitingTell
 from motet.runtime.monitors import on_end
 from motet.runtime.observe import AskSpan, CutOff
 from motet.runtime.outside import foreign_code, monotonic
+from motet.runtime.queues import WaitingTell
 from motet.runtime.timers import Timer
 from motet.runtime.waits import Work, current_work
 
@@ -247,7 +247,7 @@ class Inbox:
                 self._refuse_if_over()
                 held = len(self._items)
                 if spec.overflow == "fail":
-                    held += len(owner.mailbox.queue)
+                    held += owner.mailbox.queue.items
                 if held < spec.capacity:
                     break
                 if spec.overflow == "fail" or not wait or not self._wait_for_room(until):

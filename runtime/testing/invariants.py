@@ -170,7 +170,7 @@ def _counted(cell: Cell) -> tuple[object, ...]:
         box.withdrawn,
         box.dead_lettered,
         box.stashed,
-        len(box.queue),
+        len(box.queue) - box.queue.gaps,
         len(box.waiting),
         box.running_concurrently,
         box.retrying is None,

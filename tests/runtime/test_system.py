@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 from weakref import ref
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
-from motet.runtime import open_system
+from motet.protocols.messages import Message
+from motet.runtime import Actor, handles, open_system
 from tests.raised import RAISERS, State, caught, state_of
 
 
@@ -59,3 +64,53 @@ async def test_an_error_that_has_left_the_block_is_freed_without_the_garbage_col
         assert error() is None
     finally:
         gc.enable()
+
+
+class Unused(Message, frozen=True, tag="system.unused"):
+    pass
+
+
+class Nested(Actor[Unused]):
+    """Has children of the names that the tree below it names, and so on."""
+
+    def __init__(self, below: dict[str, Any]) -> None:
+        self.below = below
+
+    @handles(Unused)
+    async def unused(self, message: Unused) -> None:
+        pass
+
+    async def on_start(self) -> None:
+        for name, below in self.below.items():
+            await self.start_child(partial(Nested, below), name=name)
+
+
+_NAMES = st.sampled_from(["a", "b", "a b", "..", "system", "ä"])
+_TREES = st.recursive(
+    st.just(dict[str, Any]()),
+    lambda below: st.dictionaries(_NAMES, below, max_size=3),
+    max_leaves=9,
+)
+_PATHS = st.lists(_NAMES | st.just(""), max_size=4).map(lambda names: "/" + "/".join(names))
+
+
+@given(_TREES, st.lists(_PATHS))
+def test_find_finds_what_a_search_of_the_tree_finds(
+    tree: dict[str, Any], others: list[str]
+) -> None:
+    """Law: for any tree and any text, ``find`` is the actor of the snapshot with this path."""
+
+    async def main() -> None:
+        async with open_system() as system:
+            for name, below in tree.items():
+                await system.start(partial(Nested, below), name=name)
+            there = {info.path for info in system.snapshot()}
+            for path in [*there, *others, "", "/", "/system", "/system/", *map(_longer, there)]:
+                found = system.find(path)
+                assert (found and found.path) == (path if path in there else None)
+
+    trio.run(main)
+
+
+def _longer(path: str) -> str:
+    return f"{path}/"

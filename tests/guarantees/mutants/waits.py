@@ -12,7 +12,8 @@ from motet.runtime.cell import Cell
 from motet.runtime.envelope import Ask
 from motet.runtime.errors import AskCycle, TellCycle, WaitCycle
 from motet.runtime.kernel import Owner
-from motet.runtime.mailbox import Mailbox, WaitingTell
+from motet.runtime.mailbox import Mailbox
+from motet.runtime.queues import WaitingTell
 from motet.runtime.supervisor import Supervisor
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.timers import Timers
