@@ -219,7 +219,7 @@ class Incarnation:
                 continue
             item = queue.popleft()
             mailbox.taken += 1
-            if mailbox.waiting:
+            if mailbox.waiting and not queue.is_gap(item):
                 mailbox.admit()
             # Most messages are told, bare and not observed: then there is one look into a table and
             # one call between the queue and the handler.

@@ -296,7 +296,7 @@ class Owner:
         """
         box = self.mailbox
         while box.closed is None:
-            settled = box.handled + box.withdrawn + box.dead_lettered + len(box.stash)
+            settled = box.handled + box.withdrawn + box.dead_lettered + box.stash.items
             if box.accepted == settled and not box.waiting and not self.deferred:
                 return
             if self.rested is None:

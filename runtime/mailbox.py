@@ -206,8 +206,9 @@ class Mailbox(Counters):
         if self.spec.overflow in ("wait", "fail"):
             raise MailboxFull(self.path, self.spec.capacity)
         if self.spec.overflow == "drop_oldest" and self._drop_oldest():
-            # True now: there is a place, and no sender waits under this policy.
-            _ = self.put(message) or self._put_while_refusing(message)
+            # There is a place now, and no sender waits under this policy.
+            accepted = self.put(message) or self._put_while_refusing(message)
+            assert accepted, f"{self.path} has dropped a message, and has no room"
             return
         self.accepted += 1
         self._drop(message, "dropped: the mailbox was full (drop_newest)")
@@ -288,7 +289,8 @@ class Mailbox(Counters):
             ask.queue = self.waiting
         elif self.spec.overflow == "drop_oldest" and self._drop_oldest():
             ask.queue = self.queue
-            self.put(ask)
+            accepted = self.put(ask)
+            assert accepted, f"{self.path} has dropped a message, and has no room"
         else:
             raise MailboxFull(self.path, self.spec.capacity)
 
@@ -429,6 +431,7 @@ class Mailbox(Counters):
 
     def unstash_all(self) -> None:
         """Move all stashed messages before the queued ones, in the order they came."""
+        self._first(None)  # a control message may be stashed before any mail comes
         stashed = [*self.stash.present()]
         for item in stashed:
             if isinstance(item, Ask):
@@ -574,9 +577,9 @@ class Mailbox(Counters):
     def _drop_oldest(self) -> bool:
         """Make room in the queue; False if all that is accepted is stashed."""
         item = self.queue.take()
+        self._set_limit()  # also if there were only gaps, which are closed now
         if item is None:
             return False
-        self._set_limit()
         self._drop(item, "dropped: the mailbox was full (drop_oldest)")
         return True
 

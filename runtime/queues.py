@@ -11,7 +11,7 @@ and equal messages would be one key. Removing from the middle of a ``deque`` sea
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 import outcome
@@ -86,6 +86,13 @@ class _Nothing(Queue):
 
     def append(self, item: Item, /) -> None:
         raise AssertionError(f"{item!r} was put into the queue that all mailboxes share")
+
+    def extendleft(self, items: Iterable[Item], /) -> None:
+        for item in items:
+            self.append(item)
+
+    def withdraw(self, ask: Ask) -> None:
+        raise AssertionError(f"{ask!r} is not in the queue that all mailboxes share")
 
 
 NOTHING: Final[Queue] = _Nothing()

@@ -35,7 +35,16 @@ from tests.guarantees.worlds.transcripts import VALID_TRANSCRIPT
 from tests.guarantees.worlds.turns import TURN_ISOLATION
 from tests.guarantees.worlds.waits import EVERY_WAIT
 
-__all__ = ["GUARANTEES", "LAWS", "MUTANTS", "OF_HOSTS", "holds", "is_found", "mutants_of"]
+__all__ = [
+    "GUARANTEES",
+    "LAWS",
+    "MUTANTS",
+    "OF_HOSTS",
+    "holds",
+    "holds_on",
+    "is_found",
+    "mutants_of",
+]
 
 GUARANTEES = tuple(f"G{number}" for number in range(1, 17))
 OF_HOSTS = frozenset({"G7", "G14", "G15", "G16"})
@@ -92,6 +101,12 @@ def mutants_of(guarantee: str) -> list[str]:
 def holds(guarantee: str, schedules: int) -> None:
     """Fail with the first of so many schedules that breaks the law."""
     found = first_finding(LAWS[guarantee], range(schedules))
+    assert found is None, f"schedule {found.schedule}: {found.how}"
+
+
+def holds_on(guarantee: str, *schedules: int) -> None:
+    """Fail with the first of these schedules, each of which has found a defect before."""
+    found = first_finding(LAWS[guarantee], schedules)
     assert found is None, f"schedule {found.schedule}: {found.how}"
 
 
