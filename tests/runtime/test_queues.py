@@ -1,11 +1,13 @@
 """Queues that asks may leave from any place: the same items as in a list, at a constant price."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import math
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -316,12 +318,12 @@ def taken(box: Mailbox) -> Item | None:
 def step_of_mailbox(box: Mailbox, lists: Lists, step: str, number: int, which: float) -> None:
     match step:
         case "tell" | "ask" | "aside":
-            item: Item = Mark(number)
+            sent: Item = Mark(number)
             if step != "tell":
                 kind = Number if step == "ask" else Aside
                 unused: Any = None
-                item = Silent(box, kind(number), unused, unused, math.inf, queue=box.queue)
-            assert put(box, item) == lists.put(item)
+                sent = Silent(box, kind(number), unused, unused, math.inf, queue=box.queue)
+            assert put(box, sent) == lists.put(sent)
         case "leave":
             lines = (lists.turn, lists.aside, lists.stash, lists.waiting)
             asks = [(line, item) for line in lines for item in line if isinstance(item, Ask)]
@@ -383,11 +385,12 @@ def differences(seed: int, length: int = 60) -> str | None:
             step_of_mailbox(box, lists, step, number, chance.random())
         except AssertionError as error:
             return f"{spec}, step {number}, {step}: {error}"
-        lines = [
+        aside = [item for queue in box.concurrent.values() for item in queue.present()]
+        lines: list[tuple[Sequence[object], Sequence[object]]] = [
             ([*box.queue.present()], lists.turn),
             ([*box.stash.present()], lists.stash),
             ([*box.waiting], lists.waiting),
-            ([item for queue in box.concurrent.values() for item in queue.present()], lists.aside),
+            (aside, lists.aside),
         ]
         if any([*map(id, line)] != [*map(id, model)] for line, model in lines):
             return f"{spec}, step {number}, {step}: {lines}"
@@ -416,7 +419,10 @@ def _keep_the_room_of_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_gaps_as_items(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Mailbox, "_room", lambda box: box.spec.capacity - box.stashed - box.reserved)
+    def room(box: Mailbox) -> int:
+        return box.spec.capacity - box.stashed - box.reserved
+
+    patch.setattr(Mailbox, "_room", room)
 
 
 def _forget_who_waits(patch: pytest.MonkeyPatch) -> None:
