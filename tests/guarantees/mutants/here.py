@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from motet.protocols.messages import Message
 from motet.runtime.envelope import TakingAsk
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
+from motet.runtime.queues import Queue
 from motet.runtime.scopes import cancel_at
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.waits import Groups
@@ -138,7 +137,7 @@ def _overtake() -> list[Patch]:
 
     def take_before_others(workers: Workers, handler: Handler) -> bool:
         queues = workers._incarnation.owner.mailbox.concurrent
-        queue, queues[handler.message_type] = queues[handler.message_type], deque[Item]()
+        queue, queues[handler.message_type] = queues[handler.message_type], Queue()
         try:
             return take(workers, handler)
         finally:
