@@ -42,7 +42,7 @@ from motet.protocols.approvals import (
     SuspendedState,
     SuspendRun,
 )
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import ApprovalResolved
 from motet.protocols.recovery import RecoveryConfig
@@ -318,10 +318,8 @@ class SuspendedRuns:
             run.carried.start_published = None if found.started else False
             run.limits, run.lineage.ancestors = left.limits, left.lineage
             who = Principal(suspended.user, left.role)
-            said = left.rows[0]
-            sender = said.sender if isinstance(said, UserMessage) else ""
             of = {name: getattr(left, name) for name in ("extra", "asked_by", "payers", "round")}
-            run.input = attrs.evolve(run.input, principal=who, sender=sender, **of)
+            run.input = attrs.evolve(run.input, principal=who, **of)
             run.found.update(left.found)
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)

@@ -82,7 +82,9 @@ def rows_of(left: UnfinishedRun, limits: Limits) -> tuple[ChatMessage, ...]:
     if not rows and not _published_messages(left):
         return ()
     if not rows or not isinstance(rows[0], UserMessage):
-        rows.insert(0, UserMessage(truncate_message(left.info.text, limits.message_chars)))
+        sender = left.given.sender if left.given is not None else ""
+        said = truncate_message(left.info.text, limits.message_chars)
+        rows.insert(0, UserMessage(said, sender=sender))
     last = _last_calls(rows)
     if last is None:
         return close_calls(rows, OPEN)

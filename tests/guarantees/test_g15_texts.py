@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Ack, RunInfo, RunStatus, SessionInfo
 from tests.guarantees.worlds.texts import ACTS, Act, told
@@ -87,8 +88,7 @@ async def runs_of(host: Host, session: str) -> tuple[RunInfo, ...]:
 
 
 async def users(host: Host, session: str) -> list[str]:
-    rows = [item.row for item in await host.history(session, limit=100)]
-    return [row.text for row in rows if isinstance(row, UserMessage)]
+    return [row.text for row in await said_in(host, session)]
 
 
 async def texts(host: Host, session: str = "main") -> Counter[str]:
@@ -249,6 +249,54 @@ def test_a_text_that_is_sent_to_a_parked_run_enters_it(send: Send, before: bool,
         assert status == {"first": "completed", "second": "steered"}
         assert host.call(texts, place)[second] == 1
         assert ran == ["act"]
+
+
+@pytest.mark.parametrize("kill", [0.5, 1.5, 3.0])
+def test_one_person_of_a_group_has_one_run_at_a_time_in_the_next_host_too(kill: float) -> None:
+    """Killed before or behind its first answer, or parked: it is still its sender's run."""
+
+    def answer(request: ModelRequest) -> mt.Step:
+        (row,) = [row for row in request.messages if isinstance(row, UserMessage)][-1:]
+        calls = ["look", "act"] if "first" in row.text else []
+        made = sum(isinstance(one, ToolMessage) for one in request.messages)
+        return mt.slow(mt.call(calls[made]) if made < len(calls) else mt.say("done"), seconds=1)
+
+    agent = motet.Agent("a", model=mt.FunctionModel(answer))
+
+    @agent.tool(approval=True, effects="write")
+    async def act() -> str:
+        await trio.sleep(1)
+        return "acted"
+
+    @agent.tool(effects="read")
+    async def look() -> str:
+        return "looked"
+
+    with mt.simulated_host(1, agents=[agent], config=CONFIG) as host:
+        host.call(begin, PLACE, "ann")
+        host.call(in_a_group_too)
+        host.advance(kill)
+        host.crash()
+        host.advance(3)
+        host.call(approve)
+        host.advance(0.5)
+        assert {run.text: run.status for run in host.call(runs_of, PLACE)} == {
+            "[ann] first": "running",
+            "[ann] second": "queued",
+        }
+        host.advance(10)
+        assert [run.status for run in host.call(runs_of, PLACE)] == ["completed"] * 2
+        senders = [row.sender for row in host.call(said_in, PLACE)]
+        assert senders == ["ann", "ann"]
+
+
+async def in_a_group_too(host: Host) -> Ack:
+    return await host.submit("second", session=PLACE, mode="followup", sender="ann", debounce=0.0)
+
+
+async def said_in(host: Host, session: str) -> list[UserMessage]:
+    rows = [item.row for item in await host.history(session, limit=100)]
+    return [row for row in rows if isinstance(row, UserMessage)]
 
 
 @pytest.mark.parametrize("end", ["none", "restart", "crash"])

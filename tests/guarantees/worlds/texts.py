@@ -25,6 +25,7 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.definition import member_session
+from motet.actors.runs.queue import SuspendedRun
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
@@ -434,6 +435,7 @@ class Story:
         """What is on disk now: each text has one owner."""
         acked = {text.name: set(text.runs) for text in self.sent.values()}
         deletions = list(self._deletions)
+        yield from self._at_once()
         image = self.host.call(_image_of)
         for one in deletions:
             yield from one.problems(image, self.effects)
@@ -446,6 +448,15 @@ class Story:
                 yield f"the text {name} was acknowledged as {run_id} and is lost"
             if self.sent[name].place != ROOM:
                 yield from image.problems(name)
+
+    def _at_once(self) -> Iterator[str]:
+        """A person of a group has one run under way."""
+        table = self.host.host._parts.table
+        if PLACES[1] in table.queues:
+            going = (*table.queues[PLACES[1]].running, *table.suspended_in(PLACES[1]))
+            said = (one.text if isinstance(one, SuspendedRun) else one.input.text for one in going)
+            people = Counter(text.partition("<")[0] for text in said)  # "[ann] <3>aw"
+            yield from (f"{who} has {runs} runs" for who, runs in people.items() if runs > 1)
 
     def _ended(self) -> Iterator[str]:
         """All is over: each acknowledged text was answered once, and all of it was told."""
