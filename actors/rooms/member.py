@@ -8,7 +8,6 @@ whatever host.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
@@ -527,7 +526,7 @@ class Steering:
     def __init__(self, members: MemberRunner, room: str) -> None:
         self._members = members
         self._room = room
-        self._waiting: deque[tuple[int, RoomMessage]] = deque()
+        self._waiting: list[tuple[int, RoomMessage]] = []
         self._through: dict[str, int] = {}
         self._begun = 0
         self._given: dict[str, list[tuple[int, Run]]] = {}
@@ -552,7 +551,7 @@ class Steering:
     def correct(self, message: RoomMessage) -> None:
         """A message is another one now: that is delivered."""
         queued = self._waiting
-        self._waiting = deque((n, message if m.seq == message.seq else m) for n, m in queued)
+        self._waiting = [(n, message if m.seq == message.seq else m) for n, m in queued]
 
     async def run(self) -> None:
         """Deliver the queued messages to the members who have the floor."""
@@ -561,7 +560,7 @@ class Steering:
         self._running = True
         try:
             while self._waiting:
-                before, message = self._waiting.popleft()
+                before, message = self._waiting.pop(0)
                 for member, run in self._members.running_members().items():
                     if self._through.get(member, self._begun) >= before:
                         await self._deliver(member, run, message)

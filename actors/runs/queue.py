@@ -319,7 +319,7 @@ class SessionQueue:
     """
 
     session: str
-    inputs: deque[Run] = attrs.field(factory=deque[Run])
+    inputs: list[Run] = attrs.field(factory=list[Run])
     running: list[Run] = attrs.field(factory=list[Run])
     starting: list[Run] = attrs.field(factory=list[Run])
     dropped: list[Run] = attrs.field(factory=list[Run])
