@@ -171,6 +171,7 @@ class SuspendedState(msgspec.Struct, frozen=True):
             people whose words it answers in a room; ``payers``, ``round``: as of ``InputOptions``.
         repeats: ids of its calls that a killed host may have begun; without a result, they begin
             again.
+        room_turn: of a room, as ``RoomState.turn`` names it.
     """
 
     rows: tuple[ChatMessage, ...]
@@ -193,6 +194,7 @@ class SuspendedState(msgspec.Struct, frozen=True):
     repeats: tuple[str, ...] = ()
     payers: tuple[str, ...] = ()
     round: str = ""
+    room_turn: str = ""
 
 
 LATER = "waiting"

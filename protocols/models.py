@@ -213,6 +213,21 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class Repeatable(Protocol):
+    """A :class:`Model` whose answers depend on the turn's messages alone: a turn of it that the end
+    of a host has cut off is made again, and comes to the same calls with the same arguments.
+    """
+
+    @property
+    def repeats(self) -> bool: ...
+
+
+def is_repeatable(model: object) -> bool:
+    """Whether it is a :class:`Repeatable` that repeats."""
+    return isinstance(model, Repeatable) and model.repeats
+
+
+@runtime_checkable
 class NativeOutput(Protocol):
     """A :class:`Model` whose provider can hold an answer to a form (``ModelRequest.output``).
 

@@ -57,7 +57,7 @@ _SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
 _STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
-    "event = 'tool.result' AND (stream = 'room:' || ?1"
+    "event IN ('tool.result', 'child.started') AND (stream = 'room:' || ?1"
     " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
 )
 _COPIES: Final = (

@@ -219,7 +219,8 @@ def last_when_given(state: RoomState, messages: Sequence[RoomMessage]) -> int:
 
 def suspend_turn(state: RoomState, name: str, waits: Waiting) -> RoomState:
     """The run of a turn outlives its task; its member keeps the floor until people speak again."""
-    waits = replace(waits, asked_by=asked_by(state, name))
+    of = replace(waits, turn=state.turn, given=state.given)
+    waits = replace(of, asked_by=asked_by(state, name))
     return _after("suspend", state, replace(state, waiting={**state.waiting, name: waits}))
 
 
@@ -347,6 +348,13 @@ def shown_at_least(
         told=state.told | {name: max(people, state.told.get(name, 0)) for name in names},
     )
     return settled(after)
+
+
+def shown_when_cut(state: RoomState, *, agents: int, read: Mapping[str, int]) -> RoomState:
+    """Turns were cut off: what had entered them is read. ``read``: of people, by member."""
+    for name, people in read.items():
+        state = shown_at_least(state, (name,), agents=agents, people=people)
+    return replace(state, heard=max(state.heard, *read.values(), 0))
 
 
 def shown_in_turn(

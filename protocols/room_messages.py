@@ -27,6 +27,7 @@ from motet.protocols.room_newcomers import FindSummary, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
     Due,
+    Kind,
     News,
     Reaction,
     RoomMessage,
@@ -63,6 +64,29 @@ def standing_of(message: RoomMessage) -> Standing:
     if message.deleted:
         return "withdrawn"
     return "edited" if message.edited else "live"
+
+
+@attrs.frozen
+class Draft:
+    """A message that is not stored yet.
+
+    ``run_id``: the run of the turn that wrote it; the others: as of ``RoomMessage``.
+    """
+
+    author: str
+    text: str
+    kind: Kind = "agent"
+    run_id: str | None = None
+    asked_by: tuple[Principal, ...] = ()
+    reply_to: int = 0
+    reply_agent: str = ""
+
+
+def draft_of(
+    who: Principal, text: str, asked_by: tuple[Principal, ...], reply_to: int | None
+) -> Draft:
+    """The message of a person. ``asked_by``: the people whose words it is, if they are others."""
+    return Draft(who.user, text, "person", asked_by=asked_by or (who,), reply_to=reply_to or 0)
 
 
 @attrs.frozen

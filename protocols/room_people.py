@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from motet.protocols.errors import Forbidden, InputValidation, MotetError, NotFound
 from motet.protocols.events import (
     ApprovalRequested,
+    ChildStarted,
     EventRecord,
     RoomChanged,
     ThinkingDelta,
@@ -563,7 +564,7 @@ def without_details(record: EventRecord) -> EventRecord:
             return replace(record, event=replace(record.event, preview="", result_id=None))
         case ToolProgress():
             return replace(record, event=replace(record.event, message=""))
-        case ThinkingDelta():  # it may quote them
+        case ThinkingDelta() | ChildStarted():  # it may quote them
             return replace(record, event=replace(record.event, text=""))
         case _:
             return record

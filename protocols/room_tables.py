@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from motet.protocols.room_people import PeopleChange, RoomPerson, candidates
+from motet.protocols.rooms import RoomMessage
 from motet.protocols.storage import Row, SqlValue, Statement
 
 _PEOPLE = (
@@ -51,6 +52,61 @@ WHERE json_extract(state, '$.floor.going')
             WHERE stream = 'room:' || rooms.name AND event = 'message'
             ORDER BY seq DESC LIMIT 1), 0)))
 ORDER BY name"""
+
+TOLD_DROPS: Final = (
+    "SELECT coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'call.dropped'), 0),"
+    " coalesce(max(json_extract(data, '$.change')), 0)"
+    " FROM events WHERE stream = ?1 AND event IN ('call.dropped', 'message.edited',"
+    " 'message.deleted', 'message.reaction')"
+)
+
+# Messages
+
+_REPLIES = (
+    "(SELECT coalesce(max(seq), 1) - 1 FROM room_messages AS reply"
+    " WHERE reply.room = room_messages.room || '/' || room_messages.seq)"
+)
+_THREAD = (
+    "CASE instr(room, '/') WHEN 0 THEN 0"
+    " ELSE CAST(substr(room, instr(room, '/') + 1) AS INTEGER) END"
+)
+_MADE = {"replies": _REPLIES, "thread": _THREAD}
+_COLUMNS = ", ".join(_MADE.get(name, name) for name in RoomMessage.__struct_fields__)
+LAST_MESSAGES: Final = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
+    " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5) ORDER BY seq DESC LIMIT ?3"
+)
+MEMORY: Final = " UNION ALL ".join(
+    f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
+    f" ORDER BY seq DESC LIMIT {most})"
+    for which, most in (
+        ("seq <= ?2", "?3"),
+        ("seq > ?2 AND kind = 'agent'", "?4"),
+        ("seq > ?2 AND kind = 'person'", "?4"),
+    )
+)
+SINCE: Final = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq > ?2"
+    " AND (kind = 'person' AND NOT deleted OR NOT ?4) ORDER BY seq LIMIT ?3"
+)
+THESE: Final = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
+    " AND seq IN (SELECT value FROM json_each(?2))"
+)
+MEMBER_SESSIONS: Final = "SELECT session FROM sessions WHERE owner = ?1"
+CREATE: Final = (
+    "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"
+    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
+)
+KEEP: Final = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+SET: Final = "UPDATE rooms SET plan = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+SAY: Final = (
+    "INSERT INTO room_messages"
+    " (room, seq, round, author, kind, text, at, asked_by, reply_to, reply_agent)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+# Pages
 
 _WANTED = (
     " AND (coalesce(json_extract(terms, '$.archived'), 0) > 0) = ?3"

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.protocols import events
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
 from motet.protocols.room_limits import ROOM, UNPLANNED, Planned
@@ -36,6 +36,8 @@ FORWARDED = (
     events.ToolResult,
     events.ApprovalRequested,
     events.ApprovalResolved,
+    events.ChildStarted,  # also a turn in a room that works for the member
+    events.ChildEnded,
 )
 """The events of a member's run that a room shows unchanged."""
 
@@ -139,7 +141,21 @@ class TurnFilter:
 # The results of turns
 
 GIVE_FLOOR = "give_floor"
-"""The tool that hands the floor over."""
+"""The tool that hands the floor over. It decides nothing: the room reads the call in the transcript
+of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails hands
+over nothing."""
+GIVES_FLOOR = (
+    "In a group chat, have another member speak after your turn. What you answer after this call "
+    "is said first. Call it once, with the member's name as it stands in your instructions."
+)
+
+ROOM_HISTORY = "room_history"
+READS_BACK = (
+    "In this group chat, read earlier messages, such as those that you were told are not shown: "
+    "the last ``limit`` (at most 50) before the one with the number ``before``, as it stands in "
+    "its square brackets; without it, the last ones."
+)
+ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR, ROOM_HISTORY)}
 TOO_LONG = "its turn took too long"
 
 
@@ -158,6 +174,23 @@ def calls_done(rows: Sequence[ChatMessage]) -> list[Call]:
     done = {row.call_id for row in rows if isinstance(row, ToolMessage) and row.outcome == "done"}
     calls = [call for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
     return [call for call in calls if call.id in done]
+
+
+def last_turn(rows: Sequence[ChatMessage]) -> tuple[set[str], str]:
+    """The tools that the last turn of a transcript may have run, done or not, and its input.
+
+    A call that waited for its turn, or for a person, has not begun: it had no effect.
+    """
+    names, idle = set[str](), set[str]()
+    for row in reversed(rows):
+        if isinstance(row, UserMessage) and not row.note:
+            return names, row.text
+        if isinstance(row, ToolMessage) and row.outcome == "cancelled_before_start":
+            idle.add(row.call_id)
+        elif isinstance(row, AssistantMessage):
+            names.update(one.name for one in row.calls if one.id not in idle)
+            idle.clear()  # models use ids again
+    return names, ""
 
 
 def _to(arguments: str) -> str:
@@ -181,6 +214,7 @@ class Turn:
             has another turn.
         usage: of its run, so far.
         tools: the tools that it has called.
+        repeated: another run has made it, after the end of a host had cut off the first.
     """
 
     run_id: str = ""
@@ -193,6 +227,7 @@ class Turn:
     again: bool = False
     tools: tuple[str, ...] = ()
     usage: Usage = attrs.field(factory=Usage)
+    repeated: bool = False
 
 
 def turn_of(result: RunResult[object]) -> Turn:

@@ -220,8 +220,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """A suspended turn: its run waits for a person, or its result is not in the room yet.
 
     Attributes:
-        round: the round of the turn.
-        since: Unix seconds.
+        round, turn, given: of the turn, as in ``RoomState``. since: Unix seconds.
         counted: the part of its usage that its round has counted.
         asked_by: the people whose words it answers.
         planned: how much it may use, and who pays for it.
@@ -233,6 +232,8 @@ class Waiting(msgspec.Struct, frozen=True):
     counted: Usage = Usage()
     asked_by: tuple[Principal, ...] = ()
     planned: Planned = Planned()
+    turn: str = ""
+    given: float = 0.0
 
 
 class News(msgspec.Struct, frozen=True):
@@ -254,18 +255,17 @@ class RoomState(msgspec.Struct, frozen=True):
         told: the same for those of people; a member that is not in it has ``seen`` for both.
         usage: of this round.
         given: when the floor was given last, in Unix seconds.
-        turn: a name for the turns that it was given for, which their runs have: their times may be
-            of another clock. Empty: by an older motet, which had the time only.
+        turn: a name for those turns, which their runs have: their times may be of another clock.
+            Empty: by an older motet, which had the time only.
         last: the number of the room's last message then.
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
         collected: the calls of people's messages up to this number are in ``calls``, or were.
-        dropped, drops: the last dropped calls, whose events may not be on disk; how many there are.
+        dropped, drops: the last dropped calls, whose events may be on no disk; how many there are.
         news: changes of messages that a member has read and was not told of, by its name.
         changes, untold: how many changes of messages there were; the last ones, as ``dropped``.
         joined: for each agent that was added later, when; and for all others that they were not.
-        skipped: messages of people behind ``heard`` that open no round either: a stop came before
-            they were stored, and messages that were sent after it are in front of them.
+        skipped: messages of people behind ``heard`` that open no round: a stop overtook them.
     """
 
     floor: Floor = Floor()

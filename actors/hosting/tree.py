@@ -36,6 +36,7 @@ from motet.actors.rooms.table import Close, Open, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.queue import SessionSettings
+from motet.actors.runs.run import CLOSING
 from motet.actors.runs.services import ModelAccess, Services, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunEvents, RunTable, SessionActors
@@ -193,7 +194,8 @@ async def open_tree(
                     yield parts
                 finally:
                     parts.gateway.log_tail.detach()
-                    table.cancel(list(table.queues), "the host is closing")
+                    table.draining.set()  # the rest of a room's round is for the next host
+                    table.cancel(list(table.queues), CLOSING)
         finally:
             table.close("the host has closed")
             # Awaits while being cancelled: connections and files have to be closed.

@@ -19,7 +19,7 @@ from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Users, Workspaces
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.rooms.member import ROOM_TOOL_GROUP, room_tools
+from motet.actors.rooms.member import room_tools
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore
@@ -74,6 +74,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
 from motet.protocols.room_messages import RoomStoreRequest
+from motet.protocols.room_turns import ROOM_TOOL_GROUP
 from motet.protocols.sessions import IsRelated, SessionStoreMessage
 from motet.protocols.storage import Commit, Transact
 from motet.protocols.teams import BoardProtocol

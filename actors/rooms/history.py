@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-import attrs
 import trio
 from attrs import evolve
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_messages import (
     Amendment,
     ChangeMessage,
+    Draft,
     FindMessages,
     RoomStoreRequest,
     after_change,
@@ -44,7 +44,6 @@ from motet.protocols.rooms import (
     FindRoom,
     FindSaid,
     KeepState,
-    Kind,
     ReadRoom,
     ReadSince,
     RoomMessage,
@@ -67,29 +66,6 @@ ATTEMPT = 5.0
 PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 _log = logger("motet.rooms")
-
-
-@attrs.frozen
-class Draft:
-    """A message that is not stored yet.
-
-    ``run_id``: the run of the turn that wrote it; the others: as of ``RoomMessage``.
-    """
-
-    author: str
-    text: str
-    kind: Kind = "agent"
-    run_id: str | None = None
-    asked_by: tuple[Principal, ...] = ()
-    reply_to: int = 0
-    reply_agent: str = ""
-
-
-def draft_of(
-    who: Principal, text: str, asked_by: tuple[Principal, ...], reply_to: int | None
-) -> Draft:
-    """The message of a person. ``asked_by``: the people whose words it is, if they are others."""
-    return Draft(who.user, text, "person", asked_by=asked_by or (who,), reply_to=reply_to or 0)
 
 
 class RoomHistory:

@@ -14,7 +14,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.history import Change, RoomHistory
-from motet.actors.rooms.member import MemberRunner, waits_for
+from motet.actors.rooms.member import MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher
 from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
 from motet.actors.runs.run import Run
@@ -34,12 +34,26 @@ from motet.protocols.room_newcomers import (
 )
 from motet.protocols.room_people import Standing, is_gone
 from motet.protocols.room_reading import arrive
-from motet.protocols.rooms import LATELY, Due, RoomMessage, RoomState, RoomView
+from motet.protocols.rooms import LATELY, OFF, Due, RoomMessage, RoomState, RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
 
 _log = logger("motet.rooms")
+
+_WAITS = {"queued": "queue", "waiting_children": "sub-agents", "compacting": "summary"}
+
+
+def waits_for(run: Run | None) -> str:
+    """What a turn waits for, as of ``Speaking``; None: its run has not begun."""
+    if run is None:
+        return "queue"
+    progress = run.progress
+    if progress.approvals:
+        return "approval"
+    if progress.calls:
+        return f"tool {', '.join(dict.fromkeys(progress.calls.values()))}"
+    return _WAITS.get(progress.doing, "model")
 
 
 @attrs.frozen(eq=False)
@@ -68,6 +82,22 @@ class LiveRoom:
         waiting = self.control.is_posting or self.history.state.waiting or self.members.live()
         return self.control.idle.is_set() and not waiting
 
+    @property
+    def was_away(self) -> bool:
+        """Whether the host was away for so long that nobody expects an answer any more."""
+        latest = max((one.at for one in self.history.messages[-1:]), default=0.0)
+        return wall_time() - max(self.history.state.opened, latest) >= self.resume_within
+
+    def met(self) -> str:
+        """The condition or the limit that ends the round."""
+        state, room = self.history.state, self.settings.room
+        if not state.floor.going:
+            return ""
+        if room.activation == "off":
+            return OFF
+        ended = self.members.exhausted(state.floor)
+        return ended or (room.until.met(self.view()) if room.until else "")
+
     def view(self) -> RoomView:
         """The room now, as policies and conditions see it."""
         room = self.settings.room
@@ -93,7 +123,9 @@ class LiveRoom:
         """The members that have the floor."""
         state, runs = self.history.state, self.members.running_members()
         waits = {
-            due.name: "approval" if state.holds(due.name) else waits_for(runs.get(due.name))
+            due.name: "approval"
+            if state.holds(due.name) and due.name not in runs
+            else waits_for(runs.get(due.name))
             for due in state.floor.speaking
         }
         return tuple(Speaking(name, state.given, what) for name, what in waits.items())

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
+from motet.actors.rooms.publisher import show_above
 from motet.actors.rooms.state import RoomSettings
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
@@ -27,12 +28,11 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.budget import Budget, OverBudget, RoomBudget
-from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.escalations import ListEscalations, follow_up, with_history
 from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
-from motet.protocols.models import Model, Usage
+from motet.protocols.models import Model, Usage, is_repeatable
 from motet.protocols.policy import Subject
 from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, round_account
@@ -40,13 +40,17 @@ from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
 from motet.protocols.room_reading import PAGE
 from motet.protocols.room_turns import (
     GIVE_FLOOR,
+    GIVES_FLOOR,
+    READS_BACK,
+    ROOM_HISTORY,
     Batch,
     Turn,
     at_limit,
+    last_turn,
     room_instructions,
     turn_of,
 )
-from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState
+from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState, Waiting
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.sessions import (
     FINAL,
@@ -61,24 +65,6 @@ from motet.protocols.storage import StorageError
 from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import all_under_way, wall_time
-
-# The tool that hands the floor over. It decides nothing: the room reads the call in the transcript
-# of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails
-# hands over nothing.
-
-ROOM_HISTORY = "room_history"
-ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR, ROOM_HISTORY)}
-
-_DESCRIPTION = (
-    "In a group chat, have another member speak after your turn. What you answer after this call "
-    "is said first. Call it once, with the member's name as it stands in your instructions."
-)
-
-_READS = (
-    "In this group chat, read earlier messages, such as those that you were told are not shown: "
-    "the last ``limit`` (at most 50) before the one with the number ``before``, as it stands in "
-    "its square brackets; without it, the last ones."
-)
 
 
 def room_tools(
@@ -95,8 +81,8 @@ def room_tools(
         return await read(ctx, before, limit)
 
     return [
-        tool(give_floor, name=GIVE_FLOOR, description=_DESCRIPTION),
-        tool(room_history, name=ROOM_HISTORY, description=_READS),
+        tool(give_floor, name=GIVE_FLOOR, description=GIVES_FLOOR),
+        tool(room_history, name=ROOM_HISTORY, description=READS_BACK),
     ]
 
 
@@ -109,21 +95,6 @@ STILL = "its last turn has not ended, since a tool of it does not return"
 STUCK = 5.0
 """Seconds between two looks at a turn that was to end: a thread is given time for its clean-up."""
 DELETED = "its session was deleted"
-
-
-_WAITS = {"queued": "queue", "waiting_children": "sub-agents", "compacting": "summary"}
-
-
-def waits_for(run: Run | None) -> str:
-    """What a turn waits for, as of ``Speaking``; None: its run has not begun."""
-    if run is None:
-        return "queue"
-    progress = run.progress
-    if progress.approvals:
-        return "approval"
-    if progress.calls:
-        return f"tool {', '.join(dict.fromkeys(progress.calls.values()))}"
-    return _WAITS.get(progress.doing, "model")
 
 
 @attrs.frozen(eq=False)
@@ -154,22 +125,23 @@ class DetachedTurns:
         runs = self.services.table.runs.values()
         return [run for run in runs if run.session == session and run.is_running]
 
-    async def runs_since(self, session: str, state: RoomState) -> list[RunInfo]:
+    async def runs_since(self, session: str, state: RoomState | Waiting) -> list[RunInfo]:
         """The run of a member's last turn, and the inputs since then; newest first."""
         wanted = ListRuns(session=session, turn=state.turn, limit=MOST_ENTERED)
         found = await self.store.ask(wanted) if state.given else ()
         return [one for one in found if state.turn or one.created >= state.given]
 
-    async def run_since(self, session: str, state: RoomState) -> RunInfo | None:
+    async def run_since(self, session: str, state: RoomState | Waiting) -> RunInfo | None:
         """The run of a member's last turn, if its input was stored.
 
-        It is the one that has not ended, or else the first run since then: inputs that were to
-        enter it came later, and may have been cut off too.
+        It is the one that has not ended, or has an answer, or else the first run since then: inputs
+        that were to enter it came later, and may have been cut off too.
         """
         found = await self.runs_since(session, state)
         own = [one for one in found if one.status not in _ENTERED]
-        going = [one for one in own if one.status not in FINAL] or own
-        return going[-1] if going else None
+        going = [one for one in own if one.status not in FINAL]
+        best = going or [one for one in own if one.status == "completed"] or own
+        return best[-1] if best else None
 
     async def outcome(self, session: str, run_id: str) -> Turn:
         """The result of a run, as soon as it has ended. Cancelling is harmless."""
@@ -329,11 +301,14 @@ class MemberRunner:
         asked_by: tuple[Principal, ...],
         too_late: Callable[[], bool],
         turn: str,
+        *,
+        again: bool = False,
     ) -> Turn:
         """Have a member answer ``text``, unless it is too late. A failed run does not raise.
 
         ``sender``: the person whose round it is; failures of its tools count for that person.
         ``asked_by``: all people whose words it answers; it calls no tool that one of them may not.
+        ``again``: another run of the turn has had the text.
         """
         room = self._settings.room
         agent = next(one.agent for one in room.members if one.name == member)
@@ -343,7 +318,7 @@ class MemberRunner:
             return Turn(problem=WAITS if suspended else STILL)
         extra = room_instructions(room.name, member, self._settings.members)
         try:
-            if f"@{member} " in text:
+            if f"@{member} " in text and not again:
                 text = await self._with_history(session, text)
             seconds, planned = room.turn_timeout, self.planned.get(member, Planned())
             taken = await self._run(
@@ -383,22 +358,52 @@ class MemberRunner:
         return await self.ask_model(lambda: False, agent.model, system, text)
 
     async def may_repeat(self, member: str, state: RoomState) -> bool:
-        """Whether a turn that was cut off had no effects (G15): it has called no tool."""
-        session, called = self.session(member), False
-        for row in reversed(await self._sessions.ask(LoadTranscript(session))):
-            called = called or (isinstance(row, AssistantMessage) and bool(row.calls))
-            if called and isinstance(row, UserMessage) and not row.note:
-                # The turn before, if it shows only what the member had read by its end, and no run
-                # has begun since the floor was given.
-                read = max(state.seen.get(member, 0), state.told.get(member, 0))
-                if not (state.given and 0 < newest_in(row.text) <= read):
-                    return False
-                return await self.detached.run_since(session, state) is None
-            if isinstance(row, UserMessage) and not row.note:
-                break
+        """Whether a turn that was cut off had no effects (G15): it has begun no call."""
+        session = self.session(member)
+        called, text = last_turn(await self._sessions.ask(LoadTranscript(session)))
+        # Or it is the turn before, which shows only what the member had read by its end, and no
+        # run has begun since the floor was given.
+        read = max(state.seen.get(member, 0), state.told.get(member, 0))
+        if called and state.given and 0 < newest_in(text) <= read:
+            return await self.detached.run_since(session, state) is None
         return not called
 
-    async def entered(self, member: str, state: RoomState) -> int:
+    async def repeats(self, member: str, run: RunInfo, state: RoomState | Waiting) -> bool:
+        """Whether another run makes a turn again that the end of its host has cut off: it would
+        make the same calls, and these may be made again (G15).
+        """
+        here = any(one.name == member for one in self._settings.members)
+        if run.status != "interrupted" or not here or await self.entered(member, state):
+            return False
+        agent = await self._intake.agent(run.agent)
+        called, _ = last_turn(await self._sessions.ask(LoadTranscript(run.session)))
+        tools = self.detached.services.toolkits.current.catalog.tools(agent.name)
+        may = {one.name for one in tools if one.idempotent}
+        return is_repeatable(agent.model) and called <= may
+
+    async def outcome(
+        self, member: str, waits: Waiting, too_late: Callable[[], bool], *, again: bool
+    ) -> Turn:
+        """The result of a turn that has outlived its task or its host, of whichever run.
+
+        ``again``: another run may repeat it; cancelling ends that one, and waits for it.
+        """
+        session, run_id = self.session(member), waits.run_id
+        with suppress(StorageError, ActorDead, MotetError):
+            run = await self.detached.run_since(session, waits)
+            if run is not None and again and await self.repeats(member, run, waits):
+                sender = waits.asked_by[-1].user if waits.asked_by else ""
+                self.planned = {**self.planned, member: waits.planned}
+                begin = member, run.text, sender, waits.asked_by, too_late, waits.turn
+                turn = await self.take_turn(*begin, again=True)
+                if not turn.suspended:
+                    return attrs.evolve(turn, repeated=True)
+                run_id = turn.run_id
+            elif run is not None:
+                run_id = run.run_id
+        return await self.detached.outcome(session, run_id)
+
+    async def entered(self, member: str, state: RoomState | Waiting) -> int:
         """How many messages have entered the last turn of a member, from the first on."""
         found = await self.detached.runs_since(self.session(member), state)
         own = [one.status for one in reversed(found) if one.status in _ENTERED]
@@ -440,11 +445,13 @@ class MemberRunner:
             return None
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
         self._runs.add(self._as_now(run))
+        end_showing = show_above(self.detached.services.events, self._above, run)
         try:
             await self._intake.run_to_end(run)
         finally:
             run.lineage.budget.close()
             self._runs.discard(run)
+            await end_showing()
         assert run.result is not None
         return self._notice(turn_of(run.result), own, planned.bound(own))
 

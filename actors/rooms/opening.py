@@ -38,6 +38,7 @@ from motet.protocols.errors import ConfigError, InputValidation, NotFound, Unkno
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
+from motet.protocols.models import is_repeatable
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
@@ -468,7 +469,10 @@ async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text:
     the messages that are on disk, and its round goes on.
     """
     assert isinstance(room, Room)
-    digest = sha256(msgspec.msgpack.encode((run.id, call, room.name, text))).hexdigest()[:16]
+    call_of = run.id, call
+    if run.input.turn and is_repeatable(run.agent.model):
+        call_of = run.session, run.input.turn  # a run that repeats the turn has another id
+    digest = sha256(msgspec.msgpack.encode((*call_of, room.name, text))).hexdigest()[:16]
     own, who = attrs.evolve(room, name=f"{room.name[:47]}.{digest}"), run.input.principal
     try:
         opened = await open_room(parts, own, who, (run, call))

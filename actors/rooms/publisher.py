@@ -7,10 +7,13 @@ forwarded from a member's run is also in that run's own stream. Source: API spec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import RunEvents
+from motet.actors.sessions.children import PUBLISH_BUDGET, TASK_PREVIEW
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols import events
@@ -97,3 +100,27 @@ def _of_rounds(event: AnyEvent) -> bool:
     """Whether the event opens a round, belongs to one, or ends one."""
     by_person = isinstance(event, events.MessageAdded) and event.role == "user"
     return by_person or isinstance(event, events.RoomTurn | events.RoomIdle)
+
+
+def show_above(
+    told: RunEvents, above: tuple[Run, str] | None, run: Run
+) -> Callable[[], Awaitable[None]]:
+    """Have the stream of the run above a room show a turn, as it shows a sub-agent. Never waits.
+
+    The returned function shows its end; it awaits while being cancelled, with a deadline.
+    """
+    if above is None:
+        return trio.lowlevel.checkpoint_if_cancelled
+    text = run.input.text[:TASK_PREVIEW]
+    begun = events.ChildStarted(run.id, run.session, run.agent.name, text)
+    late = not told.put(above[0], begun)
+
+    async def end() -> None:
+        result = run.result or run.ends_as("cancelled", "the host is closing")
+        with trio.move_on_after(PUBLISH_BUDGET, shield=True):
+            if late:
+                await told.emit(above[0], begun)
+            ended = events.ChildEnded(run.id, run.agent.name, result.status, result.usage)
+            await told.emit(above[0], ended)
+
+    return end

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.history import Change, Draft, draft_of
+from motet.actors.rooms.history import Change
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
@@ -25,9 +25,12 @@ from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import not_here
+from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import (
     Amendment,
+    Draft,
     asked_also,
+    draft_of,
     is_recalled,
     news_lines,
     read_before,
@@ -48,7 +51,6 @@ from motet.protocols.room_turns import (
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
-    OFF,
     STOPPED,
     Due,
     RoomMessage,
@@ -226,7 +228,7 @@ class RoomActor(Actor[RoomMessages]):
         if possible is not state and not state.floor.speaking:
             await (self._end(deep) if deep else history.record(lambda now: self._possible(now)[0]))
             return True
-        match floor.next_move(state.floor, rules, met=self._met(), waiting=state.waiting):
+        match floor.next_move(state.floor, rules, met=self._live.met(), waiting=state.waiting):
             case floor.Over(reason):
                 await self._end(reason)
             case floor.Choose():
@@ -253,17 +255,6 @@ class RoomActor(Actor[RoomMessages]):
         going = self._state.floor.going and not self._state.held
         return self._room.mode == "followup" and going
 
-    def _met(self) -> str:
-        """The condition or the limit that ends the round."""
-        if not self._state.floor.going:
-            return ""
-        if self._room.activation == "off":
-            return OFF
-        until = self._room.until
-        return self._members.exhausted(self._state.floor) or (
-            until.met(self._live.view()) if until else ""
-        )
-
     # Recovery
 
     async def _recover(self) -> bool:
@@ -274,9 +265,7 @@ class RoomActor(Actor[RoomMessages]):
         if not (self._state.floor.going or unanswered):
             return True
         cut = [turn.name for turn in self._state.floor.speaking if not self._state.holds(turn.name)]
-        expected = await self._find_runs(cut)
-        latest = max((one.at for one in history.messages[-1:]), default=0.0)
-        old = wall_time() - max(self._state.opened, latest) >= self._live.resume_within
+        expected, old = await self._find_runs(cut), self._live.was_away
         if old and (unanswered or not (expected or self._state.held)):
             await history.warn("the host was away for long: say it again to have it answered")
             await self._end(INTERRUPTED)
@@ -291,11 +280,17 @@ class RoomActor(Actor[RoomMessages]):
         in both cases its message is this turn's, and another turn would say it twice.
         """
         expected, members = False, self._members
+        due = [turn for turn in self._state.floor.speaking if turn.name in cut]
+        refused = await self._live.afford(due) if due else {}
         for name in cut:
             run = await members.detached.run_since(members.session(name), self._state)
-            if run is not None and (run.status == "completed" or run.status not in FINAL):
-                expected = expected or run.status not in FINAL
-                await self._suspend(name, Turn(run.run_id), await self._shown_when_cut([name]))
+            going = run is not None and (run.status == "completed" or run.status not in FINAL)
+            again = not (going or self._live.was_away or name in refused)
+            if run and (going or (again and await members.repeats(name, run, self._state))):
+                expected = expected or run.status != "completed"
+                planned = members.planned if again else {}
+                turn = Turn(run.run_id, planned=planned.get(name, Planned()))
+                await self._suspend(name, turn, await self._shown_when_cut([name]))
             elif run is not None:
                 members.add_detached(run.usage)
         return expected
@@ -310,13 +305,7 @@ class RoomActor(Actor[RoomMessages]):
         said = [one.seq for one in later if given.turn or one.at > given.given]
         said.insert(0, min([given.heard, *(number - 1 for number in said[:1])]))
         read = {name: said[: 1 + await self._members.entered(name, given)][-1] for name in names}
-
-        def note(state: RoomState) -> RoomState:
-            for name, people in read.items():
-                state = floor.shown_at_least(state, (name,), agents=agents, people=people)
-            return replace(state, heard=max(state.heard, *read.values(), 0))
-
-        return note
+        return partial(floor.shown_when_cut, agents=agents, read=read)
 
     async def _repeat(self, cut: Sequence[str]) -> None:
         """Give members that were cut off another turn, unless it could have effects twice."""
@@ -574,7 +563,7 @@ class RoomActor(Actor[RoomMessages]):
         began, round = trio.current_time(), self._state.floor.round
         waits = Waiting(turn.run_id, round, wall_time(), turn.usage, planned=turn.planned)
         await self._history.record(lambda state: floor.suspend_turn(note(state), name, waits))
-        self.start_soon(self._await_detached, name, waits, began)
+        self.start_soon(self._await_detached, name, self._state.waiting[name], began)
 
     async def _await_detached(self, name: str, waits: Waiting, began: float) -> None:
         """Wait until such a turn is over, and let the round go on, if it is still the same."""
@@ -582,12 +571,15 @@ class RoomActor(Actor[RoomMessages]):
         session = members.session(name)
         end_forwarding = self._publisher.forward(session)
         try:
-            turn = await members.detached.outcome(session, waits.run_id)
+            stopped = partial(self._control.overtaken, mark)
+            turn = await members.outcome(name, waits, stopped, again=not self._live.was_away)
         finally:
             end_forwarding()
-        seconds = 0.0
-        holds, due = self._state.holds(name), self._state.floor.due
-        if holds or (self._state.held and any(one.name == name for one in due)):
+        if turn.repeated and turn.problem == "interrupted" and self._control.ends:
+            return  # cut off once more: it waits for the next host
+        seconds, holds, due = 0.0, self._state.holds(name), self._state.floor.due
+        due_too = self._state.held and any(one.name == name for one in due)
+        if not turn.repeated and (holds or due_too):  # else the round has paid, and its time counts
             used = usage_between(waits.counted, turn.usage) if holds else Usage()
             seconds = members.add_detached(used, began)
         turn = at_limit(turn, waits.planned, members.over if holds else {})

@@ -32,6 +32,7 @@ from motet.protocols.budget import Budget
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
+from motet.protocols.models import is_repeatable
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
 from motet.protocols.room_messages import Fix, fixed_text
@@ -210,8 +211,7 @@ class Placement:
 CLOSING = "the host is closing"
 SHUTDOWN = "the host is shutting down"
 """The same when the next host can go on with it."""
-CALLER_ENDED = "its caller has ended"
-"""Also while the caller still cleans up."""
+CALLER_ENDED = "its caller has ended"  # also while that still cleans up
 
 
 @attrs.frozen(eq=False)
@@ -282,8 +282,7 @@ class Carried:
         resumption: where it was left, if it was suspended, or if its host has ended.
         started: the same, if its host died before its first answer: it starts anew, unless stopped.
         start_published: whether its start was announced before it resumed; None: it begins here.
-        has_approval: it has a stored approval.
-        approval_missed: an approval was answered after its call was suspended.
+        has_approval, approval_missed: one is stored; one was answered after its call was suspended.
         entered: inputs in its rows that wait on disk; stored with the next intent, or its end.
         handed_to: the agents that have taken over, while the disk has another one.
         fixes: changes of messages in its rows, also for rows that are loaded or stored later.
@@ -433,13 +432,14 @@ class Run:
     def is_for_next_host(self) -> bool:
         """Whether it is cut off so that the next host goes on with it.
 
-        A run that an earlier host has left is left again by a host that is only opened shortly.
+        A run that an earlier host has left is left again by a host that is only opened shortly; a
+        room's turn that can be made again as by a kill, at any depth.
         """
-        carried = self.carried
-        left = self.stop_reason == CLOSING and carried.start_published is not None
-        cut_off = left or self.stop_reason == SHUTDOWN
-        durable = carried.durable or self.input.key is not None
-        return cut_off and durable and not self.by_user and self.lineage.caller is None
+        carried, why = self.carried, self.stop_reason
+        again = self.input.turn and why in (CLOSING, SHUTDOWN) and is_repeatable(self.agent.model)
+        cut_off = (why == CLOSING and carried.start_published is not None) or why == SHUTDOWN
+        kept = cut_off and (carried.durable or self.input.key is not None)
+        return not self.by_user and bool(again or (kept and not self.lineage.caller))
 
     def move(self, event: LifeEvent) -> None:
         """Change the state. Raises ``LifecycleError``."""
@@ -459,7 +459,7 @@ class Run:
         self.move("stop")
         self.scope.cancel()
         for child in tuple(self.lineage.below):
-            child.cancel(CALLER_ENDED)
+            child.cancel(self.stop_reason if self.is_for_next_host else CALLER_ENDED)
         return first
 
     def follow_budget(self) -> None:

@@ -319,6 +319,7 @@ class SuspendedRuns:
             run.limits, run.lineage.ancestors = left.limits, left.lineage
             who = Principal(suspended.user, left.role)
             of = {name: getattr(left, name) for name in ("extra", "asked_by", "payers", "round")}
+            of["turn"] = left.room_turn
             run.input = attrs.evolve(run.input, principal=who, **of)
             run.found.update(left.found)
             if left.next_agent:
@@ -370,6 +371,7 @@ def suspended_state(
         asked_by=run.input.asked_by,
         payers=run.input.payers,
         round=run.input.round,
+        room_turn=run.input.turn,
     )
 
 

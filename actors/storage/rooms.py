@@ -42,12 +42,22 @@ from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown
 from motet.protocols.room_reading import UNSHOWN
 from motet.protocols.room_tables import (
     ADD_INVITE,
+    CREATE,
     FIND_INVITE,
     INVITES,
+    KEEP,
+    LAST_MESSAGES,
+    MEMBER_SESSIONS,
+    MEMORY,
     OWNED_COUNT,
     REVOKE,
     ROOM,
     ROOMS,
+    SAY,
+    SET,
+    SINCE,
+    THESE,
+    TOLD_DROPS,
     UNFINISHED,
     change_people,
     deletion,
@@ -82,44 +92,6 @@ from motet.protocols.sessions import Principal
 from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, handles
 
-_NAMES = RoomMessage.__struct_fields__
-_REPLIES = (
-    "(SELECT coalesce(max(seq), 1) - 1 FROM room_messages AS reply"
-    " WHERE reply.room = room_messages.room || '/' || room_messages.seq)"
-)
-_THREAD = (
-    "CASE instr(room, '/') WHEN 0 THEN 0"
-    " ELSE CAST(substr(room, instr(room, '/') + 1) AS INTEGER) END"
-)
-_MADE = {"replies": _REPLIES, "thread": _THREAD}
-_COLUMNS = ", ".join(_MADE.get(name, name) for name in _NAMES)
-LAST_MESSAGES = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
-    " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5) ORDER BY seq DESC LIMIT ?3"
-)
-_MEMORY = " UNION ALL ".join(
-    f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
-    f" ORDER BY seq DESC LIMIT {most})"
-    for which, most in (
-        ("seq <= ?2", "?3"),
-        ("seq > ?2 AND kind = 'agent'", "?4"),
-        ("seq > ?2 AND kind = 'person'", "?4"),
-    )
-)
-_SINCE = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq > ?2"
-    " AND (kind = 'person' AND NOT deleted OR NOT ?4) ORDER BY seq LIMIT ?3"
-)
-_TOLD_DROPS = (
-    "SELECT coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'call.dropped'), 0),"
-    " coalesce(max(json_extract(data, '$.change')), 0)"
-    " FROM events WHERE stream = ?1 AND event IN ('call.dropped', 'message.edited',"
-    " 'message.deleted', 'message.reaction')"
-)
-_THESE = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
-    " AND seq IN (SELECT value FROM json_each(?2))"
-)
 _RECORD = ("name", "owner", "state", "people", "plan", "terms")
 _ENCODED = {
     "state": RoomState,
@@ -146,19 +118,6 @@ def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
 
 METHOD = "rooms.post"
 
-_SESSIONS = "SELECT session FROM sessions WHERE owner = ?1"
-_CREATE = (
-    "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"
-    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
-)
-_KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
-_SET = "UPDATE rooms SET plan = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
-_SAY = (
-    "INSERT INTO room_messages"
-    " (room, seq, round, author, kind, text, at, asked_by, reply_to, reply_agent)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
 
 class RoomStore(TableStore, Actor[RoomStoreRequest]):
     """Handles the requests of ``motet.protocols.rooms`` and ``room_messages``.
@@ -180,7 +139,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
             return known
         most = max(request.keep, LATELY)
         params = (known.name, known.state.heard, request.keep, most)
-        messages = room_messages(await self._readers.read(_MEMORY, params))
+        messages = room_messages(await self._readers.read(MEMORY, params))
         return msgspec.structs.replace(known, messages=messages)
 
     @handles(ListRooms, concurrent=4)
@@ -214,7 +173,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(ReadSince, concurrent=16)
     async def since(self, request: ReadSince) -> tuple[RoomMessage, ...]:
         params = (storable(request.name), request.after, request.limit, request.people)
-        return room_messages(await self._readers.read(_SINCE, params))
+        return room_messages(await self._readers.read(SINCE, params))
 
     @handles(FindCosts, concurrent=16)
     async def costs(self, request: FindCosts) -> Costs:
@@ -227,14 +186,14 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(ToldDrops, concurrent=16)
     async def told_drops(self, request: ToldDrops) -> tuple[int, int]:
-        (found,) = await self._readers.read(_TOLD_DROPS, (storable(f"room:{request.name}"),))
+        (found,) = await self._readers.read(TOLD_DROPS, (storable(f"room:{request.name}"),))
         drops, changes = map(int, map(str, found))
         return drops, changes
 
     @handles(FindMessages, concurrent=16)
     async def messages(self, request: FindMessages) -> tuple[RoomMessage, ...]:
         params = (storable(request.name), to_json(request.numbers))
-        return room_messages(await self._readers.read(_THESE, params))
+        return room_messages(await self._readers.read(THESE, params))
 
     @handles(ChangeMessage, concurrent=16)
     async def change(self, request: ChangeMessage) -> None:
@@ -244,7 +203,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
             if request.before is not None:
                 statements += (*scrub(name, message, request.before), copies(name, message))
                 owner = (f"{ROOM_CHANNEL}:{thread_of(name)[0]}",)
-                for (session,) in await self._readers.read(_SESSIONS, owner):
+                for (session,) in await self._readers.read(MEMBER_SESSIONS, owner):
                     stack.enter_context(self._contexts.changing(str(session)))
             await self._write(tuple(statements))
 
@@ -268,7 +227,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         plan = to_json(request.plan) if request.plan else None
         name, owner, now = storable(request.name), storable(request.owner), self._clock()
         people = put_people(name, tuple(map(storable, request.people)), now)
-        await self._write((Statement(_CREATE, (name, owner, now, plan, request.above)), *people))
+        await self._write((Statement(CREATE, (name, owner, now, plan, request.above)), *people))
 
     @handles(PageRooms, concurrent=16)
     async def page(self, request: PageRooms) -> tuple[RoomRecord, ...]:
@@ -291,7 +250,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         name, now, plan = storable(request.name), self._clock(), request.plan
         statements = [*change_people(name, request.change, now)]
         statements += [self._kept(one, state) for one, state in request.states.items()]
-        set_plan = () if plan is None else (Statement(_SET, (name, to_json(plan), now), expect=1),)
+        set_plan = () if plan is None else (Statement(SET, (name, to_json(plan), now), expect=1),)
         await self._write((*statements, *set_plan))
 
     @handles(AddInvite, concurrent=4)
@@ -332,7 +291,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         text = storable(one.text)
         about = (one.author, one.kind, text, one.at, to_json(one.asked_by))
         row = (name, one.seq, one.round, *about, one.reply_to, one.reply_agent)
-        stored = (Statement(_SAY, row), self._kept(name, request.state))
+        stored = (Statement(SAY, row), self._kept(name, request.state))
         if request.answers is not None:
             answer = answer_statement(request.answers, self._clock())
             if await self._succeeds((answer, *stored)):
@@ -360,7 +319,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         return await self._first_use(request.author, request.key, digest)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
-        return Statement(_KEEP, (storable(name), to_json(state), self._clock()), expect=1)
+        return Statement(KEEP, (storable(name), to_json(state), self._clock()), expect=1)
 
     async def _first_use(self, user: str, key: str, digest: str) -> Said | None:
         seq = await first_use(self._readers, user, METHOD, key, digest, of="message")

@@ -80,7 +80,7 @@ async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
         if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
         params = (room, EVERYTHING, limit, EVERYTHING, 0, 0)
-        return rows.room_messages(await readers.read(rows.LAST_MESSAGES, params))
+        return rows.room_messages(await readers.read(sql.LAST_MESSAGES, params))
 
 
 def _print_table(setup: Setup, records: list[RoomRecord]) -> None:

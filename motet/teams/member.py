@@ -133,6 +133,11 @@ class Relay:
     def name(self) -> str:
         return f"relay:{self.of}"
 
+    @property
+    def repeats(self) -> bool:
+        """See ``Repeatable``: its room goes on after a kill, and the work is done once."""
+        return True
+
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         yield _stream(relayed(request.messages, self.tool))

@@ -142,13 +142,15 @@ class HostWorld:
         self._open.clear()
         self._boot()
 
-    def restart(self, drain: float | None = None) -> None:
+    def restart(self, drain: float | None = None, *, drains: bool = True) -> None:
         """Close the host in order, as at SIGTERM, and open a new one on the same disk.
 
         ``drain``: seconds that runs get to end before they are cut off; None: as configured.
+        ``drains`` false: its block is only left, as by an exception of the program.
         """
         self._note("RESTART: the host is closed in order")
-        self.call(_drained, drain)
+        if drains:
+            self.call(_drained, drain)
         life = self._life
         self.loop.cancel([job for job in (*self._jobs, life) if job is not None])
         self._jobs.clear()

@@ -20,7 +20,7 @@ import trio
 from msgspec.structs import replace
 
 import motet
-from motet.actors.rooms.member import ROOM_HISTORY, MemberRunner
+from motet.actors.rooms.member import MemberRunner
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.actors.runs import suspend
 from motet.actors.runs.publisher import RunPublisher
@@ -35,6 +35,7 @@ from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.policy import Policy
+from motet.protocols.room_turns import ROOM_HISTORY
 from motet.protocols.rooms import Due, RoomMessage, RoomMode, RoomState
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.tools import Effects

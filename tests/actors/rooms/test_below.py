@@ -20,7 +20,9 @@ from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.history import RoomHistory
 from motet.protocols.chat import ToolMessage
+from motet.protocols.events import EventRecord
 from motet.protocols.models import ModelRequest
+from motet.protocols.room_people import without_details
 from motet.protocols.rooms import ListRooms, ReadRoom
 from tests.actors.rooms.talk import agent, model_of
 
@@ -36,10 +38,10 @@ def nested(depth: int, leaf: list[motet.Agent[None]], name: str = "team") -> mot
     return motet.Room(name, members=members, max_turns=len(members))
 
 
-def asks(room: motet.Room, **options: Any) -> motet.Agent[None]:
+def asks(room: motet.Room, name: str = "lead", **options: Any) -> motet.Agent[None]:
     """An agent that has the room answer, and says what it has answered."""
     model = mt.FunctionModel(_lead, name="lead")
-    return motet.Agent("lead", model=model, tools=[motet.room_tool(room, name="ask")], **options)
+    return motet.Agent(name, model=model, tools=[motet.room_tool(room, name="ask")], **options)
 
 
 def _lead(request: ModelRequest) -> mt.Step:
@@ -349,21 +351,31 @@ async def test_a_stop_reaches_all_levels_in_one_step() -> None:
         assert all(run.stop_reason for run in runs.values())
 
 
-def house(acts: bool) -> motet.Room:
-    """A room with a room as its member."""
+def house(acts: bool, depth: int = 1) -> motet.Room:
+    """A room with a room as its member, which may have one, too."""
     leaves = [counted("ann", acts), counted("ben", acts=False)]
-    team = motet.room_agent(motet.Room("team", members=leaves, max_turns=2))
-    return motet.Room("house", members=[team], max_turns=1)
+    inner = motet.Room("team0" if depth > 1 else "team", members=leaves, max_turns=2)
+    for level in range(1, depth):
+        name = "team" if level == depth - 1 else f"team{level}"
+        inner = motet.Room(name, members=[motet.room_agent(inner)], max_turns=3)
+    team = motet.room_agent(inner)
+    return motet.Room("house", members=[team], max_turns=3)  # a kill may cost one
 
 
-def talk(acts: bool, host: mt.SimulatedHost) -> None:
-    host.post(house(acts), "go", user="alice", key="k")
+# A kill at the first post is followed by an hour until the program posts again.
+PATIENT = motet.HostConfig(recovery=motet.RecoveryConfig(resume_within=1e6))
+
+
+def talk(acts: bool, depth: int, host: mt.SimulatedHost) -> None:
+    host.post(house(acts, depth), "go", user="alice", key="k")
     host.advance(6)
 
 
-def ended_once(acts: bool, host: mt.SimulatedHost) -> None:
-    """After a kill the outer round ends; nobody has spoken, and nothing was done, twice."""
-    host.post(house(acts), "go", user="alice", key="k")
+def ended_once(acts: bool, depth: int, host: mt.SimulatedHost) -> None:
+    """After a kill the outer round ends with the answer of its team; nobody has spoken, and nothing
+    was done, twice.
+    """
+    host.post(house(acts, depth), "go", user="alice", key="k")
     host.advance(20)
     host.settle()
     for name, said in host.call(rooms_of).items():
@@ -372,15 +384,92 @@ def ended_once(acts: bool, host: mt.SimulatedHost) -> None:
     spoken = [said for name, said in host.call(rooms_of).items() if name != "house"]
     acted = [said for said in spoken if ("ann", "ann has spoken") in said]
     assert len(acted) <= 1, f"the team has worked twice: {spoken}"
-    opened = host.room(house(acts))
+    assert len(spoken) == depth, f"its room was opened twice: {spoken}"
+    answers = [text for one, text in host.call(rooms_of)["house"] if one == "team"]
+    assert len(answers) == 1, f"the call of the team was answered so: {answers}"
+    assert "has spoken" in answers[0], "a kill may cost a turn of the inner room, and not all"
+    opened = host.room(house(acts, depth))
     assert opened.waits, "the outer round is over"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "every"), [("power", 13), ("crash", 149)])
-def test_a_kill_in_a_room_of_a_room_doubles_nothing(fault: mt.HostFault, every: int) -> None:
-    """Law: a member that is a room is not run again once it has begun to work."""
-    mt.sweep(partial(talk, True), fault, every=every, check=partial(ended_once, True)).check()
+@pytest.mark.parametrize(
+    ("fault", "acts", "depth", "every"),
+    [("power", True, 1, 13), ("crash", True, 1, 149), ("power", False, 2, 41)],
+)
+def test_a_kill_in_a_room_of_a_room_is_gone_on_from_where_it_stood(
+    fault: mt.HostFault, acts: bool, depth: int, every: int
+) -> None:
+    """Law: a call of a member that is a room is answered once, by the room that it has opened."""
+    check = partial(ended_once, acts, depth)
+    mt.sweep(partial(talk, acts, depth), fault, every=every, check=check, config=PATIENT).check()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.parametrize("fault", ["crash", "power"])
+def test_a_kill_at_any_moment_in_rooms_of_rooms(
+    fault: mt.HostFault, acts: bool, depth: int
+) -> None:
+    check = partial(ended_once, acts, depth)
+    mt.sweep(partial(talk, acts, depth), fault, every=1, check=check, config=PATIENT).check()
+
+
+def gone(depth: int, ends: str, host: mt.SimulatedHost) -> None:
+    """Soon after a kill the outer room is stopped or deleted: nothing goes on, no text is left."""
+    host.post(house(True, depth), "go", user="alice", key="k")
+    host.advance(0.3)
+
+    async def end(one: Host) -> list[str]:
+        if ends == "delete":
+            await one.delete_room("house")
+        else:
+            await one.stop(room="house")
+        return [run.agent for run in await one.runs() if not _over(run.status)]
+
+    assert host.call(end) == [], "runs below it are still there"
+    before = host.call(rooms_of)
+    host.advance(20)
+    host.settle()
+    assert host.call(rooms_of) == before, "somebody has spoken afterwards"
+    assert ends != "delete" or before == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "ends", "depth", "every"),
+    [("power", "delete", 1, 43), ("power", "stop", 2, 97), ("crash", "delete", 2, 211)],
+)
+def test_after_a_kill_a_stop_of_the_outer_room_leaves_nothing(
+    fault: mt.HostFault, ends: str, depth: int, every: int
+) -> None:
+    check = partial(gone, depth, ends)
+    mt.sweep(partial(talk, True, depth), fault, every=every, check=check, config=PATIENT).check()
+
+
+async def test_the_outer_stream_shows_the_turns_of_the_inner_room() -> None:
+    team = motet.room_agent(motet.Room("team", members=[agent("ann", "yes")], max_turns=1))
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("outer", members=[team], max_turns=1))
+        async with opened.subscribe(0) as events:
+            await opened.run("go", user="alice")
+            seen: list[motet.ChildStarted | motet.ChildEnded] = []
+            async for event in events:
+                if isinstance(event, motet.ChildStarted | motet.ChildEnded):
+                    seen.append(event)
+                if isinstance(event, motet.RoomIdle):
+                    break
+        (run,) = [run for run in await host.runs() if run.agent == "ann"]
+    begun, ended = seen
+    assert isinstance(begun, motet.ChildStarted)
+    assert isinstance(ended, motet.ChildEnded)
+    assert (begun.run, begun.agent, begun.session) == (run.run_id, "ann", run.session)
+    assert "go" in begun.text
+    assert (ended.run, ended.status, ended.usage.total_tokens) == (run.run_id, "completed", 15)
+    guest = without_details(EventRecord("room:outer", begun, 0.0)).event
+    assert isinstance(guest, motet.ChildStarted)
+    assert guest.text == "", "guests see that it works, and not the arguments of the call"
 
 
 # Deletion

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 import motet
-from motet.actors.rooms.history import Change, Draft, RoomHistory
+from motet.actors.rooms.history import Change, RoomHistory
 from motet.protocols import room_floor as floor
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
+from motet.protocols.room_messages import Draft
 from motet.protocols.rooms import ROOM_MODES, RoomMode
 from motet.protocols.sessions import LOCAL, Principal, SessionBusy
 from motet.protocols.storage import DiskFull
