@@ -142,8 +142,9 @@ class TurnFilter:
 
 GIVE_FLOOR = "give_floor"
 """The tool that hands the floor over. It decides nothing: the room reads the call in the transcript
-of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails hands
-over nothing."""
+of the turn that has ended, so that the decision is on disk with the turn, and a turn that fails
+hands over nothing.
+"""
 GIVES_FLOOR = (
     "In a group chat, have another member speak after your turn. What you answer after this call "
     "is said first. Call it once, with the member's name as it stands in your instructions."

@@ -134,7 +134,7 @@ class World:
             for cut in self.plan.cuts:
                 self.cut(host, cut)
             self.post(host)  # again, if it was not acknowledged
-            stopped = self.plan.stop is not None
+            stopped, before = self.plan.stop is not None, None
             if self.plan.stop is not None:
                 host.advance(self.plan.stop)
                 host.stop(room="house")
@@ -142,7 +142,7 @@ class World:
             host.advance(20)
             host.settle()
             found = [f"not over: {one}" for one in host.call(_runs) if "running" in one]
-            if stopped and (host.call(rooms_of), tuple(self.done), host.call(_runs)) != before:
+            if before not in (None, (host.call(rooms_of), tuple(self.done), host.call(_runs))):
                 found.append(f"after the stop: {before} became {host.call(rooms_of)}")
             return found + self.broken(host, stopped=stopped)
 
