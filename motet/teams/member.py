@@ -29,6 +29,8 @@ from motet.protocols.models import (
     ModelEvent,
     ModelRequest,
     TextPart,
+    Usage,
+    UsageReport,
 )
 from motet.protocols.rooms import DEPTH, FAILED, INTERRUPTED, STOPPED, TURNS, RoomResult
 from motet.protocols.tools import Effects, ToolFailure
@@ -144,14 +146,14 @@ class Relay:
 
 
 def relayed(messages: tuple[ChatMessage, ...], target: str) -> list[ModelEvent]:
-    """The next answer: the result of the last call, or a call with the last input."""
-    last = messages[-1]
+    """The next answer: the result of the last call, or a call with the last input. It is free."""
+    last, free = messages[-1], UsageReport(Usage(cost=0.0))
     if isinstance(last, ToolMessage):
-        return [TextPart(last.text), Finished("stop")]
+        return [TextPart(last.text), free, Finished("stop")]
     asked = (row.text for row in reversed(messages) if isinstance(row, UserMessage))
     task = msgspec.json.encode({"task": next(asked, "")}).decode()
     call = CallStart(0, f"relay_{len(messages)}", target)
-    return [call, CallArguments(0, task), Finished("tool_calls")]
+    return [call, CallArguments(0, task), free, Finished("tool_calls")]
 
 
 async def _stream(answer: list[ModelEvent]) -> AsyncGenerator[ModelEvent]:

@@ -448,6 +448,17 @@ def test_after_a_kill_a_stop_of_the_outer_room_leaves_nothing(
     mt.sweep(partial(talk, True, depth), fault, every=every, check=check, config=PATIENT).check()
 
 
+async def test_what_a_room_passes_on_costs_nothing() -> None:
+    """Its agent has no model of its own: the price of a turn is that of the members' answers."""
+    model = mt.FunctionModel(lambda request: "yes", name="model of ann")  # a free one
+    ann: motet.Agent[None] = motet.Agent("ann", model=model)
+    team = motet.room_agent(motet.Room("team", members=[ann], max_turns=1))
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("outer", members=[team], max_turns=1))
+        await opened.run("go", user="alice")
+        assert [run.usage.cost for run in await host.runs()] == [0.0, 0.0], "known, and nothing"
+
+
 async def test_the_outer_stream_shows_the_turns_of_the_inner_room() -> None:
     team = motet.room_agent(motet.Room("team", members=[agent("ann", "yes")], max_turns=1))
     async with motet.open_host() as host:
