@@ -450,7 +450,7 @@ def test_after_a_kill_a_stop_of_the_outer_room_leaves_nothing(
 
 async def test_what_a_room_passes_on_costs_nothing() -> None:
     """Its agent has no model of its own: the price of a turn is that of the members' answers."""
-    model = mt.FunctionModel(lambda request: "yes", name="model of ann")  # a free one
+    model = mt.FunctionModel(lambda _: "yes", name="model of ann")  # a free one
     ann: motet.Agent[None] = motet.Agent("ann", model=model)
     team = motet.room_agent(motet.Room("team", members=[ann], max_turns=1))
     async with motet.open_host() as host:
