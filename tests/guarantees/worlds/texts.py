@@ -25,7 +25,6 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.definition import member_session
-from motet.actors.runs.queue import SuspendedRun
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
@@ -453,8 +452,8 @@ class Story:
         """A person of a group has one run under way."""
         table = self.host.host._parts.table
         if PLACES[1] in table.queues:
-            going = (*table.queues[PLACES[1]].running, *table.suspended_in(PLACES[1]))
-            said = (one.text if isinstance(one, SuspendedRun) else one.input.text for one in going)
+            said = [one.input.text for one in table.queues[PLACES[1]].running]
+            said += [one.text for one in table.suspended_in(PLACES[1])]
             people = Counter(text.partition("<")[0] for text in said)  # "[ann] <3>aw"
             yield from (f"{who} has {runs} runs" for who, runs in people.items() if runs > 1)
 
