@@ -3,19 +3,22 @@
 A member is an agent, an agent that has a room answer, a room, a room of a room, or a graph. A host
 ends by a kill, by a power cut within a commit, by SIGTERM with and without time for its runs, or
 since its block is left. No effect comes twice, nobody says anything twice, an inner room is opened
-once and goes on, and after a stop of the outer room nothing moves any more.
+once and goes on, and after a stop of the outer room nothing moves any more. The turn that ends has
+paid for all answers of models inside, also for those of turns that were cut off, each once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Literal, TypeAlias
 
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 import motet
 from motet import testing as mt
@@ -23,7 +26,7 @@ from motet.actors.host import Host
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.events import Warned
-from motet.protocols.models import ModelRequest
+from motet.protocols.models import Model, ModelEvent, ModelRequest, UsageReport
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import Interrupted
 from tests.actors.rooms.test_below import asks, rooms_of
@@ -37,7 +40,34 @@ LEVELS = {"agent": 0, "run": 1, "room": 1, "rooms": 2, "graph": 1}
 End: TypeAlias = Literal["kill", "power", "drain", "wait", "leave"]
 ENDS: tuple[End, ...] = ("kill", "power", "drain", "wait", "leave")
 
-CONFIG = motet.HostConfig(recovery=motet.RecoveryConfig(resume_within=1e6))
+CONFIG = motet.HostConfig(
+    recovery=motet.RecoveryConfig(resume_within=1e6),
+    approvals=motet.ApprovalsConfig(hold=0.5, expires=1e6),
+)
+
+
+PRICE = 0.25
+"""Dollars of an answer of a leaf; all others are free. Sums of it are exact."""
+
+
+@attrs.frozen
+class Priced:
+    of: Model
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        async with self.of.request(request) as events:
+            yield _priced(events)
+
+
+async def _priced(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+    async for event in events:
+        is_usage = isinstance(event, UsageReport)
+        yield UsageReport(replace(event.usage, cost=PRICE)) if is_usage else event
 
 
 @attrs.frozen
@@ -50,13 +80,17 @@ class Cut:
 
 @attrs.frozen
 class Plan:
-    """``stop``: seconds after the last cut at which the outer room is stopped; None: never."""
+    """``stop``: seconds after the last cut at which the outer room is stopped; None: never.
+
+    ``asks``: a person allows each effect, some time later.
+    """
 
     kind: Kind
     acts: bool
     cuts: tuple[Cut, ...]
     stop: float | None = None
     seed: int = 0
+    asks: bool = False
 
 
 @attrs.define
@@ -75,9 +109,10 @@ class World:
                 return mt.slow(mt.call("act"), seconds=0.2)
             return mt.slow(mt.say(f"{name} has spoken"), seconds=0.4)
 
-        one = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
+        model = Priced(mt.FunctionModel(answer, name=f"model of {name}"))
+        one: motet.Agent[None] = motet.Agent(name, model=model)
 
-        @one.tool(effects="write")
+        @one.tool(effects="write", approval=self.plan.asks)
         async def act() -> str:
             self.done.append(name)
             await trio.sleep(0.2)
@@ -126,7 +161,13 @@ class World:
 
     def talk(self, host: mt.SimulatedHost) -> None:
         self.post(host)
-        host.advance(4)
+        self.passes(host, 4)
+
+    def passes(self, host: mt.SimulatedHost, seconds: int) -> None:
+        for _ in range(seconds):
+            host.advance(1)
+            if self.plan.asks:
+                host.call(_allow)
 
     def play(self) -> list[str]:
         """How the world breaks the law."""
@@ -139,7 +180,7 @@ class World:
                 host.advance(self.plan.stop)
                 host.stop(room="house")
                 before = host.call(rooms_of), tuple(self.done), host.call(_runs)
-            host.advance(20)
+            self.passes(host, 20)
             host.settle()
             found = [f"not over: {one}" for one in host.call(_runs) if "running" in one]
             if before not in (None, (host.call(rooms_of), tuple(self.done), host.call(_runs))):
@@ -158,6 +199,9 @@ class World:
         lost = host.call(_lost)
         if not host.room(self.house()).waits:
             found.append("the outer round is not over")
+        spent, paid = host.call(_costs)
+        if answers and kind != "agent" and spent != paid:
+            found.append(f"the answers inside cost {spent}, and the turn has paid {paid}")
         if len(answers) + len(lost) > 1:
             found.append(f"the call ended so: {answers}, {lost}")
         goes_on = kind in GOES_ON or (kind == "agent" and not self.plan.acts)
@@ -186,8 +230,21 @@ def _ends(host: mt.SimulatedHost, how: End) -> None:
             host.crash()
 
 
+async def _allow(host: Host) -> None:
+    for one in await host.approvals(state="pending"):
+        await host.approve(one.id, "allow-once")
+
+
 async def _runs(host: Host) -> list[str]:
     return [f"{run.agent} {run.status}" for run in await host.runs()]
+
+
+async def _costs(host: Host) -> tuple[float, float]:
+    """What the answers of all leaves have cost, and what the last turn of the outer room has."""
+    runs = await host.runs()
+    spent = sum(run.usage.cost or 0.0 for run in runs if run.agent in ("ann", "ben"))
+    paid = [run.usage.cost or 0.0 for run in runs if run.agent == "team"]
+    return spent, paid[0] if paid else 0.0
 
 
 async def _lost(host: Host) -> list[str]:
@@ -203,7 +260,7 @@ def drawn(seed: str) -> Plan:
     cuts = [Cut(draw.choice(ENDS), draw.randint(1, 700)) for _ in range(draw.randint(1, 3))]
     stop = draw.choice([None, None, 0.0, 0.1, 0.5, 1.5])
     kind, acts = draw.choice(KINDS), draw.random() < 0.5
-    return Plan(kind, acts, tuple(cuts), stop, draw.randint(0, 3))
+    return Plan(kind, acts, tuple(cuts), stop, draw.randint(0, 3), acts and draw.random() < 0.5)
 
 
 @pytest.mark.parametrize("seed", range(10))
