@@ -4,7 +4,8 @@ A member is an agent, an agent that has a room answer, a room, a room of a room,
 ends by a kill, by a power cut within a commit, by SIGTERM with and without time for its runs, or
 since its block is left. No effect comes twice, nobody says anything twice, an inner room is opened
 once and goes on, and after a stop of the outer room nothing moves any more. The turn that ends has
-paid for all answers of models inside, also for those of turns that were cut off, each once.
+paid for all answers of models inside, also for those of turns that were cut off, each once. What a
+reload forbids meanwhile does not happen.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ CONFIG = motet.HostConfig(
     recovery=motet.RecoveryConfig(resume_within=1e6),
     approvals=motet.ApprovalsConfig(hold=0.5, expires=1e6),
 )
+DENYING = attrs.evolve(CONFIG, policy=(motet.PolicyRule(tool="ac*", effect="deny"),))
 
 
 PRICE = 0.25
@@ -66,8 +68,9 @@ class Priced:
 
 async def _priced(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
     async for event in events:
-        is_usage = isinstance(event, UsageReport)
-        yield UsageReport(replace(event.usage, cost=PRICE)) if is_usage else event
+        if isinstance(event, UsageReport):
+            event = UsageReport(replace(event.usage, cost=PRICE))
+        yield event
 
 
 @attrs.frozen
@@ -82,7 +85,8 @@ class Cut:
 class Plan:
     """``stop``: seconds after the last cut at which the outer room is stopped; None: never.
 
-    ``asks``: a person allows each effect, some time later.
+    ``asks``: a person allows each effect, some time later. ``denies``: seconds after the last cut
+    at which a reload forbids all of them; it comes before a stop.
     """
 
     kind: Kind
@@ -91,14 +95,18 @@ class Plan:
     stop: float | None = None
     seed: int = 0
     asks: bool = False
+    denies: float | None = None
 
 
 @attrs.define
 class World:
-    """One plan, played. ``done``: the effects, in whatever life of the host."""
+    """One plan, played. ``done``: the effects, in whatever life of the host; ``allowed``: how many
+    there were when they were forbidden.
+    """
 
     plan: Plan
     done: list[str] = attrs.field(factory=list[str])
+    allowed: int | None = None
 
     def leaf(self, name: str, *, acts: bool) -> motet.Agent[None]:
         """A member that says its name, after an effect on the outside world if it ``acts``."""
@@ -176,6 +184,10 @@ class World:
                 self.cut(host, cut)
             self.post(host)  # again, if it was not acknowledged
             stopped, before = self.plan.stop is not None, None
+            if self.plan.denies is not None:
+                host.advance(self.plan.denies)
+                host.call(lambda one: one.reload(DENYING))
+                self.allowed = len(self.done)
             if self.plan.stop is not None:
                 host.advance(self.plan.stop)
                 host.stop(room="house")
@@ -185,6 +197,8 @@ class World:
             found = [f"not over: {one}" for one in host.call(_runs) if "running" in one]
             if before not in (None, (host.call(rooms_of), tuple(self.done), host.call(_runs))):
                 found.append(f"after the stop: {before} became {host.call(rooms_of)}")
+            if self.allowed is not None and len(self.done) > self.allowed:
+                found.append(f"effects after they were forbidden: {self.done[self.allowed :]}")
             return found + self.broken(host, stopped=stopped)
 
     def broken(self, host: mt.SimulatedHost, *, stopped: bool) -> list[str]:
@@ -260,7 +274,9 @@ def drawn(seed: str) -> Plan:
     cuts = [Cut(draw.choice(ENDS), draw.randint(1, 700)) for _ in range(draw.randint(1, 3))]
     stop = draw.choice([None, None, 0.0, 0.1, 0.5, 1.5])
     kind, acts = draw.choice(KINDS), draw.random() < 0.5
-    return Plan(kind, acts, tuple(cuts), stop, draw.randint(0, 3), acts and draw.random() < 0.5)
+    schedule, asks = draw.randint(0, 3), acts and draw.random() < 0.5
+    denies = draw.choice([None, 0.0, 0.1, 0.4, 1.2]) if acts else None
+    return Plan(kind, acts, tuple(cuts), stop, schedule, asks, denies)
 
 
 @pytest.mark.parametrize("seed", range(10))
