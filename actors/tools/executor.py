@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from typing import Literal, Protocol, TypeAlias, cast
 
 import attrs
@@ -409,6 +410,13 @@ class ToolExecutor(Actor[ExecuteCall]):
                 try:
                     with foreign_code:
                         value = await tool.run(work.context, work.args)
+                except Exception as raised:
+                    in_time = trio.current_time() < scope.deadline and not programs.children
+                    if not (in_time and self._is_one_of_many(raised)):
+                        raise
+                    # Handled in its turn: thousands of scopes that close at once hold up the loop.
+                    scope.deadline = inf
+                    return await self._failed(work.request, raised)
                 finally:
                     # A tool that goes on after its time-out: a function in a thread cannot be
                     # ended. That one works in real time: neither a clock of a test, which jumps
@@ -452,6 +460,11 @@ class ToolExecutor(Actor[ExecuteCall]):
             return await self._failed(work.request, RuntimeError(text))
         work.asked.append(Asking("call", message_of(needs)))
         return await self._authorize(work, tool) or await self._run(work, tool)
+
+    def _is_one_of_many(self, raised: Exception) -> bool:
+        """Whether it is a plain failure, and so many tools fail now that each waits for its turn."""
+        spool = self._reporter.spool
+        return spool is not None and spool.is_crowded and not isinstance(raised, _NO_PLAIN)
 
     async def _timed_out(
         self, work: _Work, tool: Tool, under_way: UnderWay, *, went_on: bool
@@ -549,6 +562,9 @@ class ToolExecutor(Actor[ExecuteCall]):
         log.warning(message, source=source, run=request.run_id, session=request.session)
         if self._warn is not None:
             self._warn(request.run_id, Warned(source, message))
+
+
+_NO_PLAIN = (NotBegun, ToolRetry, ToolDenied, ToolNegative, NeedsApproval, BaseExceptionGroup)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.telemetry.subscription import subscribe
 from motet.protocols import events
 from motet.protocols.chat import FailureClass, ToolMessage
@@ -471,3 +472,52 @@ def test_only_faults_count_and_only_for_those_they_belong_to_at_length(
     played: list[tuple[str, list[str]]],
 ) -> None:
     searched(played)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_failure_that_waits_for_its_turn_is_no_time_out_and_is_stored(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock, grouped: bool, is_cut: bool
+) -> None:
+    """Thousands fail at once, and this one waits longer than its tool may take, or is cut off."""
+    waits, turn_comes = trio.Event(), trio.Event()
+
+    async def turn(_: ErrorSpool) -> None:
+        waits.set()
+        await turn_comes.wait()
+
+    def is_crowded(_: ErrorSpool) -> bool:
+        return not turn_comes.is_set()
+
+    monkeypatch.setattr(ErrorSpool, "is_crowded", property(is_crowded))
+    monkeypatch.setattr(ErrorSpool, "turn", turn)
+
+    async def breaks() -> str:
+        """Break."""
+        error = ValueError("no luck")
+        raise ExceptionGroup("of one", [error]) if grouped else error
+
+    tool = motet.tool(breaks, timeout=1.0)
+    agent = motet.Agent("a", model=Scripted(call(("breaks", {})), say("so be it")), tools=[tool])
+    ended = list[motet.RunResult[object]]()
+    async with motet.open_host() as host, trio.open_nursery() as nursery:
+
+        async def run() -> None:
+            ended.append(await host.run(agent, "go", session="s", check=False))
+
+        nursery.start_soon(run)
+        await waits.wait()
+        mock_clock.jump(5)
+        await wait_all_tasks_blocked()
+        if is_cut:
+            nursery.cancel_scope.cancel()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        turn_comes.set()
+        with trio.CancelScope(shield=True):
+            while not (stored := await host.errors(session="s")):
+                await trio.lowlevel.checkpoint()
+    assert [(one.kind, one.short_summary) for one in stored] == [("validation", "no luck")]
+    if not is_cut:
+        (row,) = results(ended[0])
+        assert row.outcome == "failed"
+        assert stored[0].id in row.text
