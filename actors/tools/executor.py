@@ -462,7 +462,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         return await self._authorize(work, tool) or await self._run(work, tool)
 
     def _is_one_of_many(self, raised: Exception) -> bool:
-        """Whether it is a plain failure, and so many tools fail now that each waits for its turn."""
+        """Whether it is a plain failure, and so many fail now that each waits for its turn."""
         spool = self._reporter.spool
         return spool is not None and spool.is_crowded and not isinstance(raised, _NO_PLAIN)
 

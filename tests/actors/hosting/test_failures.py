@@ -19,7 +19,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.protocols import events
 from motet.protocols.chat import FailureClass, ToolMessage
 from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import NotFound, StoredError
 from motet.protocols.events import ToolResult, event_name
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.storage import StorageError
@@ -513,9 +513,10 @@ async def test_a_failure_that_waits_for_its_turn_is_no_time_out_and_is_stored(
             nursery.cancel_scope.cancel()
             await trio.lowlevel.cancel_shielded_checkpoint()
         turn_comes.set()
+        stored = tuple[StoredError, ...]()
         with trio.CancelScope(shield=True):
-            while not (stored := await host.errors(session="s")):
-                await trio.lowlevel.checkpoint()
+            while not stored:
+                stored = await host.errors(session="s")
     assert [(one.kind, one.short_summary) for one in stored] == [("validation", "no luck")]
     if not is_cut:
         (row,) = results(ended[0])
