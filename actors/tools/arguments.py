@@ -79,12 +79,13 @@ def plain(value: object) -> object:
 
 def has_form(value: object) -> bool:
     """Whether a result is text, bytes, or has a JSON form, and so more than its type to show."""
-    if value is None or isinstance(value, str | bytes | int | float):
+    if value is None or isinstance(value, str | bytes | float):
         return True
     try:
         kinds = (bytes, bytearray, memoryview)
         with foreign_code:
-            msgspec.to_builtins(value, builtin_types=kinds, str_keys=True, enc_hook=plain)
+            data = msgspec.to_builtins(value, builtin_types=kinds, str_keys=True, enc_hook=plain)
+            json.dumps(data, default=repr)  # no number of thousands of digits has a text
     except Exception:  # an object may raise anything here
         return False
     return True

@@ -412,6 +412,14 @@ def returns_its_own_cycle() -> list[object]:
     return made
 
 
+def returns_a_number_without_a_text() -> int:
+    return 10**5_000
+
+
+def returns_such_a_number_in_a_list() -> list[int]:
+    return [10**5_000]
+
+
 @pytest.mark.parametrize(
     ("fn", "does", "remedy"),
     [
@@ -420,6 +428,8 @@ def returns_its_own_cycle() -> list[object]:
         (returns_an_object, "returned a Row with no JSON form", "return text or data"),
         (returns_a_list_of_objects, "returned a list with no JSON form", "return text or data"),
         (returns_its_own_cycle, "returned a list with no JSON form", "return text or data"),
+        (returns_a_number_without_a_text, "returned a int with no JSON form", "return text"),
+        (returns_such_a_number_in_a_list, "returned a list with no JSON form", "return text"),
     ],
 )
 async def test_a_result_that_no_model_could_read_is_a_failure_that_says_what_to_do(
