@@ -104,7 +104,7 @@ def without(call: Due, number: int) -> Due | None:
 
     The messages between stay a range and no set: ten thousand may call a member that hangs, and
     the state is stored with each. Those that end alone, by a change or by their author's going, are
-    few.
+    few. They are kept beyond the range, too: a later message may make it one that goes over them.
     """
     ended = {*call.ended, number}
     first, last = call.first, call.last
@@ -114,8 +114,7 @@ def without(call: Due, number: int) -> Due | None:
         last -= 1
     if first > last:
         return None
-    between = tuple(sorted(one for one in ended if first < one < last))
-    return replace(call, first=first, last=last, ended=between)
+    return replace(call, first=first, last=last, ended=tuple(sorted(ended)))
 
 
 def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> RoomState:
@@ -125,12 +124,26 @@ def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> Roo
     return replace(state, calls=merged(state.calls, new), collected=seq)
 
 
-def skip(state: RoomState, message: RoomMessage, names: Iterable[str], reason: str) -> RoomState:
+def skip(state: RoomState, message: RoomMessage, names: Collection[str], reason: str) -> RoomState:
     """A person's message that a stop has overtaken opens no round, and its calls are dropped."""
     seq, who = message.seq, message.principals
     calls = [Due(name, 0, (), who, (message.author,), seq, seq) for name in names]
-    skipped = (*state.skipped, seq)
-    return drop(replace(state, collected=seq, skipped=skipped), calls, reason)
+    kept = replace(
+        state,
+        calls=_ended_alone(state.calls, names, seq),
+        floor=replace(state.floor, due=_ended_alone(state.floor.due, names, seq)),
+        collected=seq,
+        skipped=(*state.skipped, seq),
+    )
+    return drop(kept, calls, reason)
+
+
+def _ended_alone(calls: Iterable[Due], names: Collection[str], number: int) -> tuple[Due, ...]:
+    """The calls, so that those in this message are of none of them, whatever joins them later."""
+    return tuple(
+        replace(one, ended=(*one.ended, number)) if one.is_call and one.name in names else one
+        for one in calls
+    )
 
 
 def taken(
@@ -173,7 +186,7 @@ def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
             number,
             call.first,
             call.last,
-            call.ended,
+            tuple(one for one in call.ended if call.first < one < call.last),
         )
         for number, call in enumerate((one for one in due if one.is_call), state.drops + 1)
     ]

@@ -2,7 +2,7 @@
 
 Invariants: one task writes at a time, so that no change is lost to another; memory is never behind
 the disk. A message of a person is refused if it cannot be stored. A change by the room itself is
-tried until it is stored or the room is stopped; then it is kept in memory until the next write.
+tried until it is stored or the room is stopped; then memory has it until the storage takes it.
 However many messages wait for an answer, memory has the last of them only, and all their calls.
 """
 
@@ -77,6 +77,7 @@ class RoomHistory:
             wait for an answer, the last ones.
         said: number of the last message of a person.
         touched: when something happened last, by trio's clock.
+        behind: the storage did not take the state; ``lags`` is called when that happens.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class RoomHistory:
         store: ActorRef[RoomStoreRequest],
         publisher: RoomPublisher,
         clocks: RoomClocks,
+        lags: Callable[[], None],
     ) -> None:
-        self.state = RoomState()
+        self.state = self._disk = RoomState()
+        self.behind, self._lags = False, lags
         self.messages: list[RoomMessage] = []
         self.said = 0
         self.touched = trio.current_time()
@@ -113,7 +116,8 @@ class RoomHistory:
         self.messages = list(found.messages)
         self._told = min(self._told, found.state.drops)  # the others were never stored
         self._shown = min(self._shown, found.state.changes)
-        state, waiting = found.state, [one for one in self.messages if one.kind == "person"]
+        self._disk, state = found.state, self.state if self.behind else found.state
+        waiting = [one for one in self.messages if one.kind == "person"]
         for one in waiting if not self._loaded else ():
             self._clocks.note(self._settings.name, one.author, age_of(one.at))
         self.said = max(self.said, state.heard, *(one.seq for one in waiting))
@@ -399,9 +403,15 @@ class RoomHistory:
                 break
             await self._control.wait_interrupted(pause)
         self.assume(change)
-        await self._tell()
+        self.behind = True
+        self._lags()
         if draft is not None:
             await self.warn(f"a message of {draft.author} is lost: it could not be stored")
+
+    async def catch_up(self) -> None:
+        """Store what the storage did not take, if it takes it now."""
+        if self.behind and await self._attempt(lambda state: state, None):
+            self._lags()
 
     def assume(self, change: Change) -> None:
         """Change the state in memory; the next write takes it to disk."""
@@ -419,11 +429,11 @@ class RoomHistory:
         # unpublished, and a second ``room.idle`` would follow it as if the next round were over.
         async with self._writing:
             floor, unanswered = self.state.floor, self.unanswered()
-            name, dropped = self._settings.name, self.state.dropped
+            name, dropped = self._settings.name, self._disk.dropped
             try:
                 published, is_idle = await self._publisher.last_published()
                 if self._told < 0 or self._shown < 0:
-                    known = dropped or self.state.untold
+                    known = dropped or self._disk.untold
                     told = await self.store.ask(ToldDrops(name)) if known else (0, 0)
                     self._told, self._shown = told
                 # The first message of a thread is one of its room, and was told there.
@@ -447,12 +457,13 @@ class RoomHistory:
         return last > first
 
     async def _tell(self) -> None:
-        """Publish dropped calls and changes. Not before it is known which of them were."""
-        for change in self.state.untold:
+        """Publish the dropped calls and the changes that are on disk: others have no final number.
+        Not before it is known which of them were."""
+        for change in self._disk.untold:
             if 0 <= self._shown < change.change:
                 self._shown = change.change
                 await self._publisher.publish(change)
-        for one in self.state.dropped:
+        for one in self._disk.dropped:
             if 0 <= self._told < one.number:
                 self._told = one.number
                 await self._publisher.publish(one)
@@ -542,6 +553,7 @@ class RoomHistory:
 
     def _stored(self, state: RoomState) -> None:
         """A state is on disk. What was assumed meanwhile holds, too."""
+        self._disk, self.behind = state, self.behind and bool(self._assumed)
         for change in self._assumed:
             state = change(state)
         self._set(state)

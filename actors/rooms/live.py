@@ -80,7 +80,7 @@ class LiveRoom:
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
         waiting = self.control.is_posting or self.history.state.waiting or self.members.live()
-        return self.control.idle.is_set() and not waiting
+        return self.control.idle.is_set() and not (waiting or self.history.behind)
 
     @property
     def was_away(self) -> bool:

@@ -588,7 +588,8 @@ async def _described(parts: RoomParts, member: Member) -> MemberInfo:
 def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | None) -> LiveRoom:
     control = RoomControl(parts.closing, above[0] if above else None)
     publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
-    history = RoomHistory(settings, control, parts.store, publisher, parts.table.clocks)
+    table = parts.table
+    history = RoomHistory(settings, control, parts.store, publisher, table.clocks, table.lags)
     detached = DetachedTurns(parts.sessions, parts.services)
     members = MemberRunner(settings, parts.intake, parts.sessions, detached, above)
     within = parts.config().recovery.resume_within

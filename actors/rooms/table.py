@@ -16,6 +16,9 @@ from motet.protocols.room_clocks import RoomClocks
 from motet.runtime import Actor, ActorRef, Supervision, handles
 from motet.runtime.outside import steady_time, wall_time
 
+CATCH_UP_EVERY = 1.0
+"""Seconds between two attempts to store what the storage did not take."""
+
 
 class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
     """The actor of an open room, started if it is not alive."""
@@ -46,6 +49,7 @@ class RoomTable:
         self.clocks = RoomClocks(steady_time, wall_time)
         self._reopen: Callable[[], Awaitable[None]] | None = None
         self._ready = trio.Event()
+        self._lagging = trio.Event()
 
     def threads(self, room: str) -> tuple[LiveRoom, ...]:
         """The open threads of a room."""
@@ -63,6 +67,19 @@ class RoomTable:
         await self._reopen()
         self.reopened.set()
 
+    def lags(self) -> None:
+        """The storage did not take the state of a room."""
+        self._lagging.set()
+
+    async def catch_up(self) -> None:
+        """Store the states of rooms that are not on disk, as soon as the storage takes them."""
+        while True:
+            await self._lagging.wait()
+            self._lagging = trio.Event()
+            await trio.sleep(CATCH_UP_EVERY)
+            for live in tuple(self.rooms.values()):
+                await live.history.catch_up()
+
 
 class Rooms(Actor[Open | Close]):
     """Parent of all room actors. One room's crash never touches another's."""
@@ -76,6 +93,7 @@ class Rooms(Actor[Open | Close]):
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
         self.start_soon(self._table.reopen)
+        self.start_soon(self._table.catch_up)
 
     @handles(Open)
     async def open(self, request: Open) -> ActorRef[RoomMessages]:
