@@ -234,15 +234,15 @@ class OpenRoom:
             await trio.lowlevel.checkpoint()
 
     async def run(
-        self, text: str, *, user: str, role: Role = "operator", key: str | None = None
+        self, text: str, *, user: str = "", role: Role = "operator", key: str | None = None
     ) -> RoomResult:
         """Say something as a person, and wait until the room waits for people again.
 
-        Cancelling stops the room and waits for its speakers (G1), also for what others have said.
-        Under a ``key`` that was used before: the answers to the stored message. Raises as
-        :meth:`post`.
+        ``user`` empty: the program itself, as ``Host.run`` without a principal. Cancelling stops
+        the room and waits for its speakers (G1), also for what others have said. Under a ``key``
+        that was used before: the answers to the stored message. Raises as :meth:`post`.
         """
-        return await self.answer(Principal(user, role), text, key)
+        return await self.answer(Principal(user, role) if user else LOCAL, text, key)
 
     async def answer(
         self, who: Principal, text: str, key: str | None, asked_by: tuple[Principal, ...] = ()

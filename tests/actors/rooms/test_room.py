@@ -15,7 +15,7 @@ from motet.protocols.chat import UserMessage
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.events import RoomIdle, RoomTurn, Warned
 from motet.protocols.rooms import DEPTH, NOBODY, SILENT, STOPPED, TURNS
-from motet.protocols.sessions import KeyConflict, Principal
+from motet.protocols.sessions import LOCAL, KeyConflict, Principal
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, until_idle
 
 
@@ -282,6 +282,14 @@ async def test_a_room_is_run_as_an_agent_is() -> None:
         again = await opened.run("go", user="alice", key="k")
         assert again.messages[: len(result.messages)] == result.messages
         assert len(model_of(ann).requests) == 2, "a message under a known key opens no round"
+
+
+async def test_a_program_that_runs_a_room_needs_no_name() -> None:
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("r", members=[agent("ann", "one")]))
+        assert (await opened.run("go")).text == "one"
+        (said, _) = await opened.history()
+        assert said.asked_by == (LOCAL,), "as a run of an agent without a principal"
 
 
 async def test_cancelling_the_run_of_a_room_stops_it() -> None:
