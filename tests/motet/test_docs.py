@@ -171,6 +171,17 @@ def test_every_guarantee_has_its_section_and_names_a_test() -> None:
     assert tested == set(re.findall(r"\(\.\./tests/guarantees/(test_g\d\d_)", text))
 
 
+def test_the_guarantees_name_all_laws_and_only_tests_that_exist() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text("utf-8")
+    laws = {path.name for path in (ROOT / "tests/guarantees").glob("test_*.py")}
+    assert [name for name in sorted(laws - {"test_branches.py"}) if name not in text] == []
+    for line in text.splitlines():
+        files = [ROOT / name for name in re.findall(r"tests/[\w/]+\.py", line)]
+        code = "".join(path.read_text("utf-8") for path in files)
+        named = re.findall(r"`(test_\w+)`", line)
+        assert [name for name in named if f"def {name}(" not in code] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
