@@ -323,7 +323,7 @@ _SUSPECT = re.compile(
 _NEEDED = re.compile(
     r"[@+~%|<>?&\x1b\x9b\\]|://|:543|:6432|-|\d{3}|[0-9a-z_]{16}|eyj|_pat|value|variable"
     r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa|snmp-|securestring"
-    r"|salt|pepper|rabbitmq|login\(|schtasks|: eap|: xauth|net use|mnemonic|phrase"
+    r"|salt|pepper|rabbitmq|sp_add|login\(|schtasks|: eap|: xauth|net use|mnemonic|phrase"
     r"|kennwort|wachtwoord|senha|adgangskode|parola"
 )
 """The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
