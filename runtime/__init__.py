@@ -7,7 +7,7 @@ reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``reply`` (answers that come later), ``pool`` and ``group`` (many actors behind one name),
+``reply`` (answers that come later), ``machine`` (states), ``pool`` and ``group`` (many actors),
 ``event_sourced`` and ``event_journal`` (actors whose state is stored), ``gather``, ``asks`` (many
 asks of one task), ``threads`` (other threads and loops), ``stream``, ``observe``, ``telemetry``,
 ``entry`` (programs with signals), ``processes`` (child processes), ``backoff``, ``rates``,
@@ -40,6 +40,7 @@ from motet.runtime.errors import (
     MotetRuntimeError,
     NameTaken,
     NotInProtocol,
+    NotInState,
     RestartLimitExceeded,
     StartFailed,
     TellCycle,
@@ -54,6 +55,7 @@ from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.group import Group, Member
 from motet.runtime.handlers import handles
 from motet.runtime.lifecycle import Exit, Terminated
+from motet.runtime.machine import Machine, State
 from motet.runtime.mailbox import MailboxSpec, Overflow
 from motet.runtime.outside import UnderWay, current_under_way, held_by
 from motet.runtime.pool import Pool, Route, start_pool
@@ -103,6 +105,7 @@ __all__ = [
     "Kind",
     "Leftover",
     "LoopFuture",
+    "Machine",
     "MailboxFull",
     "MailboxSpec",
     "Member",
@@ -112,6 +115,7 @@ __all__ = [
     "MotetRuntimeError",
     "NameTaken",
     "NotInProtocol",
+    "NotInState",
     "Overflow",
     "Persistence",
     "Pool",
@@ -126,6 +130,7 @@ __all__ = [
     "ScheduledMessage",
     "Settled",
     "StartFailed",
+    "State",
     "Statistics",
     "StopReport",
     "StoredEvent",

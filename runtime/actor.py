@@ -18,7 +18,7 @@ from motet.runtime.incarnation import Incarnation
 from motet.runtime.monitors import check_watches, unwatch, watch
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.reply import ReplyTo, reply_later
-from motet.runtime.schedule import ActorTimers
+from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.stopping import within
 from motet.runtime.supervision import Restart
 from motet.runtime.system import System
@@ -130,7 +130,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     def timers(self) -> ActorTimers[P_contra]:
         """Messages to itself: ``self.timers.once(delay, message)``, ``.every(period, message)``.
 
-        From ``on_start`` on. They are cancelled when this incarnation ends, also by a crash.
+        From ``on_start`` on. They end when this incarnation ends, also by a crash.
         """
         incarnation = self._incarnation
         if incarnation is None or incarnation.finishing:
@@ -138,6 +138,15 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         if incarnation.timers is None:
             incarnation.timers = ActorTimers[Any](self._cell)
         return incarnation.timers
+
+    def send_after(
+        self, delay: float, ref: ActorRef[Q], message: Q, *, key: str | None = None
+    ) -> ScheduledMessage:
+        """Tell another actor after ``delay`` seconds, unless this incarnation has ended by then.
+
+        If that actor has ended, or has a full mailbox that drops nothing, it is a dead letter.
+        """
+        return self.timers.tell_after(cell_of(ref), delay, message, key=key)
 
     def watch(self, ref: ActorRef[Any]) -> None:
         """Get one :class:`Terminated` when the actor of ``ref`` ends for ever; now, if it has.

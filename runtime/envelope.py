@@ -124,6 +124,14 @@ class Told(msgspec.Struct, eq=False):
     context: str | None = None
     attempts: int = 0
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is not to be handled any more: its timer was cancelled."""
+        return False
+
+    def ended(self) -> None:
+        """It was handled, or will not be."""
+
 
 # ---------------------------------------------------------------------- asks
 

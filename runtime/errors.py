@@ -16,6 +16,7 @@ __all__ = [
     "MotetRuntimeError",
     "NameTaken",
     "NotInProtocol",
+    "NotInState",
     "RestartLimitExceeded",
     "StartFailed",
     "TellCycle",
@@ -85,6 +86,16 @@ class NotInProtocol(MotetRuntimeError):
             f"{actor} at {path} does not accept {message.__name__}; it accepts {names}"
         )
         self.path = path
+        self.message_type = message
+
+
+class NotInState(MotetRuntimeError):
+    """The state machine has no handler for this request in the state that it is in."""
+
+    def __init__(self, path: str, state: str, message: type) -> None:
+        super().__init__(f"{path} does not take {message.__name__} in the state {state}")
+        self.path = path
+        self.state = state
         self.message_type = message
 
 

@@ -29,7 +29,7 @@ from motet.runtime.outside import foreign_code
 from motet.runtime.reply import DEFERRED, ReplyTo
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.scopes import cancel_at
-from motet.runtime.workers import Workers
+from motet.runtime.workers import Workers, skip
 
 __all__ = ["Incarnation"]
 
@@ -275,6 +275,9 @@ class Incarnation:
         """The longer way of a told message: observed, traced, with retries, or control."""
         mailbox = self.owner.mailbox
         told = item if isinstance(item, Told) else Told(item)
+        if told.is_cancelled:
+            skip(mailbox, told)
+            return
         try:
             await self.call(told)
         except BaseException as error:
@@ -290,6 +293,7 @@ class Incarnation:
             mailbox.put_aside(told)
         else:
             mailbox.handled += 1
+            told.ended()
 
     # ------------------------------------------------------------------ handlers
 

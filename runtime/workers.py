@@ -29,11 +29,12 @@ from motet.runtime.errors import unwrapped
 from motet.runtime.handlers import Handler
 from motet.runtime.here import IN_A_ROW, HereAsk, is_only_cancelled, nobody
 from motet.runtime.kernel import Owner
+from motet.runtime.mailbox import Mailbox
 from motet.runtime.outside import foreign_code
 from motet.runtime.scopes import cancel_at
 from motet.runtime.waits import Work, current_work
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "skip"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -303,12 +304,16 @@ class Workers:
         owner = self._incarnation.owner
         current_work.set(Work(owner.path))
         told = item if isinstance(item, Told) else Told(item)
+        if told.is_cancelled:
+            skip(owner.mailbox, told)
+            return
         try:
             await self._incarnation.call(told)
         except BaseException as error:
             owner.mailbox.lose(told, error)
             raise
         owner.mailbox.handled += 1
+        told.ended()
 
     # ------------------------------------------------------------------ in the asker's task
 
@@ -418,6 +423,13 @@ class Workers:
                 self.cancel_at(-math.inf)
             if self._incarnation.owner.rested is not None:
                 self._incarnation.owner.rest()
+
+
+def skip(mailbox: Mailbox, told: Told) -> None:
+    """Count a taken message that was cancelled as withdrawn, instead of handling it."""
+    mailbox.taken -= 1
+    mailbox.withdrawn += 1
+    told.ended()
 
 
 def _nursery_of(owner: Owner) -> trio.Nursery:
