@@ -192,8 +192,12 @@ def test_wrong_declarations_are_refused() -> None:
 
     with pytest.raises(TypeError, match="handles and postpones Coin"):
 
-        class Both(Locked):  # pyright: ignore[reportUnusedClass]
+        class Both(State[Coin, Gate]):  # pyright: ignore[reportUnusedClass]
             postpones = (Coin,)
+
+            @handles(Coin)
+            async def coin(self, request: Coin) -> str:
+                return ""
 
     with pytest.raises(TypeError, match="override initial instead"):
 
