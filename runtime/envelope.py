@@ -165,6 +165,7 @@ class Ask(msgspec.Struct, eq=False):
     raise_cancel: RaiseCancelT | None = None
     cancelled_at: float | None = None
     settled: bool = False
+    result: Result | None = None  # what its handler has come to, until it is settled
 
     @property
     def prompt(self) -> bool:
@@ -218,6 +219,18 @@ class Ask(msgspec.Struct, eq=False):
         self.timed_out = self.limit <= self.until
         self._settle_unhandled()
         return True
+
+    def fail_with(self, error: BaseException) -> None:
+        """Keep the outcome of a handler that has raised ``error``; raises what goes on in its task.
+
+        In the ``except`` clause, within the scope of the handler.
+        """
+        self.result, going_on = outcome_of(error)
+        if self.result is None:
+            del error  # its traceback will hold this frame
+            raise
+        if going_on is not None:
+            raise going_on from None
 
     def settle(self, result: Result | None) -> None:
         """Give the asker its only outcome; None if the handler was cancelled."""

@@ -45,12 +45,11 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
 
     ``asker``: the work that it was asked from. ``left``: the asker is cancelled, and its Cancelled
     is not on the way: an item of the handler met it first, or it is in a group of the handler's.
-    ``result``: the outcome, unless the handler has just returned a value.
+    ``result`` is empty also if the handler has just returned a value.
     """
 
     take: Callable[[Any], object] = nobody
     asker: Work | None = None
-    result: Result | None = None
     left: bool = False
 
     @property
@@ -77,14 +76,6 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
     def has_outcome(self) -> bool:
         """Whether there is an outcome that its cancellation does not change."""
         return self.result is not None or self.failure is not None
-
-    def fail_with(self, result: Result | None, going_on: BaseException | None) -> None:
-        """The handler has raised, and this is its outcome; raises what goes on, in its scope."""
-        if result is None:
-            raise  # the error of the `except` clause that this is called in
-        self.result = result
-        if going_on is not None:
-            raise going_on from None
 
     def take_result(self) -> object:
         """The value, or raise the error; once."""

@@ -20,7 +20,7 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
-from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told, outcome_of
+from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
@@ -310,24 +310,20 @@ class Incarnation:
             return
         ask.scope = scope
         ask.target.serves = ask
-        result: Result | None = None
         try:
             call = self.call_of(ask)
             if self._observer is not None:
                 call = self._observed(ask.message, ask.context, call)
             value = await call
-            result = Answer(value)
+            ask.result = Answer(value)
             if type(value) is ReplyTo:  # the handler has ended, and the ask stays open
-                result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
+                ask.result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
         except BaseException as error:
-            result, going_on = outcome_of(error)
-            if result is None:
-                raise
-            if going_on is not None:
-                raise going_on from None
+            ask.fail_with(error)
         finally:
             # In a `finally`, so that no way out of a handler leaves the asker waiting (G3).
             ask.target.serves = None
+            result, ask.result = ask.result, None
             if mailbox.reserved and self._is_put_aside(ask, result):
                 mailbox.put_aside(ask)
             else:

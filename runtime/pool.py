@@ -35,7 +35,7 @@ from motet.runtime.errors import ActorDead, AskTimeout, MailboxFull
 from motet.runtime.gather import Done, Failed, Settled
 from motet.runtime.handlers import handles
 from motet.runtime.monitors import on_end
-from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
 from motet.runtime.stopping import StopReport
 from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import Supervision
@@ -95,12 +95,12 @@ async def start_pool(
     return pool
 
 
-class Pool(Generic[P_contra]):
+class Pool(LookedUpRef[P_contra]):
     """The reference to a pool, made by :func:`start_pool`; safe to keep and to share.
 
-    :meth:`tell`, :meth:`ask`, :meth:`stream` and :meth:`stream_to` are those of the chosen worker's
-    :class:`ActorRef`. While the pool itself is being restarted they wait for it, and after its end,
-    or while it is drained, they raise ActorDead.
+    A message goes to the worker that is chosen for it. While the pool itself is being restarted,
+    :meth:`tell` and the like wait for it; after its end, and while it is drained, they raise
+    ActorDead.
     """
 
     def __init__(
@@ -123,42 +123,6 @@ class Pool(Generic[P_contra]):
         self._changed = trio.Event()  # the parent has started, or has ended for ever
 
     # ------------------------------------------------------------------ messages
-
-    async def tell(self, message: P_contra) -> None:
-        """As :meth:`ActorRef.tell`: waits while the mailbox of the chosen worker is full."""
-        if not self._is_open:
-            await self._opened()
-        await self._choose(message).tell(message)
-
-    def tell_nowait(self, message: P_contra) -> None:
-        """As :meth:`ActorRef.tell_nowait`; ActorDead also while the pool is being restarted."""
-        self._choose(message).tell_nowait(message)
-
-    async def ask(
-        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
-    ) -> R:
-        """As :meth:`ActorRef.ask`."""
-        if not self._is_open:
-            await self._opened()
-        return await self._choose(request).ask(request, timeout=timeout, abandon=abandon)
-
-    def stream(
-        self, request: Streamed[P_contra, T, R]
-    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
-        """As :meth:`ActorRef.stream`."""
-        return self._stream(request)
-
-    async def stream_to(
-        self,
-        request: Streamed[P_contra, T, R],
-        take: Callable[[T], object],
-        *,
-        timeout: float | None = None,
-    ) -> R:
-        """As :meth:`ActorRef.stream_to`."""
-        if not self._is_open:
-            await self._opened()
-        return await self._choose(request).stream_to(request, take, timeout=timeout)
 
     async def broadcast(self, message: P_contra) -> int:
         """Tell every worker, those with a full mailbox last; returns their number.
@@ -301,7 +265,7 @@ class Pool(Generic[P_contra]):
         why = "it is being drained" if self._draining else "it is being restarted"
         return ActorDead(parent.path, parent.mailbox.closed or why)
 
-    def _choose(self, message: Any) -> ActorRef[Any]:
+    def _look_up(self, message: Any) -> ActorRef[Any]:
         """The worker for ``message``, in the step in which it is sent."""
         if not (self._is_open and self._workers):
             raise self._dead()
@@ -320,12 +284,6 @@ class Pool(Generic[P_contra]):
             return min(running, key=_load)
         self._next = first + 1
         return running[first]
-
-    @asynccontextmanager
-    async def _stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
-        await self._opened()
-        async with self._choose(request).stream(request) as items:
-            yield items
 
     # ------------------------------------------------------------------ for its actor
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import get_ident
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,7 +23,7 @@ from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
 from motet.runtime.threads import ThreadsafeRef
 
-__all__ = ["ActorRef", "cell_of"]
+__all__ = ["ActorRef", "LookedUpRef", "cell_of"]
 
 P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 R = TypeVar("R")
@@ -211,6 +212,72 @@ class ActorRef(Generic[P_contra]):
 
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path} {self._cell.state}>"
+
+
+class LookedUpRef(ABC, Generic[P_contra]):
+    """A reference whose actor is looked up for each message, in the step in which it is sent.
+
+    Base of :class:`Pool` and :class:`IdentityRef`. While there is none that could be looked up,
+    because a parent of it is being restarted, all but :meth:`tell_nowait` wait.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _look_up(self, message: Any) -> ActorRef[P_contra]:
+        """The actor for ``message``, which takes mail until the next checkpoint; or ActorDead."""
+
+    @property
+    @abstractmethod
+    def _is_open(self) -> bool:
+        """Whether an actor can be looked up now."""
+
+    @abstractmethod
+    async def _opened(self) -> None:
+        """Wait until one can be looked up. Raises ActorDead if it never can."""
+
+    async def tell(self, message: P_contra) -> None:
+        """As :meth:`ActorRef.tell`."""
+        if not self._is_open:
+            await self._opened()
+        await self._look_up(message).tell(message)
+
+    def tell_nowait(self, message: P_contra) -> None:
+        """As :meth:`ActorRef.tell_nowait`; ActorDead also while a parent is being restarted."""
+        self._look_up(message).tell_nowait(message)
+
+    async def ask(
+        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
+    ) -> R:
+        """As :meth:`ActorRef.ask`."""
+        if not self._is_open:
+            await self._opened()
+        return await self._look_up(request).ask(request, timeout=timeout, abandon=abandon)
+
+    def stream(
+        self, request: Streamed[P_contra, T, R]
+    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
+        """As :meth:`ActorRef.stream`."""
+        return self._stream(request)
+
+    @asynccontextmanager
+    async def _stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
+        if not self._is_open:
+            await self._opened()
+        async with self._look_up(request).stream(request) as items:
+            yield items
+
+    async def stream_to(
+        self,
+        request: Streamed[P_contra, T, R],
+        take: Callable[[T], object],
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """As :meth:`ActorRef.stream_to`."""
+        if not self._is_open:
+            await self._opened()
+        return await self._look_up(request).stream_to(request, take, timeout=timeout)
 
 
 def cell_of(ref: ActorRef[Any]) -> Cell:

@@ -40,7 +40,7 @@ from motet.runtime.errors import (
 from motet.runtime.foreign import shown
 from motet.runtime.handlers import handles
 from motet.runtime.monitors import on_end
-from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import StopReport, at_once
 from motet.runtime.stream import ReplyStream
@@ -174,23 +174,28 @@ class Kind(Generic[Q]):
         cell = None if self._supervisor is None else self._supervisor.find(name)
         return cell if cell is not None and cell.mailbox.closed is None else None
 
-    async def present(self, name: str, key: str) -> ActorRef[Q]:
-        """As :meth:`present_now`, but wait while the parent actor is being restarted.
+    @property
+    def is_open(self) -> bool:
+        """Whether the parent actor takes children now."""
+        return self._supervisor is not None and not self._supervisor.closing
 
-        The actor takes mail until the caller's next checkpoint.
-        """
-        while not self._is_open:
+    async def opened(self, name: str) -> None:
+        """Wait while the parent actor is being restarted."""
+        while not self.is_open:
             parent = self._parent
             if parent is None or parent.state == "dead":
                 raise ActorDead(f"{self.name}/{name}", "its kind has ended")
             self._changed = trio.Event()
             await self._changed.wait()
-        return self.present_now(name, key)
 
-    def present_now(self, name: str, key: str) -> ActorRef[Q]:
-        """The actor of an identity, made if there is none. It takes mail at once."""
+    def present(self, name: str, key: str) -> ActorRef[Q]:
+        """The actor of an identity, made if there is none.
+
+        It takes mail at once, until the caller's next checkpoint. ActorDead while the parent actor
+        is being restarted.
+        """
         supervisor = self._supervisor
-        if supervisor is None or not self._is_open:
+        if supervisor is None or not self.is_open:
             raise ActorDead(f"{self.name}/{name}", "its kind is being restarted, or has ended")
         cell = supervisor.find(name)
         if cell is None:
@@ -243,10 +248,6 @@ class Kind(Generic[Q]):
 
     # ------------------------------------------------------------------ within
 
-    @property
-    def _is_open(self) -> bool:
-        return self._supervisor is not None and not self._supervisor.closing
-
     def _make_room(self, supervisor: Supervisor[Cell]) -> None:
         if self._limit is None or len(supervisor.cells) < self._limit:
             return
@@ -259,7 +260,7 @@ class Kind(Generic[Q]):
         _passivate(supervisor, idle)
 
 
-class IdentityRef(Generic[P_contra]):
+class IdentityRef(LookedUpRef[P_contra]):
     """A reference to an identity: a message makes its actor, if there is none.
 
     All else is as with :class:`ActorRef`. The factory runs in the sender's task, and its error is
@@ -276,39 +277,6 @@ class IdentityRef(Generic[P_contra]):
         self._kind = kind
         self._key = key
         self._name = quote(key, safe=":@ ")  # names in the tree hold no slash
-
-    async def tell(self, message: P_contra) -> None:
-        """As :meth:`ActorRef.tell`."""
-        ref = await self._kind.present(self._name, self._key)
-        await ref.tell(message)
-
-    def tell_nowait(self, message: P_contra) -> None:
-        """As :meth:`ActorRef.tell_nowait`; ActorDead also while the kind is being restarted."""
-        self._kind.present_now(self._name, self._key).tell_nowait(message)
-
-    async def ask(
-        self, request: Asked[P_contra, R], *, timeout: float | None = None, abandon: bool = False
-    ) -> R:
-        """As :meth:`ActorRef.ask`."""
-        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
-        return await ref.ask(request, timeout=timeout, abandon=abandon)
-
-    def stream(
-        self, request: Streamed[P_contra, T, R]
-    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
-        """As :meth:`ActorRef.stream`."""
-        return self._stream(request)
-
-    async def stream_to(
-        self,
-        request: Streamed[P_contra, T, R],
-        take: Callable[[T], object],
-        *,
-        timeout: float | None = None,
-    ) -> R:
-        """As :meth:`ActorRef.stream_to`."""
-        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
-        return await ref.stream_to(request, take, timeout=timeout)
 
     async def stop(self, *, grace: float | None = None) -> StopReport:
         """Stop the actor as :meth:`ActorRef.stop`, if it is live. A message makes a new one."""
@@ -331,11 +299,15 @@ class IdentityRef(Generic[P_contra]):
         """Whether an actor takes its mail now."""
         return self._kind.find(self._name) is not None
 
-    @asynccontextmanager
-    async def _stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
-        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
-        async with ref.stream(request) as items:
-            yield items
+    def _look_up(self, message: Any) -> ActorRef[P_contra]:  # noqa: ARG002 (each goes to the same)
+        return self._kind.present(self._name, self._key)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._kind.is_open
+
+    async def _opened(self) -> None:
+        await self._kind.opened(self._name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdentityRef):

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 import outcome
 import trio
 
-from motet.runtime.envelope import Answer, Ask, Deferred, Result, outcome_of
+from motet.runtime.envelope import Answer, Ask, Deferred, Result
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.waits import Work, current_work
 
@@ -84,22 +84,17 @@ class ReplyTo(Generic[R_contra]):
         work = Work(ask.mailbox.path)
         ask.target, work.serves = work, ask
         before = current_work.set(work)
-        result: Result | None = None
         try:
             with trio.CancelScope() as ask.scope:
                 try:
-                    result = Answer(await fn(*args))
+                    ask.result = Answer(await fn(*args))
                 except BaseException as error:
-                    result, going_on = outcome_of(error)
-                    if result is None:
-                        raise
-                    if going_on is not None:
-                        raise going_on from None
+                    ask.fail_with(error)
         finally:
             # In a `finally`, so that no way out leaves the asker waiting (G3).
             work.serves = None
             current_work.reset(before)
-            ask.settle(result)
+            ask.settle(ask.result)
 
     # ------------------------------------------------------------------ for the kernel
 

@@ -24,7 +24,7 @@ from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_ta
 
 from motet.protocols.messages import Message
 from motet.runtime import here
-from motet.runtime.envelope import WOKEN, Answer, Ask, Told, outcome_of
+from motet.runtime.envelope import WOKEN, Answer, Ask, Told
 from motet.runtime.errors import unwrapped
 from motet.runtime.handlers import Handler
 from motet.runtime.here import IN_A_ROW, HereAsk, is_only_cancelled, nobody
@@ -358,14 +358,14 @@ class Workers:
                     value = await incarnation.call_of(ask)
                     ended = True
                 except BaseException as error:
-                    ask.fail_with(*outcome_of(error))
+                    ask.fail_with(error)
             else:
                 with scope:
                     try:
                         value = await incarnation.call_of(ask)
                         ended = True
                     except BaseException as error:
-                        ask.fail_with(*outcome_of(error))
+                        ask.fail_with(error)
         # The asker's own cancellation. But an outcome of the handler's own comes first, as it does
         # from another task: the asker's next checkpoint raises Cancelled again.
         except trio.Cancelled:
