@@ -183,7 +183,7 @@ class Machine(Actor[P_contra], Generic[P_contra]):
 
     # ------------------------------------------------------------------ within
 
-    async def _dispatched(self, message: Message, own: Call | None, *replies: Any) -> Any:
+    async def __motet_handle__(self, message: Message, own: Call | None, *replies: Any) -> Any:
         """Handle a message in the state, then take the transition it has asked for."""
         state = self.state
         kind = type(message)
@@ -243,14 +243,14 @@ def _dispatch(machine: type[Machine[Any]], kind: type[Message]) -> None:
     if issubclass(kind, StreamRequest):
 
         async def stream(self: Machine[Any], message: Message, replies: Replies[Any]) -> Any:
-            return await self._dispatched(message, own, replies)
+            return await self.__motet_handle__(message, own, replies)
 
         stream.__name__ = name
         setattr(machine, name, mark(kind)(stream))
         return
 
     async def handler(self: Machine[Any], message: Message) -> Any:
-        return await self._dispatched(message, own)
+        return await self.__motet_handle__(message, own)
 
     handler.__name__ = name
     options = {"later": True} if issubclass(kind, Request) else {}

@@ -19,15 +19,14 @@ is one more queue and one more task switch for each message, and an ask would ne
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import count
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import trio
 
-from motet.protocols.messages import Asked, Message, Request, Streamed
+from motet.protocols.messages import Asked, Message, Request
 from motet.runtime.actor import Actor
 from motet.runtime.asks import Asks
 from motet.runtime.cell import Cell
@@ -37,7 +36,6 @@ from motet.runtime.handlers import handles
 from motet.runtime.monitors import on_end
 from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
 from motet.runtime.stopping import StopReport
-from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import Supervision
 from motet.runtime.system import System
 

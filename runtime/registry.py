@@ -19,15 +19,14 @@ like any child, and the registry itself has neither a task nor a nursery.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import trio
 
-from motet.protocols.messages import Asked, Message, Streamed
+from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.cell import Cell
 from motet.runtime.errors import (
@@ -43,7 +42,6 @@ from motet.runtime.monitors import on_end
 from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import StopReport, at_once
-from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import Refusals, Supervision
 from motet.runtime.supervisor import Supervisor
 

@@ -195,7 +195,7 @@ class ScheduledMessage:
         self._period: float | None = None
         self._fixed_delay = False
         self._idle: float | None = None
-        self._accepted = 0  # messages of the actor at the last look, for an idle time
+        self._accepted: int = 0  # messages of the actor at the last look, for an idle time
         self._since = 0.0  # when the pause began; inf: it has been told
         self._queued = 0  # messages of it in the mailbox
         self._when = 0.0

@@ -48,7 +48,8 @@ def _change_the_state_at_once() -> list[Patch]:
 
 
 def _change_the_state_after_a_failure() -> list[Patch]:
-    dispatched = Machine[Any]._dispatched
+    base: type[Machine[Any]] = Machine
+    dispatched = base.__motet_handle__
 
     async def always(self: Machine[Any], message: Message, own: Call | None, *rest: Any) -> Any:
         try:
@@ -58,7 +59,7 @@ def _change_the_state_after_a_failure() -> list[Patch]:
                 self._enter()
             raise
 
-    return [(Machine, "_dispatched", always)]
+    return [(Machine, "__motet_handle__", always)]
 
 
 def _forget_to_leave() -> list[Patch]:

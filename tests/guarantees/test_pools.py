@@ -61,7 +61,7 @@ def _choose_by_turns() -> list[Patch]:
         self._next += 1
         return self.workers[self._next % len(self)]
 
-    return [(Pool, "_choose", choose)]
+    return [(Pool, "_look_up", choose)]
 
 
 def _leave_the_slower_handlers() -> list[Patch]:
