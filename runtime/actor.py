@@ -21,6 +21,7 @@ from motet.runtime.reply import ReplyTo, reply_later
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.stopping import within
 from motet.runtime.supervision import Restart
+from motet.runtime.supervisor import bound
 from motet.runtime.system import System
 from motet.runtime.waits import current_work
 
@@ -158,7 +159,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         watch(self._cell, cell_of(ref))
 
     def unwatch(self, ref: ActorRef[Any]) -> None:
-        """Undo :meth:`watch`. A Terminated that was sent already is still handled."""
+        """Undo :meth:`watch`. No Terminated of it is handled after this."""
         unwatch(self._cell, cell_of(ref))
 
     def stop_soon(self) -> None:
@@ -167,27 +168,29 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
 
     async def start_child(
         self,
-        factory: Callable[[], Actor[Q]],
-        *,
-        name: str,
+        factory: Callable[[*Ts], Actor[Q]],
+        *args: *Ts,
+        name: str | None = None,
         restart: Restart = "permanent",
         significant: bool = False,
     ) -> ActorRef[Q]:
-        """Start a child under this actor and wait for its ``on_start``.
+        """Start a child that ``factory(*args)`` makes under this actor; wait for its ``on_start``.
 
-        ``significant``: when it ends by itself, this actor may end too, as ``auto_shutdown`` of its
-        ``supervision`` says. Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the child
-        is stopped, and its end awaited.
+        Without a name it gets that of its class, and a number. ``significant``: when it ends by
+        itself, this actor may end too, as ``auto_shutdown`` of its ``supervision`` says. Raises
+        NameTaken, TooManyChildren, StartFailed. Cancelled: the child is stopped, and its end
+        awaited.
         """
         children = self._cell.children()
-        cell = await children.start(factory, name, restart, significant=significant)
+        name = children.numbered(factory) if name is None else name
+        cell = await children.start(bound(factory, args), name, restart, significant=significant)
         return ActorRef(cell)
 
     def spawn_child(
         self,
-        factory: Callable[[], Actor[Q]],
-        *,
-        name: str,
+        factory: Callable[[*Ts], Actor[Q]],
+        *args: *Ts,
+        name: str | None = None,
         restart: Restart = "permanent",
         significant: bool = False,
     ) -> ActorRef[Q]:
@@ -201,7 +204,9 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         """
         if self._incarnation is None:
             raise ActorDead(self.path, "it does not run, so it starts no children")
-        return ActorRef(self._cell.spawn(factory, name, restart, significant=significant))
+        name = self._cell.children().numbered(factory) if name is None else name
+        made = bound(factory, args)
+        return ActorRef(self._cell.spawn(made, name, restart, significant=significant))
 
     async def stop_child(self, name: str, *, grace: float | None = None) -> None:
         """Stop a child as :meth:`ActorRef.stop` does. Does nothing without a child of that name."""

@@ -15,10 +15,8 @@ The envelope, its states, and who may settle it are in ``envelope.py``.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
@@ -28,21 +26,17 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
-from motet.runtime.envelope import EXPIRED, TIMED_OUT, Answer, Ask, Result, TakingAsk
-from motet.runtime.errors import ActorDead, AskTimeout
-from motet.runtime.foreign import shown
+from motet.runtime.envelope import EXPIRED, TIMED_OUT, Answer, Ask, Result, TakingAsk, left_behind
+from motet.runtime.errors import AskTimeout
 from motet.runtime.here import HereAsk, nobody
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
-from motet.runtime.outside import foreign_code
 from motet.runtime.reply import ReplyTo
 from motet.runtime.waits import Work, current_work, is_overdue
 
 __all__ = ["AbandoningAsk", "ask", "forward", "may_ask_again", "observed_ask"]
 
 R = TypeVar("R")
-
-_log = logging.getLogger("motet.runtime")
 
 
 async def ask(
@@ -150,11 +144,8 @@ class AbandoningAsk(Ask, eq=False):
     def _deliver(self, result: Result) -> None:
         if not self.left:
             super()._deliver(result)
-        elif isinstance(result, outcome.Error) and not isinstance(result.error, ActorDead):
-            # Nobody else will ever see it.
-            with suppress(Exception), foreign_code:
-                name, why = type(self.message).__name__, shown(result.error)
-                _log.warning("%s failed, its asker had left %s: %s", self.mailbox.path, name, why)
+        elif isinstance(result, outcome.Error):
+            left_behind(self, result.error)
 
 
 def forward(owner: Owner, request: Asked[Any, R], reply_to: ReplyTo[R]) -> bool:

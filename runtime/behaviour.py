@@ -54,3 +54,7 @@ class Behaviour(Generic[P_contra]):
         alone; see ``give_up`` of :class:`Supervision`. Must not wait. A failure here is a crash
         of this actor. Not called while this actor itself ends.
         """
+
+    def on_inspect(self) -> object:
+        """What :meth:`ActorRef.get_state` shows: the public attributes, if it is not overridden."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}

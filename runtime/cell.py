@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import trio
 
+from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.errors import ActorDead, StartFailed, unwrapped
 from motet.runtime.foreign import shown
@@ -367,7 +368,9 @@ class Cell(Owner):
         error = self.failed_with
         if error is not None:
             with suppress(Exception), foreign_code:  # of a log handler, or of the error itself
-                _log.error("%s crashed: %s", self.path, shown(error), exc_info=error)
+                what = f"{shown(error)}{self._handling(error)}"
+                _log.error("%s crashed: %s", self.path, what, exc_info=error)
+        self.mailbox.failing = None
         self.supervisor = None
         if self.deferred is not None:  # after on_stop, which may still answer
             self.deferred.refuse(self.path)
@@ -385,6 +388,14 @@ class Cell(Owner):
         if self._ended is not None:
             self._ended.set()
             self._ended = None
+
+    def _handling(self, error: Exception) -> str:
+        """The message that the actor crashed with, for the log."""
+        failed, item = self.mailbox.failing or (None, None)
+        if item is None or failed is None or unwrapped(failed) is not error:
+            return ""  # of a task, of a start or of a clean-up
+        message = shown(item if isinstance(item, Message) else item.message)
+        return f", handling {message[:_SHOWN]}{'...' if len(message) > _SHOWN else ''}"
 
     def _orders(self) -> StopPlan:
         """The plan of this end; made here if the actor ends by itself, with no order."""
@@ -424,4 +435,5 @@ def _budget_of(actor: Behaviour[Any]) -> float:
     return actor.cleanup_budget if _has_on_stop(actor) else 0.0
 
 
+_SHOWN: Final = 500  # characters of a message in the log
 _INHERITED_ON_STOP: Final[Callable[[Any], Awaitable[None]]] = Behaviour[Any].on_stop

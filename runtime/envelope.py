@@ -22,10 +22,12 @@ scope, which is replaced only after it was used (``incarnation.py``).
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -43,6 +45,7 @@ __all__ = [
     "EXPIRED",
     "TIMED_OUT",
     "WOKEN",
+    "Address",
     "Answer",
     "Ask",
     "AskerLeft",
@@ -53,11 +56,14 @@ __all__ = [
     "TakenReplies",
     "TakingAsk",
     "Told",
+    "left_behind",
     "outcome_of",
 ]
 
 T_contra = TypeVar("T_contra", contravariant=True)
 Y = TypeVar("Y")
+
+_log = logging.getLogger("motet.runtime")
 
 
 # ---------------------------------------------------------------------- values that resume a task
@@ -115,6 +121,12 @@ def outcome_of(error: BaseException) -> tuple[outcome.Error | None, BaseExceptio
 
 
 # ---------------------------------------------------------------------- told messages
+
+
+class Address:
+    """Base of the references to actors: values that may stand in a message."""
+
+    __slots__ = ()
 
 
 class Told(msgspec.Struct, eq=False):
@@ -300,6 +312,15 @@ class Deferred(OrderedDict[Ask, None]):
             if ask in self:  # an outcome may have effects in this step
                 del self[ask]
                 ask.settle(outcome.Error(ActorDead(path, "it ended before it answered")))
+
+
+def left_behind(ask: Ask, error: BaseException) -> None:
+    """Log what a handler raised after its asker had left: nobody else will ever see it."""
+    if isinstance(error, ActorDead | trio.Cancelled):
+        return
+    with suppress(Exception), foreign_code:
+        name, why = type(ask.message).__name__, shown(error)
+        _log.warning("%s failed, its asker had left %s: %s", ask.mailbox.path, name, why)
 
 
 class AskerLeft(trio.BrokenResourceError):

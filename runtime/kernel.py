@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from threading import current_thread, get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_origin
 
 import msgspec
 import trio
 
 from motet.protocols.messages import Message
-from motet.runtime.envelope import Deferred, Told
+from motet.runtime.envelope import Address, Deferred, Told
 from motet.runtime.errors import ActorDead, MessageNotPortable, NotInProtocol, WrongLoop
 from motet.runtime.feed import DeadLetters, Feed
 from motet.runtime.handlers import Handler
@@ -32,6 +33,7 @@ __all__ = ["Beside", "HomeLoop", "Kernel", "Owner", "round_trip"]
 
 M = TypeVar("M", bound=Message)
 
+_ADDRESS = "motet address "  # before the number of one that goes through msgpack
 _INSTEAD = "use ref.threadsafe() for messages, and system.portal() for all else"
 
 
@@ -118,6 +120,8 @@ class Kernel:
         self.plain_in = self.loop.thread if plain else 0
         self.dead_letters = DeadLetters(telemetry)
         self.timers = Timers()
+        self.woken = 0  # idle actors, by tells
+        self.numbers = count(1)  # in the names of actors that were given none
         self.inboxes: dict[Owner, Any] = {}  # of `threads.py`, which imports this
 
     def is_observed(self, path: str) -> bool:
@@ -325,14 +329,31 @@ def round_trip(message: M) -> M:
     """An equal copy of ``message`` that went through msgpack, or MessageNotPortable.
 
     So a message that could not cross a process border is found in a test. JSON takes the place of
-    msgpack for integers of more than 64 bits, which a model may write.
+    msgpack for integers of more than 64 bits, which a model may write. References are addresses,
+    so they are portable: only their numbers go through, in fields that are declared to hold them.
     """
     kind = type(message)
+    addresses: list[Address] = []
+
+    def encoded(value: object) -> str:
+        if not isinstance(value, Address):
+            raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+        addresses.append(value)
+        return f"{_ADDRESS}{len(addresses) - 1}"
+
+    def decoded(declared: type, value: object) -> object:
+        if isinstance(value, str) and issubclass(get_origin(declared) or declared, Address):
+            return addresses[int(value.removeprefix(_ADDRESS))]
+        return value
+
     try:
         try:
-            copy = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=kind)
+            data = msgspec.msgpack.encode(message, enc_hook=encoded)
+            copy = msgspec.msgpack.decode(data, type=kind, dec_hook=decoded)
         except OverflowError:
-            copy = msgspec.json.decode(msgspec.json.encode(message), type=kind)
+            addresses.clear()
+            data = msgspec.json.encode(message, enc_hook=encoded)
+            copy = msgspec.json.decode(data, type=kind, dec_hook=decoded)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise MessageNotPortable(kind, str(error)) from error
     if copy != message:

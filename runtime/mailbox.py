@@ -39,9 +39,10 @@ from motet.runtime.outside import is_cancelled
 from motet.runtime.queues import NOBODY, NOTHING, Holder, Item, Queue, Senders, WaitingTell
 from motet.runtime.waits import Groups, cycle_of, refuse_cycle
 
-__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
+__all__ = ["DIRECT_UP_TO", "Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
+DIRECT_UP_TO: Final = 1024  # the largest capacity by which a full mailbox alone paces its senders
 
 
 class MailboxSpec(msgspec.Struct, frozen=True):
@@ -124,6 +125,8 @@ class Mailbox(Counters):
         "closed",
         "concurrent",
         "dead_letters",
+        "direct",
+        "failing",
         "holder",
         "limit",
         "path",
@@ -155,13 +158,13 @@ class Mailbox(Counters):
         self.waiting: Senders = NOBODY
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
+        self.direct = not self.concurrent and spec.capacity <= DIRECT_UP_TO
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`
         self.reserved = 0  # 1 while the turn's handler is about to stash its message
-        self.retrying: Told | None = (
-            None  # the next incarnation handles it first; counts as running
-        )
+        self.retrying: Told | None = None  # is handled next; counts as running
+        self.failing: tuple[Exception, Item] | None = None  # the first that failed, with its error
         self.refusing = False  # new asks, while the actor is suspended
         self.receiver: trio.lowlevel.Task | None = None  # the actor's, while it waits for mail
         self.closed: str | None = None  # the reason
@@ -378,6 +381,7 @@ class Mailbox(Counters):
         reason = "its handler was cancelled when the actor ended"
         failure, _ = divided(error, cancelled=is_cancelled())
         if failure is not None:
+            self.failing = self.failing or (failure, item)
             times = item.attempts if isinstance(item, Told) else 1
             reason = f"its handler failed{f' {times} times' if times > 1 else ''}: {shown(failure)}"
         self._dead(item, reason)

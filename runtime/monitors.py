@@ -8,7 +8,7 @@ watch; a dead actor is reported at once; a dying actor stops watching. The data 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, Literal
 
 import trio
@@ -47,7 +47,10 @@ def watch(watcher: Owner, target: Owner) -> None:
 
 
 def unwatch(watcher: Owner, target: Owner) -> None:
-    """Undo :func:`watch`; does nothing if there is no watch."""
+    """Undo :func:`watch`, also if its Terminated waits already; nothing if there is no watch."""
+    if target.state == "dead":
+        with suppress(ValueError):  # it is handled, or there was none
+            watcher.control.remove(_report(target))
     if target.watchers is not None:
         target.watchers.pop(watcher, None)
     if watcher.watching is not None:

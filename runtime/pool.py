@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import count
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, TypeVarTuple, get_args
 
 import trio
 
@@ -37,6 +37,7 @@ from motet.runtime.monitors import on_end
 from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
 from motet.runtime.stopping import StopReport
 from motet.runtime.supervision import Supervision
+from motet.runtime.supervisor import bound
 from motet.runtime.system import System
 
 __all__ = ["Pool", "Route", "start_pool"]
@@ -44,7 +45,7 @@ __all__ = ["Pool", "Route", "start_pool"]
 P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R")
-T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 Route = Literal["round_robin", "least_loaded", "random", "consistent_hash"]
 
@@ -55,15 +56,15 @@ _SUPERVISION = Supervision(intensity=10, period=5.0)
 
 async def start_pool(
     under: System | Actor[Any],
-    factory: Callable[[], Actor[Q]],
-    *,
-    name: str,
+    factory: Callable[[*Ts], Actor[Q]],
+    *args: *Ts,
     size: int,
+    name: str | None = None,
     route: Route = "round_robin",
     key: Callable[[Q], str] | None = None,
     supervision: Supervision = _SUPERVISION,
 ) -> Pool[Q]:
-    """Start ``size`` workers that ``factory`` makes, and wait for their ``on_start``.
+    """Start ``size`` workers that ``factory(*args)`` makes, and wait for their ``on_start``.
 
     ``under``: the system, or the actor whose child the pool is, and with whose incarnation it ends.
     ``route`` chooses the worker for each message; all but ``consistent_hash``, which needs ``key``,
@@ -87,9 +88,14 @@ async def start_pool(
         pass
 
     Parent.supervision = supervision
-    pool = Pool[Q](factory, size, route, key)
+    pool = Pool[Q](bound(factory, args), size, route, key)
+
+    def parent() -> _Parent:
+        return Parent(pool)
+
+    parent.__name__ = "pool"  # for its name, if it gets none
     start = under.start_child if isinstance(under, Actor) else under.start
-    pool.started(cell_of(await start(lambda: Parent(pool), name=name)))
+    pool.started(cell_of(await start(parent, name=name)))
     return pool
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 import outcome
 import trio
 
-from motet.runtime.envelope import Answer, Ask, Deferred, Result
+from motet.runtime.envelope import Address, Answer, Ask, Deferred, Result
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.waits import Work, current_work
 
@@ -36,7 +36,7 @@ DEFERRED: Final = Answer("deferred")
 """As the result of a handler: its ask is not to be settled."""
 
 
-class ReplyTo(Generic[R_contra]):
+class ReplyTo(Address, Generic[R_contra]):
     """The way to answer one request; made by :meth:`Actor.reply_later` in its handler.
 
     It may be kept, and used once, by any code in the thread of the system. Until its handler has

@@ -17,7 +17,7 @@ import trio
 from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
-from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result
+from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result, left_behind
 from motet.runtime.errors import AskTimeout
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Owner
@@ -113,7 +113,10 @@ class StreamAsk(ItemsAsk, eq=False):
         return self._outcome.value
 
     async def leave(self) -> Exception | None:
-        """End the handler if it runs, wait for it, and return an error that was never raised."""
+        """End the handler if it runs, wait for it, and return an error that was never raised.
+
+        What the handler raises because of this end is logged: nobody asked for the rest.
+        """
         # Closed before the cancellation: a handler that sends items in a shielded clean-up gets
         # BrokenResourceError instead of waiting for a reader for ever.
         self.channel[1].close()
@@ -124,6 +127,9 @@ class StreamAsk(ItemsAsk, eq=False):
             # Shielded without a limit: it is the wait of G1, as long as the handler's clean-up.
             with trio.CancelScope(shield=True):
                 await self.ended.wait()
+            if isinstance(self._outcome, outcome.Error):
+                left_behind(self, self._outcome.error)
+                self._taken = True
         match self._outcome:
             case outcome.Error(error=Exception() as error) if not self._taken:
                 return error

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import trio
@@ -41,11 +42,16 @@ from motet.runtime.supervision import (
 )
 from motet.runtime.waits import current_work
 
-__all__ = ["Child", "Factory", "Supervisor"]
+__all__ = ["Child", "Factory", "Supervisor", "bound"]
 
 Factory = Callable[[], Behaviour[Any]]
 
 _NOT_RESTARTED = "it ended, and its restart type does not restart it"
+
+
+def bound(factory: Callable[..., Behaviour[Any]], args: tuple[object, ...]) -> Factory:
+    """The factory that calls ``factory`` with ``args``."""
+    return partial(factory, *args) if args else factory
 
 
 class Child(Protocol):
@@ -313,6 +319,12 @@ class Supervisor(Generic[C]):
             raise
         self._enter(cell)
         return cell
+
+    def numbered(self, factory: Callable[..., object]) -> str:
+        """A name for a child that gets none: of its class, with a number."""
+        kind = str(getattr(factory, "__name__", ""))
+        stem = kind.lower() if kind.isidentifier() else "actor"  # not <lambda>
+        return next(name for n in self._kernel.numbers if (name := f"{stem}-{n}") not in self.cells)
 
     def spawn_next(self, factory: Factory, name: str, restart: Restart) -> C:
         """Create a child that is built when the ending child of the same name has ended.

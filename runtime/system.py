@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import trio
 
@@ -25,13 +25,14 @@ from motet.runtime.scopes import open_hidden_nursery
 from motet.runtime.snapshot import ActorInfo, info_of, leftovers_of
 from motet.runtime.stopping import StopPlan, StopReport, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
-from motet.runtime.supervisor import Supervisor
+from motet.runtime.supervisor import Supervisor, bound
 from motet.runtime.telemetry import Meter, TraceEvent
 from motet.runtime.threads import Portal
 
 __all__ = ["System", "open_system"]
 
 Q = TypeVar("Q", bound=Message)
+Ts = TypeVarTuple("Ts")
 
 
 class System(Kernel):
@@ -58,19 +59,23 @@ class System(Kernel):
 
     async def start(
         self,
-        factory: Callable[[], Behaviour[Q]],
-        *,
-        name: str,
+        factory: Callable[[*Ts], Behaviour[Q]],
+        *args: *Ts,
+        name: str | None = None,
         restart: Restart = "permanent",
         significant: bool = False,
     ) -> ActorRef[Q]:
-        """Start a top-level actor and wait for its ``on_start``.
+        """Start a top-level actor that ``factory(*args)`` makes, and wait for its ``on_start``.
 
-        Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the actor is stopped, and its
-        end awaited. The end of a ``significant`` one may end the system, as declared: then the
-        block of :func:`open_system` is cancelled, and left without an error.
+        A restart calls the factory again, with the same arguments. Without a name the actor gets
+        that of its class, and a number: ``counter-1``. Raises NameTaken, TooManyChildren,
+        StartFailed. Cancelled: the actor is stopped, and its end awaited. The end of a
+        ``significant`` one may end the system, as declared: then the block of :func:`open_system`
+        is cancelled, and left without an error.
         """
-        return ActorRef(await self._root.start(factory, name, restart, significant=significant))
+        name = self._root.numbered(factory) if name is None else name
+        made = bound(factory, args)
+        return ActorRef(await self._root.start(made, name, restart, significant=significant))
 
     async def stop(self, grace: float | None = None) -> StopReport:
         """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
