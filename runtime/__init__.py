@@ -1,9 +1,9 @@
 """The actor kernel on Trio. Knows nothing of agents, models, tools or storage.
 
 Reading order: ``actor`` (the methods of a user's actor), ``behaviour`` (its callbacks), ``ref`` (a
-reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`` (one life),
-``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle`` and
-``supervision`` are the pure tables behind the last two. ``kernel`` has the data that all of them
+reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox`` and ``order``, ``incarnation`` (one
+life), ``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle`` and ``supervision``
+are the pure tables behind the last two. ``kernel`` has the data that all of them
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
 The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
@@ -56,7 +56,7 @@ from motet.runtime.group import Group, Member
 from motet.runtime.handlers import handles
 from motet.runtime.lifecycle import Exit, Terminated
 from motet.runtime.machine import Machine, State
-from motet.runtime.mailbox import MailboxSpec, Overflow
+from motet.runtime.order import MailboxSpec, Overflow
 from motet.runtime.outside import UnderWay, current_under_way, held_by
 from motet.runtime.pool import Pool, Route, start_pool
 from motet.runtime.ref import ActorRef

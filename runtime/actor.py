@@ -125,7 +125,14 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     def unstash_all(self) -> None:
         """Handle all stashed messages next, in the order they came, before queued ones."""
         self._cell.kernel.loop.check(self.path)
-        self._cell.mailbox.unstash_all()
+        self._cell.mailbox.unstash()
+
+    def unstash(self, count: int = 1) -> None:
+        """As :meth:`unstash_all`, but only the first ``count``, which were stashed longest ago."""
+        if count < 0:
+            raise ValueError(f"count is a number of messages, so >= 0, not {count}")
+        self._cell.kernel.loop.check(self.path)
+        self._cell.mailbox.unstash(count)
 
     @property
     def timers(self) -> ActorTimers[P_contra]:

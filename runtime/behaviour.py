@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 from motet.protocols.messages import Message
 from motet.runtime.handlers import Calls, Handler, collect_handlers
 from motet.runtime.kernel import Owner
-from motet.runtime.mailbox import MailboxSpec
+from motet.runtime.order import MailboxSpec
 from motet.runtime.supervision import Supervision
 
 __all__ = ["Behaviour"]

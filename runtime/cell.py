@@ -35,6 +35,7 @@ from motet.runtime.kernel import Kernel, Owner
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.monitors import report_end
 from motet.runtime.observe import Observer
+from motet.runtime.order import order_of
 from motet.runtime.outside import foreign_code
 from motet.runtime.stopping import Leftover, StopPlan, at_once
 from motet.runtime.supervision import Restart
@@ -87,7 +88,8 @@ class Cell(Owner):
             spec, concurrent = actor.mailbox, actor.__motet_calls__.concurrent
             kind, handlers = type(actor).__name__, actor.__motet_handlers__
             budget = _budget_of(actor)
-        mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent)
+        order = order_of(spec, handlers)
+        mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent, order)
         super().__init__(kernel, name, path, kind, handlers, mailbox)
         if actor is not None:
             actor.__motet_owner__ = self

@@ -138,8 +138,13 @@ class Told(msgspec.Struct, eq=False):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it is not to be handled any more: its timer was cancelled."""
+        """Whether it is not to be handled any more: its timer was cancelled, or it is too old."""
         return False
+
+    @property
+    def lost_by(self) -> str | None:
+        """If so, why it is a dead letter; None: it was withdrawn."""
+        return None
 
     def ended(self) -> None:
         """It was handled, or will not be."""

@@ -7,6 +7,7 @@ protocol that the class names (``Actor[Add | Total]``) and nothing else.
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import (
@@ -65,6 +66,8 @@ class Handler(msgspec.Struct, frozen=True):
     here: bool = False
     brief: bool = False
     later: bool = False
+    priority: int = 0
+    max_age: float = math.inf
 
     @property
     def streams(self) -> bool:
@@ -118,6 +121,8 @@ class _Handles:
         here: bool = False,
         brief: bool = False,
         later: bool = False,
+        priority: int = 0,
+        max_age: float = math.inf,
     ) -> None:
         self._message_type = message_type
         self._concurrent = concurrent
@@ -125,6 +130,8 @@ class _Handles:
         self._here = here
         self._brief = brief
         self._later = later
+        self._priority = priority
+        self._max_age = max_age
 
     def _mark(self, method: F) -> F:
         name = method.__name__
@@ -139,6 +146,8 @@ class _Handles:
             self._here,
             self._brief,
             self._later,
+            self._priority,
+            self._max_age,
         )
         setattr(method, _MARK, handler)
         return method
@@ -182,19 +191,34 @@ class _HandlesStream(_Handles, Generic[S_co]):
 # The more special overload comes first, which is all that "overlap" means here.
 @overload
 def handles(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
-    message_type: type[S_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
+    message_type: type[S_co],
+    *,
+    concurrent: int = 1,
+    here: bool = False,
+    brief: bool = False,
+    priority: int = 0,
 ) -> _HandlesStream[S_co]: ...
 @overload
 def handles(
-    message_type: type[Q_co], *, concurrent: int = 1, later: Literal[True]
+    message_type: type[Q_co], *, concurrent: int = 1, later: Literal[True], priority: int = 0
 ) -> _HandlesLater[Q_co]: ...
 @overload
 def handles(  # type: ignore[overload-overlap]
-    message_type: type[Q_co], *, concurrent: int = 1, here: bool = False, brief: bool = False
+    message_type: type[Q_co],
+    *,
+    concurrent: int = 1,
+    here: bool = False,
+    brief: bool = False,
+    priority: int = 0,
 ) -> _HandlesRequest[Q_co]: ...
 @overload
 def handles(
-    message_type: type[M_co], *, concurrent: int = 1, retries: int = 0
+    message_type: type[M_co],
+    *,
+    concurrent: int = 1,
+    retries: int = 0,
+    priority: int = 0,
+    max_age: float = math.inf,
 ) -> _HandlesTell[M_co]: ...
 def handles(
     message_type: type[Message],
@@ -204,6 +228,8 @@ def handles(
     here: bool = False,
     brief: bool = False,
     later: bool = False,
+    priority: int = 0,
+    max_age: float = math.inf,
 ) -> object:
     """Mark a method as the handler of ``message_type``.
 
@@ -232,7 +258,11 @@ def handles(
     With ``retries=n`` a told message whose handler crashed the actor is handled again by the next
     incarnation, before all other mail, at most n times; only then it becomes a dead letter (G4).
     Only for a handler whose effect may happen twice.
+
+    ``priority``: in the turn, a message goes before queued ones of a lower priority. ``max_age``: a
+    told message that waits for longer, in seconds, is a dead letter when its turn comes.
     """
+    _check_order(message_type, concurrent, priority, max_age)
     _check_retries(message_type, concurrent, retries)
     if concurrent < 1:
         raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
@@ -242,12 +272,12 @@ def handles(
         if not issubclass(message_type, Request) or issubclass(message_type, StreamRequest) or here:
             name = message_type.__name__
             raise ValueError(f"later=True is for an ask that no asker's task runs, not for {name}")
-        return _HandlesLater[Any](kind, concurrent, later=True)
+        return _HandlesLater[Any](kind, concurrent, later=True, priority=priority)
     if issubclass(message_type, StreamRequest):
-        return _HandlesStream[Any](kind, concurrent, here=here, brief=brief)
+        return _HandlesStream[Any](kind, concurrent, here=here, brief=brief, priority=priority)
     if issubclass(message_type, Request):
-        return _HandlesRequest[Any](kind, concurrent, here=here, brief=brief)
-    return _HandlesTell[Any](kind, concurrent, retries)
+        return _HandlesRequest[Any](kind, concurrent, here=here, brief=brief, priority=priority)
+    return _HandlesTell[Any](kind, concurrent, retries, priority=priority, max_age=max_age)
 
 
 def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
@@ -263,6 +293,20 @@ def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
             f"{kind.__name__} is handled concurrently: retries are for handlers in the turn, "
             "since a crash ends all the others too"
         )
+
+
+def _check_order(kind: type[Message], concurrent: int, priority: int, max_age: float) -> None:
+    if priority < 0:
+        raise ValueError(f"priority is 0 or more, since all others have 0, not {priority}")
+    if priority and concurrent > 1:
+        raise ValueError(
+            f"{kind.__name__} is handled concurrently, where no other type waits before it: "
+            "priority is for handlers in the turn"
+        )
+    if not max_age > 0:
+        raise ValueError(f"max_age is a number of seconds, so > 0, not {max_age}")
+    if max_age < math.inf and issubclass(kind, Request):
+        raise ValueError(f"{kind.__name__} is a request: its asker has a timeout instead")
 
 
 def _check_here(kind: type[Message], concurrent: int, *, here: bool, brief: bool) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar, cast, final
 
+import msgspec
+
 from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime.actor import Actor
 from motet.runtime.envelope import Replies
@@ -65,11 +67,12 @@ class State(Generic[P_contra, M]):
         cls.__motet_handlers__ = collect_handlers(cls)
         cls.__motet_calls__ = Calls(cls, cls.__motet_handlers__)
         check_protocol(cls, State, cls.__motet_handlers__)
-        beside = [h.method for h in cls.__motet_handlers__.values() if not h.in_turn or h.retries]
+        plain = [msgspec.structs.replace(h, later=False) for h in cls.__motet_handlers__.values()]
+        beside = [h.method for h in plain if h != Handler(h.message_type, h.method)]
         if beside:
             raise TypeError(
-                f"{cls.__qualname__} declares concurrent=, here= or retries= for "
-                f"{', '.join(beside)}: a state handles one message at a time"
+                f"{cls.__qualname__} declares more than later= for {', '.join(beside)}: a state "
+                "handles one message at a time, and the machine declares the order of its mail"
             )
         both = [kind.__name__ for kind in cls.postpones if kind in cls.__motet_handlers__]
         if both:
@@ -236,6 +239,7 @@ def _dispatch(machine: type[Machine[Any]], kind: type[Message]) -> None:
     """Give the class a handler of ``kind`` that looks at the state."""
     declared = collect_handlers(machine).get(kind)
     own: Any = None if declared is None else getattr(machine, declared.method)
+    order = {} if declared is None else {"priority": declared.priority}
     name = f"__motet_on_{kind.__name__}__" if declared is None else declared.method
     if declared is not None and not declared.in_turn:
         return  # beside the turn, so in no state
@@ -246,12 +250,14 @@ def _dispatch(machine: type[Machine[Any]], kind: type[Message]) -> None:
             return await self.__motet_handle__(message, own, replies)
 
         stream.__name__ = name
-        setattr(machine, name, mark(kind)(stream))
+        setattr(machine, name, mark(kind, **order)(stream))
         return
 
     async def handler(self: Machine[Any], message: Message) -> Any:
         return await self.__motet_handle__(message, own)
 
     handler.__name__ = name
-    options = {"later": True} if issubclass(kind, Request) else {}
-    setattr(machine, name, mark(kind, **options)(handler))
+    options: dict[str, Any] = {"later": True} if issubclass(kind, Request) else {}
+    if declared is not None and not issubclass(kind, Request):
+        options = {"max_age": declared.max_age}
+    setattr(machine, name, mark(kind, **options, **order)(handler))

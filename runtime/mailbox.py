@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
-import msgspec
 import outcome
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
@@ -35,30 +34,12 @@ from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk
+from motet.runtime.order import DIRECT_UP_TO, MailboxSpec, Order
 from motet.runtime.outside import is_cancelled
 from motet.runtime.queues import NOBODY, NOTHING, Holder, Item, Queue, Senders, WaitingTell
 from motet.runtime.waits import Groups, cycle_of, refuse_cycle
 
-__all__ = ["DIRECT_UP_TO", "Item", "Mailbox", "MailboxSpec", "Overflow", "Places"]
-
-Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
-DIRECT_UP_TO: Final = 1024  # the largest capacity by which a full mailbox alone paces its senders
-
-
-class MailboxSpec(msgspec.Struct, frozen=True):
-    """The capacity of a mailbox, and the overflow policy for a full one.
-
-    ``wait``: the sender waits (``tell_nowait`` raises). ``fail``: :class:`MailboxFull`.
-    ``drop_oldest``: the oldest queued message becomes a dead letter. ``drop_newest``: the new one
-    does. The asker of a dropped request gets :class:`MailboxFull`.
-    """
-
-    capacity: int = 1024
-    overflow: Overflow = "wait"
-
-    def __post_init__(self) -> None:
-        if self.capacity < 1:
-            raise ValueError(f"a mailbox needs a capacity of at least 1, not {self.capacity}")
+__all__ = ["Item", "Mailbox", "Places"]
 
 
 class Places(Protocol):
@@ -74,9 +55,7 @@ class Places(Protocol):
         """A message of ``kind`` waits."""
 
     def take_place(self, handler: Handler, /) -> bool:
-        """Whether the asker may handle its request here, now; see ``here.py``. Then a place is its
-        own, which :meth:`answer_here` gives back.
-        """
+        """Whether the asker may handle its request here, now; :meth:`answer_here` ends that."""
         ...
 
     async def answer_here(self, ask: HereAsk, handler: Handler, /) -> Any:
@@ -129,13 +108,16 @@ class Mailbox(Counters):
         "failing",
         "holder",
         "limit",
+        "order",
         "path",
         "places",
+        "plain",
         "queue",
         "receiver",
         "refusing",
         "reserved",
         "retrying",
+        "shut",
         "spec",
         "stash",
         "stashed",
@@ -148,6 +130,7 @@ class Mailbox(Counters):
         spec: MailboxSpec,
         dead_letters: DeadLetters,
         concurrent: Iterable[type] = (),
+        order: Order | None = None,
     ) -> None:
         super().__init__()
         self.path = path
@@ -158,7 +141,9 @@ class Mailbox(Counters):
         self.waiting: Senders = NOBODY
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
-        self.direct = not self.concurrent and spec.capacity <= DIRECT_UP_TO
+        self.order = order
+        self.plain = not self.concurrent and order is None
+        self.direct = self.plain and spec.capacity <= DIRECT_UP_TO
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`
@@ -168,6 +153,7 @@ class Mailbox(Counters):
         self.refusing = False  # new asks, while the actor is suspended
         self.receiver: trio.lowlevel.Task | None = None  # the actor's, while it waits for mail
         self.closed: str | None = None  # the reason
+        self.shut: str | None = None  # the same, or it is being drained: nothing new is accepted
         # Below this length, gaps included, the queue accepts at once. One comparison covers full,
         # closed, refusing, "senders wait already" and "no item has come yet", which keeps the path
         # of a tell short.
@@ -187,7 +173,7 @@ class Mailbox(Counters):
         if len(self.queue) >= self.limit and not self._first(item):
             return False
         self.accepted += 1
-        if self.concurrent:
+        if not self.plain:
             self._enqueue(item)
             return True
         self.queue.append(item)
@@ -221,7 +207,7 @@ class Mailbox(Counters):
 
         Raises TellCycle if there would never be room (G11).
         """
-        if self.spec.overflow != "wait" or self.closed is not None:
+        if self.spec.overflow != "wait" or self.shut is not None:
             # A mailbox that drops makes no sender wait: nothing else would let other tasks run.
             await trio.lowlevel.checkpoint()
             self.put_or_overflow(message)
@@ -260,7 +246,7 @@ class Mailbox(Counters):
         mailbox refuses becomes a dead letter.
         """
         message = waiting.message
-        if self.spec.overflow != "wait" or self.closed is not None:
+        if self.spec.overflow != "wait" or self.shut is not None:
             try:
                 self.put_or_overflow(message)
             except ActorDead as error:
@@ -276,7 +262,7 @@ class Mailbox(Counters):
     def discard(self, message: Message | Told, reason: str) -> None:
         """Accept a message for which there is no place, as a dead letter."""
         self.accepted += 1
-        self._dead(message, reason)
+        self.bury(message, reason)
 
     def put_ask_or_overflow(self, ask: Ask) -> None:
         """Apply the overflow policy to an ask for which ``put`` found no room.
@@ -384,7 +370,7 @@ class Mailbox(Counters):
             self.failing = self.failing or (failure, item)
             times = item.attempts if isinstance(item, Told) else 1
             reason = f"its handler failed{f' {times} times' if times > 1 else ''}: {shown(failure)}"
-        self._dead(item, reason)
+        self.bury(item, reason)
 
     def retry(self, item: Told) -> None:
         """Have the next incarnation handle this first. Until then it counts as running."""
@@ -396,13 +382,11 @@ class Mailbox(Counters):
     def reserve_place(self) -> None:
         """Reserve room to stash the message being handled in the turn.
 
-        Now and not when the handler returns: then the queue might be full, and the message has
-        been handled already, so that it could be neither refused nor queued.
+        Not when the handler returns: the queue might be full, and the message has been handled.
         """
         if self.reserved:
             return
-        # The last place is left for the message that ends the waiting: a mailbox full of stashed
-        # messages would never get it.
+        # The last place is left for the message that ends the waiting.
         if self.stash.items + 1 >= self.spec.capacity or len(self.queue) >= self._room():
             raise MailboxFull(self.path, self.spec.capacity)
         self.reserved = 1
@@ -417,12 +401,11 @@ class Mailbox(Counters):
     def put_aside(self, item: Item) -> None:
         """Stash the message that a place was reserved for. An ask may be withdrawn again."""
         self.reserved = 0
-        # A stop closed the mailbox while the handler ran. The message is no longer in any queue
-        # that `close` settled, so it is settled here.
+        # A stop closed the mailbox while the handler ran, when it was in no queue to be settled.
         if self.closed is not None:
             self.lost += 1
             self._refuse(item, ActorDead(self.path, self.closed))
-            self._dead(item, self.closed)
+            self.bury(item, self.closed)
             return
         self.taken -= 1
         self.stashed += 1
@@ -433,29 +416,26 @@ class Mailbox(Counters):
             item.queue, item.scope = self.stash, None
         self._set_limit()
 
-    def unstash_all(self) -> None:
-        """Move all stashed messages before the queued ones, in the order they came."""
+    def unstash(self, count: int | None = None) -> None:
+        """Move the first stashed messages, or all, before the queued ones, in their order."""
         self._first(None)  # a control message may be stashed before any mail comes
-        stashed = [*self.stash.present()]
-        for item in stashed:
+        items: list[Item] = []
+        while len(items) != count and (item := self.stash.take()) is not None:
+            items.append(item)
             if isinstance(item, Ask):
                 item.queue = self.queue
-        self.stashed -= len(stashed)
-        self.queue.extendleft(reversed(stashed))
-        self.stash.clear()
+        self.stashed -= len(items)
+        self.queue.extendleft(reversed(items))
+        if self.order is not None:
+            self.order.unstashed(self.queue, items)
         self._set_limit()
         self.wake()
 
     # ------------------------------------------------------------------ closing
 
-    def close(self, reason: str) -> None:
-        """Accept nothing more, and settle all that waits in the same synchronous step (G3)."""
-        if self.closed is not None:
-            return
-        # Closed before anything is settled: an outcome may have effects in this step, and they must
-        # not find a mailbox that still accepts.
-        self.closed = reason
-        self.holder = None
+    def accept_no_more(self, reason: str) -> None:
+        """Refuse what is sent from now on, and the senders that wait; keep what was accepted."""
+        self.shut = reason
         waiting, self.waiting = self.waiting, NOBODY
         self.limit = 0
         for sender in waiting:
@@ -465,17 +445,26 @@ class Mailbox(Counters):
                 sender.settle(outcome.Error(error))
             else:
                 sender.refused(error)
+
+    def close(self, reason: str) -> None:
+        """Accept nothing more, and settle all that waits in the same synchronous step (G3)."""
+        if self.closed is not None:
+            return
+        # Closed first: an outcome may have effects in this step, which find a closed mailbox.
+        self.closed = reason
+        self.holder = None
+        self.accept_no_more(reason)
         queues = (self.stash, self.queue, *self.concurrent.values())
         items = [item for queue in queues for item in queue.present()]
         for queue in queues:
             queue.clear()
         for item in items:
             self._refuse(item, ActorDead(self.path, reason))
-            self._dead(item, reason)
+            self.bury(item, reason)
         self.stashed = 0
         if self.retrying is not None:
             self.lost += 1
-            self._dead(self.retrying, f"it was to be handled again, but {reason}")
+            self.bury(self.retrying, f"it was to be handled again, but {reason}")
             self.retrying = None
 
     # ------------------------------------------------------------------ the wait-for graph
@@ -518,7 +507,7 @@ class Mailbox(Counters):
 
     def _first(self, item: Item | None) -> bool:
         """Make the queue, for the first item of all; whether there is room for ``item`` now."""
-        if self.queue is not NOTHING or self.closed is not None:
+        if self.queue is not NOTHING or self.shut is not None:
             return False
         self.queue = Queue()
         self._set_limit()
@@ -533,14 +522,18 @@ class Mailbox(Counters):
         if queue is None:
             if self.queue is NOTHING:
                 self._first(item)
-            self.queue.append(item)
-            self.wake()
-            return
-        if queue is NOTHING:
+            queue = self.queue
+        elif queue is NOTHING:
             queue = self.concurrent[kind] = Queue()
         if isinstance(item, Ask):
             item.queue = queue
-        queue.append(item)
+        if self.order is None:
+            queue.append(item)
+        else:
+            self.order.put(queue, kind, item)
+        if queue is self.queue:
+            self.wake()
+            return
         self.stashed += 1
         if self.limit:
             self.limit -= 1  # one place fewer; at 0 no sender is admitted anyway
@@ -549,7 +542,7 @@ class Mailbox(Counters):
 
     def _put_while_refusing(self, message: Message | Told) -> bool:
         """Accept a told message while asks are refused: then `limit` is 0, though there is room."""
-        if not self.refusing or self.waiting or len(self.queue) >= self._room():
+        if not self.refusing or self.shut or self.waiting or len(self.queue) >= self._room():
             return False
         self.accepted += 1
         self._enqueue(message)
@@ -561,8 +554,8 @@ class Mailbox(Counters):
         self._set_limit()
 
     def _refuse_if_closed(self) -> None:
-        if self.closed is not None:
-            raise ActorDead(self.path, self.closed)
+        if self.shut is not None:
+            raise ActorDead(self.path, self.shut)
 
     def _add_waiting(self, sender: WaitingTell | Ask) -> None:
         if self.waiting is NOBODY:
@@ -571,7 +564,7 @@ class Mailbox(Counters):
         self.limit = 0
 
     def _set_limit(self) -> None:
-        special = self.closed is not None or self.waiting or self.refusing or self.queue is NOTHING
+        special = self.shut is not None or self.waiting or self.refusing or self.queue is NOTHING
         self.limit = 0 if special else self._room()
 
     def _room(self) -> int:
@@ -579,8 +572,11 @@ class Mailbox(Counters):
         return self.spec.capacity + self.queue.gaps - self.stashed - self.reserved
 
     def _drop_oldest(self) -> bool:
-        """Make room in the queue; False if all that is accepted is stashed."""
-        item = self.queue.take()
+        """Make room; False if all that is accepted is stashed."""
+        own = self.queue
+        queue, item = (own, own.take()) if self.order is None else self.order.take_oldest(own)
+        if queue is not own:
+            self.stashed -= 1
         self._set_limit()  # also if there were only gaps, which are closed now
         if item is None:
             return False
@@ -589,14 +585,15 @@ class Mailbox(Counters):
 
     def _drop(self, item: Item, reason: str) -> None:
         self._refuse(item, MailboxFull(self.path, self.spec.capacity))
-        self._dead(item, reason)
+        self.bury(item, reason)
 
     def _refuse(self, item: Item, error: Exception) -> None:
         if isinstance(item, Ask):
             item.queue = None
             item.settle(outcome.Error(error))
 
-    def _dead(self, item: Item, reason: str) -> None:
+    def bury(self, item: Item, reason: str) -> None:
+        """Make a dead letter of an accepted item that is in no queue and not running."""
         message = item if isinstance(item, Message) else item.message
         self.dead_lettered += 1
         self.dead_letters.add(DeadLetter(self.path, message, reason))

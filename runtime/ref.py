@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,14 +17,15 @@ from motet.runtime.ask import AbandoningAsk, ask, forward, observed_ask
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import WOKEN, Address
 from motet.runtime.lifecycle import OVER, Terminated
-from motet.runtime.mailbox import DIRECT_UP_TO
 from motet.runtime.monitors import ending, wait_terminated
+from motet.runtime.order import DIRECT_UP_TO
 from motet.runtime.outside import foreign_code
 from motet.runtime.reply import ReplyTo
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
 from motet.runtime.threads import ThreadsafeRef
+from motet.runtime.waits import current_work, refuse_own_end
 
 __all__ = ["ActorRef", "LookedUpRef", "cell_of"]
 
@@ -173,6 +175,29 @@ class ActorRef(Address, Generic[P_contra]):
             await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
         return plan.ledger.report(left for below in cell.tree() for left in leftovers_of(below))
 
+    async def drain(self, *, timeout: float = math.inf, grace: float | None = None) -> StopReport:
+        """Accept no further mail, handle what was accepted, then stop as :meth:`stop`.
+
+        What is sent from now on gets ActorDead, and so do the senders that wait for room. Crashes
+        are restarted as declared. Stashed messages, and what is left after ``timeout`` seconds, are
+        dead letters. Cancelled: the actor is stopped at once; that continues by itself. Raises
+        WaitCycle in a handler that has to end before the actor can (G11).
+        """
+        cell = self._cell
+        cell.kernel.loop.check(cell.path)
+        work = current_work.get()
+        if work is not None and cell.state != "dead":
+            refuse_own_end(work, cell.path)
+        if self._mailbox.shut is None:
+            self._mailbox.accept_no_more("it is being drained")
+        try:
+            with ending(cell.path, "stop"), trio.move_on_after(timeout):
+                await cell.wait_idle()
+        except BaseException:
+            cell.parent.stop(cell, within(grace))
+            raise
+        return await self.stop(grace=grace)
+
     async def wait_terminated(self) -> Terminated:
         """Wait until the actor has ended for ever, and return the reason.
 
@@ -203,7 +228,7 @@ class ActorRef(Address, Generic[P_contra]):
     @property
     def is_alive(self) -> bool:
         """Whether mail is accepted; True also while the actor waits for its restart."""
-        return self._cell.state not in OVER
+        return self._cell.state not in OVER and self._mailbox.shut is None
 
     @property
     def path(self) -> str:

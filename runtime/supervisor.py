@@ -49,11 +49,6 @@ Factory = Callable[[], Behaviour[Any]]
 _NOT_RESTARTED = "it ended, and its restart type does not restart it"
 
 
-def bound(factory: Callable[..., Behaviour[Any]], args: tuple[object, ...]) -> Factory:
-    """The factory that calls ``factory`` with ``args``."""
-    return partial(factory, *args) if args else factory
-
-
 class Child(Protocol):
     """A child as its supervisor knows it; :class:`~.cell.Cell` is the only one."""
 
@@ -78,7 +73,13 @@ class Child(Protocol):
     def tree(self) -> Iterator[Self]: ...
 
 
+B = TypeVar("B", bound=Behaviour[Any])
 C = TypeVar("C", bound=Child)
+
+
+def bound(factory: Callable[..., B], args: tuple[object, ...]) -> Callable[[], B]:
+    """The factory that calls ``factory`` with ``args``."""
+    return partial(factory, *args) if args else factory
 
 
 class Supervisor(Generic[C]):

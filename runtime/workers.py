@@ -426,9 +426,12 @@ class Workers:
 
 
 def skip(mailbox: Mailbox, told: Told) -> None:
-    """Count a taken message that was cancelled as withdrawn, instead of handling it."""
+    """Count a taken message that is not to be handled as withdrawn, or make it a dead letter."""
     mailbox.taken -= 1
-    mailbox.withdrawn += 1
+    if told.lost_by is None:
+        mailbox.withdrawn += 1
+    else:
+        mailbox.bury(told, told.lost_by)
     told.ended()
 
 

@@ -86,7 +86,7 @@ def _postpone_at_the_end() -> list[Patch]:
 
     def again(self: Machine[Any]) -> None:
         stash = [*self._cell.mailbox.stash]
-        self._cell.mailbox.unstash_all()
+        self._cell.mailbox.unstash()
         queue: Any = self._cell.mailbox.queue
         for _ in stash:
             queue.append(queue.popleft())
