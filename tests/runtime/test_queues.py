@@ -94,7 +94,7 @@ def test_a_control_message_may_be_stashed_before_any_mail_comes() -> None:
     box, other = (Mailbox(path, MailboxSpec(), DeadLetters()) for path in ("/a", "/b"))
     box.reserve_place()
     box.put_aside(Mark(1))
-    box.unstash_all()
+    box.unstash()
     box.put_or_overflow(Mark(2))
     assert [*box.queue.present()] == [Mark(1), Mark(2)]
     assert not other.queue
@@ -351,7 +351,7 @@ def step_of_mailbox(box: Mailbox, lists: Lists, step: str, number: int, which: f
                 item.queue = None
                 box.handled += 1
         case _:
-            box.unstash_all()
+            box.unstash()
             lists.turn, lists.stash = lists.stash + lists.turn, []
     lists.admit()
 
