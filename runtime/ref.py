@@ -77,15 +77,18 @@ class ActorRef(Address, Generic[P_contra]):
                 # Looked at here and not for each message, which would be a twentieth of a tell.
                 cell.kernel.woken += 1
                 if not cell.kernel.woken & _UNTIL_PAUSE:
-                    await trio.lowlevel.cancel_shielded_checkpoint()
+                    await _let_others_run()
             return
         item = cell.envelope(message)
+        wakes = mailbox.receiver is not None
         if not mailbox.put(item):
             if not trio.lowlevel.in_trio_task():
                 raise cell.kernel.loop.outside(cell.path)
             await mailbox.put_when_room(item)
-        elif not mailbox.accepted % DIRECT_UP_TO and trio.lowlevel.in_trio_task():
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        cell.kernel.woken += wakes
+        if not mailbox.accepted % DIRECT_UP_TO or (wakes and not cell.kernel.woken & _UNTIL_PAUSE):
+            await _let_others_run()
 
     def tell_nowait(self, message: P_contra) -> None:
         """Send without an answer and without waiting; MailboxFull for ``wait`` and ``fail``."""
@@ -263,6 +266,12 @@ class ActorRef(Address, Generic[P_contra]):
 
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path} {self._cell.state}>"
+
+
+async def _let_others_run() -> None:
+    # Without Cancelled, since the message is sent. A guest's asyncio, which tells too, cannot wait.
+    if trio.lowlevel.in_trio_task():
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 class LookedUpRef(Address, ABC, Generic[P_contra]):
