@@ -101,7 +101,6 @@ class Mailbox(Counters):
     """The queue of one actor; see the module. Only the actor's tasks take, any task may put."""
 
     __slots__ = (
-        "closed",
         "concurrent",
         "dead_letters",
         "direct",
@@ -111,7 +110,6 @@ class Mailbox(Counters):
         "order",
         "path",
         "places",
-        "plain",
         "queue",
         "receiver",
         "refusing",
@@ -142,8 +140,8 @@ class Mailbox(Counters):
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
         self.order = order
-        self.plain = not self.concurrent and order is None
-        self.direct = self.plain and spec.capacity <= DIRECT_UP_TO
+        plain = not self.concurrent and order is None
+        self.direct = plain and spec.capacity <= DIRECT_UP_TO
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`
@@ -152,14 +150,18 @@ class Mailbox(Counters):
         self.failing: tuple[Exception, Item] | None = None  # the first that failed, with its error
         self.refusing = False  # new asks, while the actor is suspended
         self.receiver: trio.lowlevel.Task | None = None  # the actor's, while it waits for mail
-        self.closed: str | None = None  # the reason
-        self.shut: str | None = None  # the same, or it is being drained: nothing new is accepted
+        self.shut: str | None = None  # why nothing new is accepted: it is closed, or is drained
         # Below this length, gaps included, the queue accepts at once. One comparison covers full,
         # closed, refusing, "senders wait already" and "no item has come yet", which keeps the path
         # of a tell short.
         self.limit = 0
         if self.concurrent:  # an ask here looks at it before anything is put
             self._first(None)
+
+    @property
+    def closed(self) -> str | None:
+        """The reason, if it was closed: then it holds nothing, and nobody holds it."""
+        return self.shut if self.holder is None else None
 
     # ------------------------------------------------------------------ sending
 
@@ -173,7 +175,7 @@ class Mailbox(Counters):
         if len(self.queue) >= self.limit and not self._first(item):
             return False
         self.accepted += 1
-        if not self.plain:
+        if self.concurrent or self.order is not None:
             self._enqueue(item)
             return True
         self.queue.append(item)
@@ -451,7 +453,6 @@ class Mailbox(Counters):
         if self.closed is not None:
             return
         # Closed first: an outcome may have effects in this step, which find a closed mailbox.
-        self.closed = reason
         self.holder = None
         self.accept_no_more(reason)
         queues = (self.stash, self.queue, *self.concurrent.values())

@@ -1,10 +1,6 @@
-"""The programs of ``examples/kernel/`` on pykka, to compare their lengths and their output.
+"""The programs of ``examples/kernel/`` on pykka: ``python -m bench.peers.pykka_programs bank``.
 
-    python -m bench.peers.pykka_programs bank
-
-Each does what the example of its name does, with pykka's own means where it has them: proxies,
-futures, its registry. What pykka has no means for (timers, pools, supervision, bounded mailboxes,
-watching, passivation, events) is written out in its shortest form; the tests count the lines.
+With pykka's own means where it has them; the rest is written out. The tests count the lines.
 """
 
 # The package is there only where peers are measured, so the checkers do not know its types.
@@ -136,12 +132,12 @@ class Limiter(pykka.ThreadingActor):
             self.actor_ref.tell("refill")
 
     def permit(self, answer, gone):
-        if self.left:
-            self.left -= 1
-            self.given += 1
-            answer.set(self.given)
-        else:
+        if not self.left:
             self.waiting.append((answer, gone))
+            return
+        self.left -= 1
+        self.given += 1
+        answer.set(self.given)
 
     def on_receive(self, message):
         while self.waiting:
@@ -212,7 +208,6 @@ class Worker(pykka.ThreadingActor):
 
 class Workers:
     def __init__(self, size, *args):
-        self.args = args
         self.refs = [Worker.start(*args) for _ in range(size)]
         self.jobs = []
         self.turn = 0
@@ -522,8 +517,8 @@ def session():
     ref = Sessions.start(0.02)
     sessions = ref.proxy()
     try:
-        first = sessions.add("ann", "tea").get()
-        print(first, sessions.add("ann", "milk").get(), sessions.count().get())
+        adds = [sessions.add("ann", item).get() for item in ("tea", "milk")]
+        print(*adds, sessions.count().get())
         while sessions.count().get():
             time.sleep(0.01)
         print(sessions.count().get())
@@ -601,20 +596,5 @@ def aggregate():
         ref.stop()
 
 
-# ---------------------------------------------------------------------- end
-
-PROGRAMS = (
-    bank,
-    ttl_cache,
-    rate_limiter,
-    worker_pool,
-    back_pressure,
-    pubsub,
-    saga,
-    chat,
-    session,
-    aggregate,
-)
-
 if __name__ == "__main__":
-    {program.__name__: program for program in PROGRAMS}[sys.argv[1]]()
+    globals()[sys.argv[1]]()

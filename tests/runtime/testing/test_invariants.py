@@ -140,7 +140,7 @@ def test_mail_left_in_a_dead_actor_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
     def close(self: Mailbox, reason: str) -> None:
         if any(isinstance(item, Add) for item in self.queue):
-            self.closed = reason
+            self.shut, self.holder = reason, None
             self.limit = 0
             return
         original(self, reason)
