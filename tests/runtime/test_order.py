@@ -345,7 +345,7 @@ async def test_senders_that_wait_for_room_are_refused_by_a_drain() -> None:
             outcomes.append(error.reason)
 
     async with open_system() as system, trio.open_nursery() as nursery:
-        worker = await system.start(Small, [], restart="temporary")
+        worker = await system.start(Small, list[str](), restart="temporary")
         worker.suspend()
         await worker.tell(Job(1))
         nursery.start_soon(send, lambda: worker.tell(Job(2)))

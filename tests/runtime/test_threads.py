@@ -65,7 +65,7 @@ MISUSES: dict[str, Callable[[System, ActorRef[Any]], object]] = {
     "suspend": lambda _, ref: ref.suspend(),
     "resume": lambda _, ref: ref.resume(),
     "end": lambda _, ref: trio.run(ref.wait_terminated),
-    "start": lambda system, _: trio.run(partial(system.start, Log, name="new")),
+    "start": lambda system, _: trio.run(lambda: system.start(Log, name="new")),
     "stop the system": lambda system, _: trio.run(system.stop),
     "inject": lambda system, ref: system.inject(ref.path, "kill"),
 }
@@ -518,7 +518,7 @@ def test_the_portal_runs_functions_in_the_loop() -> None:
                 assert portal.call(double, 3) == 6
                 with pytest.raises(ValueError, match="-1"):
                     portal.call(double, -1)
-                ref = portal.call(partial(system.start, Log, name="log"))
+                ref = portal.call(lambda: system.start(Log, name="log"))
                 assert ref.threadsafe().ask_sync(Echo(5)) == 5
                 futures = [portal.submit(double, number) for number in range(20)]
                 assert [future.result() for future in futures] == list(range(0, 40, 2))
