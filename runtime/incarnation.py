@@ -85,8 +85,8 @@ class Incarnation:
         if self.workers is not None:
             self.workers.dismiss_idle()
         self.owner.interrupt()
-        mailbox = self.owner.mailbox
-        if mailbox.queue.items or mailbox.stashed or mailbox.waiting:
+        mailbox, queue = self.owner.mailbox, self.owner.mailbox.queue
+        if len(queue) > queue.gaps or mailbox.stashed or mailbox.waiting:
             mailbox.refuse_all_endless()  # nothing of it is handled before all handlers have ended
 
     @property

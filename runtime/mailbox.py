@@ -180,9 +180,8 @@ class Mailbox(Counters):
             return True
         self.queue.append(item)
         # As `wake` does; a call would be a tenth of a tell.
-        task = self.receiver
+        task, self.receiver = self.receiver, None
         if task is not None:
-            self.receiver = None
             reschedule(task, WOKEN)
         return True
 
@@ -314,9 +313,8 @@ class Mailbox(Counters):
 
     def wake(self) -> None:
         """Resume the actor, if it waits, to look at its mail and its orders."""
-        task = self.receiver
+        task, self.receiver = self.receiver, None
         if task is not None:
-            self.receiver = None
             reschedule(task, WOKEN)
 
     def admit(self) -> None:
@@ -352,7 +350,8 @@ class Mailbox(Counters):
 
     def take(self, kind: type) -> Item | None:
         """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
-        item = self.concurrent[kind].take()
+        queue = self.concurrent[kind]
+        item = queue.take() if queue.gaps else queue.popleft() if queue else None
         if item is None:
             return None
         self.stashed -= 1

@@ -371,7 +371,7 @@ def _is_idle(cell: Cell) -> bool:
         return False
     if cell.paused or cell.control or cell.deferred:
         return False
-    if box.queue.items or box.waiting or box.stashed or box.running:
+    if len(box.queue) > box.queue.gaps or box.waiting or box.stashed or box.running:
         return False
     below = cell.supervisor is not None and cell.supervisor.cells
     tasks = incarnation.workers is not None and incarnation.workers.at_work

@@ -221,9 +221,7 @@ class Workers:
             return
         mailbox.places = self
         for kind, queue in mailbox.concurrent.items():
-            for _ in range(
-                queue.items
-            ):  # the queue does not change before a worker takes its first step
+            for _ in range(len(queue) - queue.gaps):  # no worker takes its first step before
                 self.notify(kind)
 
     def notify(self, kind: type[Message]) -> None:
@@ -320,8 +318,8 @@ class Workers:
     def take_place(self, handler: Handler) -> bool:
         """Whether the asker may handle its request here, now. Then a place is its own."""
         owner, kind = self._incarnation.owner, handler.message_type
-        busy = self.busy.get(kind, 0)
-        if busy >= handler.concurrent or owner.mailbox.concurrent[kind].items:
+        queue, busy = owner.mailbox.concurrent[kind], self.busy.get(kind, 0)
+        if busy >= handler.concurrent or (queue and queue.items):
             return False
         if owner.kernel.observing and self._incarnation.observed:
             return False
@@ -397,7 +395,8 @@ class Workers:
         self._end_one()
         # Those that came meanwhile found the place taken.
         mailbox = self._incarnation.owner.mailbox
-        if mailbox.concurrent[kind].items and mailbox.places is not None:
+        queue = mailbox.concurrent[kind]
+        if queue and queue.items and mailbox.places is not None:
             mailbox.places.notify(kind)
 
     def _wait_for_mail(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
