@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from threading import current_thread, get_ident
+from threading import RLock, current_thread, get_ident
 from typing import Any, Protocol, TypeVar, get_origin
 
 import msgspec
@@ -123,6 +123,7 @@ class Kernel:
         self.woken = 0  # idle actors, by tells
         self.numbers = count(1)  # in the names of actors that were given none
         self.inboxes: dict[Owner, Any] = {}  # of `threads.py`, which imports this
+        self.inboxes_change = RLock()  # held where one is made, and where an idle actor ends
 
     def is_observed(self, path: str) -> bool:
         """Whether the actor at ``path`` has a meter or a trace."""

@@ -44,6 +44,7 @@ from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import StopReport, at_once
 from motet.runtime.supervision import Refusals, Supervision
 from motet.runtime.supervisor import Supervisor
+from motet.runtime.threads import end_unused
 
 __all__ = ["IdentityRef", "Kind", "Registry"]
 
@@ -252,10 +253,8 @@ class Kind(Generic[Q]):
         staying = [cell for cell in supervisor.cells.values() if not cell.is_final]
         if len(staying) < self._limit:
             return
-        idle = next((cell for cell in staying if _is_idle(cell)), None)
-        if idle is None:
+        if not any(_passivate(supervisor, cell) for cell in staying if _is_idle(cell)):
             raise TooManyChildren(supervisor.path, self._limit)
-        _passivate(supervisor, idle)
 
 
 class IdentityRef(LookedUpRef[P_contra]):
@@ -379,6 +378,7 @@ def _is_idle(cell: Cell) -> bool:
     return not (below or tasks or timers)
 
 
-def _passivate(supervisor: Supervisor[Cell], cell: Cell) -> None:
+def _passivate(supervisor: Supervisor[Cell], cell: Cell) -> bool:
+    """End an idle actor, unless a message of another thread is on its way to it."""
     # No common deadline as in a stop: the clean-up has its whole budget.
-    supervisor.stop(cell, at_once())
+    return end_unused(cell, lambda: supervisor.stop(cell, at_once()))

@@ -316,6 +316,14 @@ class Inbox:
                 self._scheduled = True
                 self.owner.kernel.loop.post(self._drain)
 
+    def end_unused(self, end: Callable[[], None]) -> bool:
+        """See :func:`end_unused`."""
+        with self._room:
+            if self._items:
+                return False
+            end()
+            return True
+
     def _forget(self, _: object) -> None:
         self.owner.kernel.inboxes.pop(self.owner, None)
 
@@ -323,10 +331,24 @@ class Inbox:
 def inbox_of(owner: Owner) -> Inbox:
     """The inbox of an actor, the same for all references, so that the order of a thread is kept."""
     inboxes = owner.kernel.inboxes
-    known = inboxes.get(owner)
-    # One step for all threads. Of a dead actor the table must not keep any.
-    fresh = Inbox(owner) if known is None else known
-    return fresh if owner.mailbox.closed is not None else inboxes.setdefault(owner, fresh)
+    with owner.kernel.inboxes_change:
+        known = inboxes.get(owner)
+        # Of a dead actor the table must not keep any.
+        fresh = Inbox(owner) if known is None else known
+        return fresh if owner.mailbox.closed is not None else inboxes.setdefault(owner, fresh)
+
+
+def end_unused(owner: Owner, end: Callable[[], None]) -> bool:
+    """Call ``end``, which closes the mailbox, unless messages of other threads are on their way.
+
+    No thread adds one in between: it waits, and is refused then. Returns whether ``end`` ran.
+    """
+    with owner.kernel.inboxes_change:
+        inbox: Inbox | None = owner.kernel.inboxes.get(owner)
+        if inbox is not None:
+            return inbox.end_unused(end)
+        end()
+        return True
 
 
 class ThreadsafeRef(Generic[P_contra]):
