@@ -42,7 +42,7 @@ def test_an_identity_is_not_passivated_while_a_thread_has_told_it_something() ->
         async with open_system() as system:
             kind = await system.registry.kind("log", lambda _: Noted(found), idle_after=math.inf)
             assert await kind.ref("a").ask(Read()) == []
-            ref = kind.present_now("a", "a")
+            ref = kind.present("a", "a")
             safe = ref.threadsafe()
             await until(lambda: ref.statistics().running == 0)
             kind.idle_after = 1e-9
@@ -79,7 +79,7 @@ def played(seed: int) -> list[str]:
             portal = system.portal()
 
             async def present(key: str) -> ActorRef[Any]:
-                return await kind.present(key, key)
+                return kind.present(key, key)
 
             def use(sender: int, own: Random) -> None:
                 for number in range(60):
@@ -110,7 +110,7 @@ def played(seed: int) -> list[str]:
                 await in_thread(partial(safe.ask_sync, Read()))
             if missing := {*told} - {*found}:
                 dead.append(f"told and not handled: {sorted(missing)}")
-            late = kind.present_now("a", "a").threadsafe().ask(Read())
+            late = kind.present("a", "a").threadsafe().ask(Read())
             await system.stop(grace=1)
             await until(late.done)
         for future in futures:
