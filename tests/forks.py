@@ -42,6 +42,8 @@ import attrs
 import msgspec
 
 import motet
+from motet.cli.commands import command
+from motet.testing import simulated_host
 
 ROOT = Path(__file__).parents[1]
 READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_")
@@ -273,6 +275,7 @@ def main(listener: int) -> None:
         warnings.simplefilter("error")
         for module in (*_modules(), *LATE):
             importlib.import_module(module)
+    _warm_up()
     assert threading.active_count() == 1
     generators = [one for one in gc.get_objects() if isinstance(one, random.Random)]
     gc.collect()
@@ -291,6 +294,17 @@ def _modules() -> Iterator[str]:
     for module in pkgutil.walk_packages(motet.__path__, "motet."):
         if module.name not in LEFT_OUT and not module.name.endswith("__main__"):
             yield module.name
+
+
+def _warm_up() -> None:
+    """Compute what motet computes once in a process: each fork would take four times as long.
+
+    These are the options of the commands, the tables of a new database, the schemas of the tools.
+    A simulated host has neither threads nor files.
+    """
+    command()
+    with simulated_host():
+        pass
 
 
 def _serve(listener: socket.socket) -> tuple[Request, Sequence[int]] | None:

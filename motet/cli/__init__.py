@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors become one clear sentence and an exit code."""
-    from motet.cli.commands import app
+    from motet.cli.commands import command
 
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # they are text files
     try:
-        app(arguments, prog_name="motet")
+        command()(arguments, prog_name="motet")
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not try to flush it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
+from typer.main import get_command
+
 from motet.cli import (
     look_commands,
     operation_commands,
@@ -10,7 +15,7 @@ from motet.cli import (
 )
 from motet.cli.app import app
 
-__all__ = ["MODULES", "app"]
+__all__ = ["MODULES", "command"]
 
 MODULES = (
     look_commands,
@@ -18,3 +23,9 @@ MODULES = (
     record_commands,
     testing_commands,
 )
+
+
+@cache
+def command() -> Callable[..., object]:
+    """The whole command line, made once: Typer would read all annotations again in each call."""
+    return get_command(app)
