@@ -177,7 +177,15 @@ def test_a_call_that_a_kill_has_cut_is_known_to_have_begun_however_its_run_waits
     began.
     """
     slow = ("peek", *(name,) * hosts)
-    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=9, hold=0.0, slow=slow)
+    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=31, hold=0.0, slow=slow)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["nap", "again"])
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_a_call_that_is_cut_at_any_moment_is_known_to_have_begun(name: str, hosts: int) -> None:
+    slow = ("peek", *(name,) * hosts)
+    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=3, hold=0.0, slow=slow)
 
 
 DOORS: tuple[tuple[Door, Way], ...] = (

@@ -190,6 +190,8 @@ def test_a_host_that_serves_nobody_is_named(
     (waiting,) = open_ones(capsys)
     with terminal("chat", "helper", "-s", "two", "--state", "../st", cwd=failing) as chat:
         chat.expect("Ctrl-D leaves")
+        chat.type("/status\r")  # answered once the state is the chat's
+        chat.expect("Nothing was said here yet")
         resolve = ("errors", "escalations", "resolve", waiting, "--state", "../st")
         code, _, told = printed(capsys, *resolve, "--decision", "retry")
         assert (code, f"with /resolve {waiting} in its chat" in told) == (2, True)
