@@ -130,18 +130,30 @@ def skip(state: RoomState, message: RoomMessage, names: Collection[str], reason:
     calls = [Due(name, 0, (), who, (message.author,), seq, seq) for name in names]
     kept = replace(
         state,
-        calls=_ended_alone(state.calls, names, seq),
-        floor=replace(state.floor, due=_ended_alone(state.floor.due, names, seq)),
+        calls=ended_alone(state.calls, names, seq),
+        floor=replace(state.floor, due=ended_alone(state.floor.due, names, seq)),
         collected=seq,
         skipped=(*state.skipped, seq),
     )
     return drop(kept, calls, reason)
 
 
-def _ended_alone(calls: Iterable[Due], names: Collection[str], number: int) -> tuple[Due, ...]:
+def ended_alone(calls: Iterable[Due], names: Collection[str], number: int) -> tuple[Due, ...]:
     """The calls, so that those in this message are of none of them, whatever joins them later."""
     return tuple(
-        replace(one, ended=(*one.ended, number)) if one.is_call and one.name in names else one
+        replace(one, ended=tuple(sorted({*one.ended, number})))
+        if one.is_call and one.name in names
+        else one
+        for one in calls
+    )
+
+
+def called_again(calls: Iterable[Due], names: Collection[str], number: int) -> tuple[Due, ...]:
+    """The calls, so that one that covers a message later may be of it, since it calls again."""
+    return tuple(
+        replace(one, ended=tuple(other for other in one.ended if other != number))
+        if one.name in names and not one.first <= number <= one.last
+        else one
         for one in calls
     )
 

@@ -22,7 +22,14 @@ from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_calls import covers, drop, merged, without
+from motet.protocols.room_calls import (
+    called_again,
+    covers,
+    drop,
+    ended_alone,
+    merged,
+    without,
+)
 from motet.protocols.room_newcomers import FindSummary, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
@@ -251,6 +258,8 @@ def forget_call(state: RoomState, name: str, message: RoomMessage, reason: str =
     if not (first or second):
         return state
     number, author = message.seq, (message.author,)
+    # Others of the member, for this round or the next, may become a range that goes over it.
+    calls, due = ended_alone(calls, (name,), number), ended_alone(due, (name,), number)
     people, agents = (author, ()) if message.kind == "person" else ((), author)
     lost = Due(name, 0, agents, (), people, number, number)
     state = replace(state, calls=calls, floor=replace(state.floor, due=due))
@@ -298,6 +307,8 @@ def _call(
 ) -> RoomState:
     """New calls in a message: they wait with it, or for the round that goes on, or for one."""
     number = message.seq
+    calls, waiting = (called_again(one, names, number) for one in (state.calls, state.floor.due))
+    state = replace(state, calls=calls, floor=replace(state.floor, due=waiting))
     due = [Due(name, 0, (), (who,), (who.user,), number, number) for name in names]
     if number <= state.heard and state.floor.going:
         return replace(state, floor=replace(state.floor, due=merged(state.floor.due, due)))

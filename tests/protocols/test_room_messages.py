@@ -307,12 +307,13 @@ def test_a_call_of_another_message_is_never_dropped_by_a_change(
     st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ann", "ben"])), max_size=12),
     st.lists(st.integers(1, 9), max_size=6),
     st.integers(0, 9),
+    st.lists(st.tuples(st.integers(10, 12), st.sampled_from(["ann", "ben"])), max_size=3),
 )
 def test_each_call_is_dropped_once_however_many_of_its_range_have_ended_alone(
-    calls: list[tuple[int, str]], gone: list[int], heard: int
+    calls: list[tuple[int, str]], gone: list[int], heard: int, more: list[tuple[int, str]]
 ) -> None:
-    """Law: calls that end alone, in a range of which a part waits for the next round, and the rest
-    that ends as a whole: each of them ends once.
+    """Law: calls that end alone, in a range of which a part waits for the next round, others that
+    join it later, and the rest that ends as a whole: each of them ends once.
     """
     state = RoomState()
     for seq, name in sorted(set(calls)):
@@ -326,8 +327,10 @@ def test_each_call_is_dropped_once_however_many_of_its_range_have_ended_alone(
     for number in late:
         for name in ("ann", "ben"):
             state = forget_call(state, name, replace(HELLO, seq=number), GONE)
+    for seq, name in sorted(set(more)):
+        state = collect(state, replace(HELLO, seq=seq), [name])
     state = drop(state, merged(state.floor.due, state.calls), EDITED)
-    for seq, name in set(calls):
+    for seq, name in {*calls, *more}:
         ends = [one for one in state.dropped if one.of == name and covers(one, seq)]
         assert len(ends) == 1, (seq, name, state.dropped)
 
