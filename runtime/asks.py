@@ -25,6 +25,7 @@ from motet.protocols.messages import Asked, Message
 from motet.runtime.ask import may_ask_again
 from motet.runtime.envelope import WOKEN, Answer, Ask, Deferred, Result
 from motet.runtime.errors import MotetRuntimeError
+from motet.runtime.foreign import ForeignError
 from motet.runtime.gather import Cut, Done, Failed, Settled
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import AskSpan, CutOff
@@ -290,8 +291,11 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
             # Never a Cancelled of the asker, which is not parked in this ask: so it is an error of
             # the handler or of the mailbox.
             assert isinstance(result, outcome.Error)
-            assert isinstance(result.error, Exception)
-            self.asks.end(self, Failed(result.error))
+            error = result.error
+            # One of many is a value, which cannot end the program.
+            self.asks.end(
+                self, Failed(error if isinstance(error, Exception) else ForeignError(error))
+            )
 
     def _settle_unhandled(self) -> None:
         self.settled = True

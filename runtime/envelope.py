@@ -37,7 +37,7 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, reschedule
 
 from motet.protocols.messages import Message
 from motet.runtime.errors import ActorDead, unwrapped
-from motet.runtime.foreign import divided, shown
+from motet.runtime.foreign import PROGRAM_ENDS, ForeignError, divided, shown
 from motet.runtime.outside import foreign_code, is_cancelled
 from motet.runtime.waits import Groups, Work, current_work
 
@@ -117,6 +117,9 @@ def outcome_of(error: BaseException) -> tuple[outcome.Error | None, BaseExceptio
     failure, going_on = divided(error, cancelled=cancelled, in_task=in_task)
     if failure is None:
         return None, None
+    # By its own type: `isinstance` would ask the object for its class.
+    if type(failure) is ForeignError and issubclass(type(failure.raised), PROGRAM_ENDS):
+        return outcome.Error(failure.raised), going_on
     return outcome.Error(unwrapped(failure)), going_on
 
 

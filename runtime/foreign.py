@@ -22,13 +22,17 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
-from typing import cast
+from typing import Final, cast
 
 import trio
 
 from motet.runtime.errors import MotetRuntimeError, only_error
 
-__all__ = ["ForeignError", "HarnessEnd", "divided", "is_plain", "shown"]
+__all__ = ["PROGRAM_ENDS", "ForeignError", "HarnessEnd", "divided", "is_plain", "shown"]
+
+PROGRAM_ENDS: Final = (KeyboardInterrupt, SystemExit)
+"""What ends a program. Out of the handler of a request they reach the asker as themselves, as out
+of a function that it calls; the actor goes on. Anywhere else they are failures as any other."""
 
 
 _ENDS_OF_TESTS = (("_pytest.outcomes", "OutcomeException"), ("hypothesis.errors", "StopTest"))

@@ -19,7 +19,7 @@ from trio.lowlevel import current_task
 from motet.protocols.messages import StreamRequest
 from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result, left_behind
 from motet.runtime.errors import AskTimeout
-from motet.runtime.foreign import shown
+from motet.runtime.foreign import PROGRAM_ENDS, shown
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
 from motet.runtime.waits import current_deadline, current_work
@@ -112,7 +112,7 @@ class StreamAsk(ItemsAsk, eq=False):
             raise self._outcome.error
         return self._outcome.value
 
-    async def leave(self) -> Exception | None:
+    async def leave(self) -> BaseException | None:
         """End the handler if it runs, wait for it, and return an error that was never raised.
 
         What the handler raises because of this end is logged: nobody asked for the rest.
@@ -131,8 +131,9 @@ class StreamAsk(ItemsAsk, eq=False):
                 left_behind(self, self._outcome.error)
                 self._taken = True
         match self._outcome:
-            case outcome.Error(error=Exception() as error) if not self._taken:
-                return error
+            case outcome.Error(error=error) if not self._taken:
+                # Not a Cancelled, which belongs to the handler.
+                return error if isinstance(error, (Exception, *PROGRAM_ENDS)) else None
             case _:
                 return None
 

@@ -14,11 +14,19 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import StopTest
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime import Actor, Replies, StartFailed, handles, open_system
-from motet.runtime.foreign import ForeignError, HarnessEnd, divided, shown
+from motet.runtime import (
+    Actor,
+    ActorRef,
+    Replies,
+    StartFailed,
+    ask_each,
+    handles,
+    open_system,
+)
+from motet.runtime.foreign import PROGRAM_ENDS, ForeignError, HarnessEnd, divided, shown
 from motet.runtime.outside import foreign_code
 from tests.stray import ERRORS, MakeError, Panic, Unreadable, stray_cancelled
 
@@ -103,13 +111,17 @@ class Frail(Actor[Told | Asked | Aside | Many | Work | Child]):
 async def test_an_asker_gets_the_failure_and_the_actor_lives(make: MakeError) -> None:
     async with open_system() as system:
         ref = await system.start(lambda: Frail(make), name="frail")
+        seen = seen_by_asker(make)
         for request in (Asked(), Aside()):
-            with pytest.raises(Exception):  # noqa: B017, PT011 (whatever class stands for it)
+            with pytest.raises(seen):
                 await ref.ask(request)
-        with pytest.raises(Exception):  # noqa: B017, PT011, PT012
+        with pytest.raises(seen):  # noqa: PT012
             async with ref.stream(Many()) as items:
                 async for _ in items:
                     pass
+        with pytest.raises(seen):
+            async with ref.stream(Many()):
+                await wait_all_tasks_blocked()  # it is raised where the block is left
         with pytest.raises(Exception):  # noqa: B017, PT011
             await ref.stream_to(Many(), lambda _: raised(make))
         assert await ref.ask(Asked(fails=False)) == 1
@@ -152,6 +164,71 @@ async def test_a_start_fails_and_a_clean_up_is_abandoned(make: MakeError) -> Non
 
 def raised(make: MakeError) -> None:
     raise make()
+
+
+def seen_by_asker(make: MakeError) -> type[BaseException]:
+    """What ends a program reaches the asker as it is; some Exception stands for all else."""
+    error = make()
+    if type(error) is BaseExceptionGroup and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return type(error) if type(error) in PROGRAM_ENDS else Exception
+
+
+class Between(Actor[Asked | Told]):
+    """Asks another, as a program would call a function."""
+
+    def __init__(self, other: ActorRef[Asked], seen: list[object]) -> None:
+        self.other = other
+        self.seen = seen
+
+    async def on_start(self) -> None:
+        self.seen.append(self.restart_reason)
+
+    @handles(Asked)
+    async def asked(self, request: Asked) -> int:
+        return await self.other.ask(request)
+
+    @handles(Told)
+    async def told(self, _: Told) -> None:
+        await self.other.ask(Asked())
+
+
+@pytest.mark.parametrize("kind", PROGRAM_ENDS)
+def test_what_ends_a_program_ends_it_out_of_the_handler_of_a_request(
+    kind: type[BaseException],
+) -> None:
+    """Through any number of actors, bare, with its argument, after all clean-ups."""
+    stopped: list[str] = []
+
+    class Tidy(Frail):
+        async def on_stop(self) -> None:
+            stopped.append("tidy")
+
+    async def main() -> None:
+        async with open_system() as system:
+            first: ActorRef[Asked] = await system.start(lambda: Tidy(lambda: kind(3)), name="first")
+            for name in ("second", "third"):
+                first = await system.start(partial(Between, first, []), name=name)
+            await first.ask(Asked())
+
+    with pytest.raises(kind, match="3"):
+        trio.run(main)
+    assert stopped == ["tidy"]
+
+
+async def test_what_ends_a_program_is_a_crash_of_whoever_asks_in_a_told_message(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody above called it. And it is a value where it is one outcome of many."""
+    seen: list[object] = []
+    async with open_system() as system:
+        frail = await system.start(lambda: Frail(lambda: SystemExit(3)), name="frail")
+        between = await system.start(lambda: Between(frail, seen), name="between")
+        await between.tell(Told())
+        assert await between.ask(Asked(fails=False)) == 1
+        assert [repr(one) for one in seen] == ["None", "ForeignError(SystemExit(3))"]
+        (failed,) = await ask_each(frail, [Asked()], limit=1)
+        assert repr(failed) == "Failed(error=ForeignError(SystemExit(3)))"
 
 
 # ---------------------------------------------------------------------- the rule
