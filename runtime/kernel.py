@@ -25,7 +25,7 @@ from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
 from motet.runtime.loops import loop_here
 from motet.runtime.mailbox import Mailbox
-from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
+from motet.runtime.telemetry import GuardedTelemetry, Meter, Telemetry, TraceEvent
 from motet.runtime.timers import Timers
 from motet.runtime.waits import Groups, Work, refuse_cycle
 
@@ -105,10 +105,10 @@ class Kernel:
         self.name = name
         self.check_messages = check_messages
         self.chance = chance  # returns numbers in [0, 1)
-        self.meter = telemetry
+        self.meter = None if telemetry is None else GuardedTelemetry(telemetry)
         # None first, since the look at a protocol takes as long as a hundred messages.
         self.tracer = (
-            telemetry if telemetry is not None and isinstance(telemetry, Telemetry) else None
+            self.meter if telemetry is not None and isinstance(telemetry, Telemetry) else None
         )
         self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
         # Two flags that spare the paths of tell and ask a longer look.
@@ -118,7 +118,7 @@ class Kernel:
         # two checks, since a call of its own for the thread would be a twentieth of a tell.
         plain = self.tracer is None and not check_messages
         self.plain_in = self.loop.thread if plain else 0
-        self.dead_letters = DeadLetters(telemetry)
+        self.dead_letters = DeadLetters(self.meter)
         self.timers = Timers()
         self.woken = 0  # idle actors, by tells
         self.numbers = count(1)  # in the names of actors that were given none

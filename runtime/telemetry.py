@@ -7,12 +7,16 @@ envelope too. The names that the kernel passes to ``count`` and ``record`` are t
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Final, Literal, Protocol, runtime_checkable
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
+from typing import Final, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from motet.protocols.messages import Message
+from motet.runtime.outside import foreign_code
 
 __all__ = [
     "ASK_SECONDS",
@@ -21,6 +25,7 @@ __all__ = [
     "HANDLED",
     "HANDLE_SECONDS",
     "RESTARTS",
+    "GuardedTelemetry",
     "Meter",
     "SpanKind",
     "Telemetry",
@@ -39,7 +44,10 @@ SpanKind = Literal["ask", "handle"]
 
 
 class Meter(Protocol):
-    """Counters and histograms. Called in the tasks of actors and askers; must not raise."""
+    """Counters and histograms. Called in the tasks of actors and askers.
+
+    One that raises is logged once and not called again: it could count only a part from then on.
+    """
 
     def count(self, name: str, path: str) -> None:
         """One more of ``name`` at the actor ``path``."""
@@ -52,8 +60,9 @@ class Meter(Protocol):
 
 @runtime_checkable
 class Telemetry(Meter, Protocol):
-    """A meter that gets spans too. Called in the tasks of actors and askers; must not raise.
+    """A meter that gets spans too. Called in the tasks of actors and askers.
 
+    One that raises is logged once and not called again, but to leave the spans that are open.
     Contexts are W3C ``traceparent`` texts, since a message may cross a process border.
     """
 
@@ -71,6 +80,109 @@ class Telemetry(Meter, Protocol):
     def context(self) -> str | None:
         """The context of the span this task is in, for a told message."""
         ...
+
+
+T = TypeVar("T")
+
+_log = logging.getLogger("motet.runtime")
+
+
+class GuardedTelemetry:
+    """A meter whose errors reach no actor: the first one is logged, and ends its use.
+
+    Its spans neither add an error to the block they are around nor take one away.
+    """
+
+    __slots__ = ("_dropped", "_meter")
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._dropped = False
+
+    def count(self, name: str, path: str) -> None:
+        if not self._dropped:
+            try:
+                with foreign_code:
+                    self._meter.count(name, path)
+            except Exception as error:
+                self.drop(error)
+
+    def record(self, name: str, path: str, value: float) -> None:
+        if not self._dropped:
+            try:
+                with foreign_code:
+                    self._meter.record(name, path, value)
+            except Exception as error:
+                self.drop(error)
+
+    def span(
+        self, kind: SpanKind, path: str, message: type[Message], parent: str | None
+    ) -> AbstractContextManager[str | None]:
+        telemetry = cast("Telemetry", self._meter)  # the kernel has looked
+        return _Span(self, lambda: telemetry.span(kind, path, message, parent))
+
+    def context(self) -> str | None:
+        return self.tried(cast("Telemetry", self._meter).context)
+
+    def tried(self, call: Callable[[], T]) -> T | None:
+        """The result of ``call``; None if it raises, or the meter is out of use."""
+        if self._dropped:
+            return None
+        try:
+            with foreign_code:
+                return call()
+        except Exception as error:
+            self.drop(error)
+        return None
+
+    def drop(self, error: Exception) -> None:
+        """Log the error and use the meter no more."""
+        if self._dropped:
+            return
+        self._dropped = True
+        with suppress(Exception), foreign_code:  # of a log handler, or of the error itself
+            name = type(self._meter).__name__
+            _log.error("the telemetry %s raised, and is not used any more", name, exc_info=error)
+
+
+class _Span(AbstractContextManager[str | None]):
+    """A span of a telemetry that may raise."""
+
+    def __init__(
+        self,
+        telemetry: GuardedTelemetry,
+        make: Callable[[], AbstractContextManager[str | None]],
+    ) -> None:
+        self._telemetry = telemetry
+        self._make = make
+        self._inner: AbstractContextManager[str | None] | None = None
+
+    def __enter__(self) -> str | None:
+        inner = self._telemetry.tried(self._make)
+        if inner is None:
+            return None
+        entered: list[str | None] = []
+        self._telemetry.tried(lambda: entered.append(inner.__enter__()))
+        if not entered:
+            return None
+        self._inner = inner
+        return entered[0]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        inner, self._inner = self._inner, None
+        if inner is None:
+            return
+        try:
+            with foreign_code:
+                inner.__exit__(kind, error, trace)
+        except Exception as failure:
+            if failure is not error:  # that of the block, raised again
+                self._telemetry.drop(failure)
 
 
 TraceKind = Literal["received", "handled", "failed", "asked", "settled", "restarted"]

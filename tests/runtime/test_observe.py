@@ -22,6 +22,7 @@ from motet.runtime import Actor, ActorRef, Replies, System, TraceEvent, handles,
 from motet.runtime.feed import Feed
 from motet.runtime.otel import OpenTelemetry
 from motet.runtime.telemetry import SpanKind
+from tests.stray import Panic
 
 
 class Add(Message, frozen=True, tag="add"):
@@ -255,6 +256,88 @@ async def test_a_meter_gets_the_same_figures_with_spans_and_without(
     times = [line.rpartition(" ")[2] for line in seen.records]
     assert times.count("1") == 4  # the two asks and their handlers
     assert len(times) == 8
+
+
+class Broken(Recorder):
+    """Raises in the call of that number, whichever method it is, in and at the end of spans too."""
+
+    def __init__(self, number: int, error: BaseException) -> None:
+        super().__init__()
+        self.calls = 0
+        self.number = number
+        self.error = error
+        self.open = 0
+        self.after: list[str] = []
+
+    def _call(self, what: str) -> None:
+        if self.calls > self.number:
+            self.after.append(what)
+        self.calls += 1
+        if self.calls == self.number + 1:
+            raise self.error
+
+    def count(self, name: str, path: str) -> None:
+        self._call("count")
+
+    def record(self, name: str, path: str, value: float) -> None:
+        self._call("record")
+
+    @contextmanager
+    def span(
+        self, kind: SpanKind, path: str, message: type[Message], parent: str | None
+    ) -> Generator[str | None]:
+        self._call("span")
+        self.open += 1
+        try:
+            with super().span(kind, path, message, parent) as own:
+                yield own
+        finally:
+            self.open -= 1
+            self._call("leave")
+
+    def context(self) -> str | None:
+        self._call("context")
+        return super().context()
+
+
+@pytest.mark.parametrize("error", [ValueError("of a meter"), Panic("of a meter"), SystemExit(3)])
+async def test_a_meter_that_raises_is_logged_once_and_used_no_more(
+    error: BaseException, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Law: whichever of its calls raises, all else happens as without it, every span is left, and
+    nothing else of it is called again."""
+    number, calls = 0, 1
+    while number < calls:
+        seen = Broken(number, error)
+        caplog.clear()
+        async with open_system("s", telemetry=seen) as system, _two(system) as relay:
+            await relay.tell(Add(1))
+            await wait_all_tasks_blocked()
+            assert await relay.ask(Total()) == 1
+            await relay.tell(Add(-1))
+            await wait_all_tasks_blocked()
+            counter = system.find("/s/counter")
+            assert counter is not None
+            statistics = counter.statistics()
+            assert (statistics.restarts, statistics.dead_lettered) == (1, 1)
+            assert await relay.ask(Total()) == 0
+        reports = [record for record in caplog.records if "telemetry" in record.message]
+        assert len(reports) == 1, number
+        assert "Broken" in reports[0].message
+        assert seen.open == 0
+        assert set(seen.after) <= {"leave"}, number
+        if number == 0:  # the calls of a program whose meter never raises
+            whole = Broken(1_000, error)
+            async with open_system("s", telemetry=whole) as system, _two(system) as relay:
+                await relay.tell(Add(1))
+                await wait_all_tasks_blocked()
+                await relay.ask(Total())
+                await relay.tell(Add(-1))
+                await wait_all_tasks_blocked()
+                await relay.ask(Total())
+            calls = whole.calls
+            assert calls > 30
+        number += 1
 
 
 async def test_a_trace_is_joined_and_left_while_a_meter_counts() -> None:
