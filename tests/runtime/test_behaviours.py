@@ -193,3 +193,14 @@ def test_each_behaviour_has_a_test_that_exists_or_a_reason() -> None:
 
 def test_at_most_ten_behaviours_are_absent() -> None:
     assert sum(state == "absent" for _, state, _ in rows()) <= 10
+
+
+def test_the_page_counts_its_rows() -> None:
+    said = re.search(
+        r"^(\d+) work, (\d+) partly, (\d+) differ, (\d+) are absent\.$",
+        PAGE.read_text("utf-8"),
+        re.M,
+    )
+    assert said is not None
+    states = [state for _, state, _ in rows()]
+    assert [int(number) for number in said.groups()] == [states.count(one) for one in STATES]
