@@ -87,6 +87,7 @@ class Checker:
     known: dict[str, int] = attrs.field(factory=dict[str, int])
     ends: Counter[str] = attrs.field(factory=Counter[str])
     finals: Counter[str] = attrs.field(factory=Counter[str])
+    effects: set[str] = attrs.field(factory=set[str])
     _events: dict[str, int] = attrs.field(factory=dict[str, int])
     _acks: int = 0
     _asked: dict[tuple[str, str], Call] = attrs.field(factory=dict[tuple[str, str], Call])
@@ -157,17 +158,22 @@ class Checker:
                 self.known[session] = pos
         done = set(lines(self.folder / "effects"))
         for session, new in rows.items():
-            yield from self._recorded(session, new, done)
+            yield from self.recorded(session, new, done)
             for problem in violations([row for _, row in new]):
                 yield f"session {session}: {problem}"
             # A turn that texts enter may answer several times.
             if not session.startswith("m") and "dot" not in session and "club-" not in session:
                 yield from self._answers(session, new)
+        self.effects = done
 
-    def _recorded(
+    def recorded(
         self, session: str, new: list[tuple[str, ChatMessage]], done: set[str]
     ) -> Iterator[str]:
-        """A call on record as done has had its effect; one that did not run has had none."""
+        """A call on record as done has had its effect; one that did not run has had none.
+
+        A call that only reads begins without a record while the storage takes none. If its host is
+        killed, the next one knows nothing of it, begins anew, and records its own attempt.
+        """
         for run_id, row in new:
             for call in row.calls if isinstance(row, AssistantMessage) else ():
                 self._asked[session, call.id] = call
@@ -181,9 +187,11 @@ class Checker:
                     f"{call.name} {effect} {run_id} {call.id}",
                 )
                 happened = not done.isdisjoint(ways)
+                forgotten = call.name == "read" and not self.effects.isdisjoint(ways)
                 if row.outcome == "done" and not happened:
                     yield f"{call} of run {run_id} is on record as done, and has had no effect"
-                if row.outcome in NO_EFFECT and happened and self._times[call.arguments] == 1:
+                ran = happened and not forgotten and self._times[call.arguments] == 1
+                if row.outcome in NO_EFFECT and ran:
                     yield f"{call} of run {run_id} is on record as {row.outcome}, and has an effect"
 
     def _answers(self, session: str, new: list[tuple[str, ChatMessage]]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from motet.actors.storage.location import DATABASE_FILE
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from tests.crash.checks import Checker
 from tests.crash.kills import Kills
 
@@ -31,6 +32,21 @@ def test_a_database_that_is_being_made_holds_nothing_and_promises_nothing(
     assert Checker(tmp_path).problems() == [
         "input 3/0 run_1 was acknowledged before it could be stored"
     ]
+
+
+@pytest.mark.parametrize("name", ["read", "put", "write", "delete"])
+def test_only_a_read_of_an_earlier_host_may_be_missing_on_record(tmp_path: Path, name: str) -> None:
+    """A call that has had its effect is not on record as one that never began, unless it reads, and
+    an earlier host has begun it that could not store it."""
+    call, effect = Call("c", name, '{"effect":"m1/0.0"}'), {f"{name} m1/0.0"}
+    rows: list[tuple[str, ChatMessage]] = [
+        ("r", AssistantMessage("", (call,))),
+        ("r", ToolMessage("c", name, "", "cancelled_before_start")),
+    ]
+    assert len([*Checker(tmp_path).recorded("m1", rows, effect)]) == 1
+    earlier = Checker(tmp_path)
+    earlier.effects = effect
+    assert len([*earlier.recorded("m1", rows, effect)]) == (name != "read")
 
 
 @pytest.mark.sweep
