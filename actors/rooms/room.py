@@ -402,12 +402,16 @@ class RoomActor(Actor[RoomMessages]):
             state, messages, most = now, tuple(self._history.messages), self._room.history
             shown.update({name: floor.unread(now, messages, name, most) for name in news})
             due = [one for one in now.floor.due if one.name in news]
+            if not due:  # each call of theirs was withdrawn
+                return now
             due = [asked_also(one, told[one.name], changed) for one in due]
             last = messages[-1].seq if messages else 0
             return floor.give_floor(now, due, now=wall_time(), shown=shown, last=last)
 
         self._steering.begin_batch(heard)
         await self._history.record(give)
+        if not self._state.floor.speaking:
+            return
         said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
         last, sender = messages[-1].seq if messages else 0, said[-1] if said else ""
         batch = self._batch = Batch(mark, last, heard, sender, {*news}, news=news)

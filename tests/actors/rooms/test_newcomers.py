@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import trio
 
 import motet
 from motet.actors.gateway.commands import answer_command
@@ -13,12 +14,13 @@ from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.chat import ToolMessage
 from motet.protocols.commands import Command
 from motet.protocols.config import HostConfig
+from motet.protocols.events import RoomIdle
 from motet.protocols.room_acts import AddPerson, BanPerson, MutePerson, SetTerms
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_newcomers import INSTRUCTIONS, Newcomers
-from motet.protocols.rooms import RoomChange, RoomPlan
+from motet.protocols.rooms import NOBODY, RoomChange, RoomPlan
 from motet.protocols.sessions import Principal
-from tests.actors.rooms.talk import agent, model_of
+from tests.actors.rooms.talk import agent, model_of, until_idle, warnings
 from tests.scripted import Scripted, call, say
 
 ALICE, BOB, CLEO, DAN = (Principal(name) for name in ("alice", "bob", "cleo", "irc:dan"))
@@ -70,6 +72,36 @@ async def test_a_member_that_is_added_later_is_told_what_newcomers_read(
         assert len([line for line in lines if "not shown" in line]) == 0
         await say_and_wait(host, room, "@ben again")
         assert model_of(ben).told[1] == "[#6 person alice] @ben again"
+
+
+@pytest.mark.parametrize("edited", [True, False])
+async def test_a_call_that_is_withdrawn_while_its_member_gets_a_summary_begins_no_turn(
+    edited: bool,
+) -> None:
+    """The round ends, as one in which nobody was called; the room goes on."""
+    ann, ben = agent("ann", "a summary"), agent("ben", "yes")
+    async with motet.open_host(agents=[ann, ben]) as host:
+        room = await made(host, "summary")
+        await say_and_wait(host, room, "one")
+        await host.rooms.change(room, RoomChange(members=("ann", "ben")), principal=ALICE)
+        opened = await host.open_room(room, principal=ALICE)
+        model_of(ann).gate = gate = trio.Event()
+        async with opened.subscribe() as events:
+            said = await host.rooms.post(room, "@ben hello", principal=ALICE)
+            with trio.fail_after(5):
+                while not model_of(ann).requests:
+                    await trio.lowlevel.checkpoint()
+            if edited:
+                await host.rooms.edit_message(room, said.seq, "hello", principal=ALICE)
+            else:
+                await host.rooms.delete_message(room, said.seq, principal=ALICE)
+            gate.set()
+            seen = await until_idle(events)
+        assert warnings(seen) == []
+        assert seen[-1] == RoomIdle(NOBODY)
+        assert not model_of(ben).requests
+        await say_and_wait(host, room, "@ben and now?")
+        assert len(model_of(ben).requests) == 1
 
 
 async def test_a_member_that_was_removed_and_comes_back_is_a_newcomer() -> None:
