@@ -68,6 +68,8 @@ _PLACEHOLDERS: Final = tuple(
     )
 )
 """Of each: a part that all of its texts have and most messages lack, which saves a slow search."""
+_DATA: Final = re.compile(r"[\[\]'\"`:@\d/\\-]")
+"""Each text for which a placeholder stands has one of these."""
 _ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
 _FRAME: Final = re.compile(r'^ *File "([^"\n]*)", line \d+(?:, in (.*))?$', re.MULTILINE)
 _FOLDERS: Final = re.compile(r".*[/\\]")
@@ -98,7 +100,7 @@ def template(message: str) -> str:
 @lru_cache(maxsize=256)
 def _template(line: str) -> str:
     """Cached, since errors that come in bursts are often equal."""
-    for needed, expression, placeholder in _PLACEHOLDERS:
+    for needed, expression, placeholder in _PLACEHOLDERS if _DATA.search(line) else ():
         if needed.search(line):
             line = expression.sub(placeholder, line)
     line = " ".join(line.split())

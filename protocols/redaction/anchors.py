@@ -20,6 +20,8 @@ COMMON = "etaoinshrdlu"
 """Letters so common that ``str.find`` looks faster for a text that begins with one."""
 SIGNS = "|$@<*~\t"
 """Signs that most texts do not hold at all."""
+SHORT = 2_048
+"""In a shorter text ``in`` takes less time than the begin of a pass, in a longer one more."""
 
 
 @attrs.frozen
@@ -27,10 +29,14 @@ class Pass:
     """One expression, whose groups are literals.
 
     Attributes:
+        letter: the letter that each match begins with.
+        needed: a text without which there is no match, at least the letter.
         before: for each group of a name the place of the letter in it, from the first group on.
         literals: the literals of all groups.
     """
 
+    letter: str
+    needed: str
     pattern: re.Pattern[str]
     before: tuple[int, ...]
     literals: tuple[str, ...]
@@ -53,7 +59,10 @@ class Anchors:
         starts: list[int] = []
         present = {sign for sign in self.signs if sign[0] in low and sign in low}
         present.update(literal for literal in self.alone if literal in low)
+        is_short = len(low) < SHORT
         for one in self.passes:
+            if (one.needed if is_short else one.letter) not in low:
+                continue
             before, names = one.before, len(one.before)
             for found in one.pattern.finditer(low):
                 group = found.lastindex or 0
@@ -115,4 +124,5 @@ def _pass(letter: str, literals: list[tuple[str, int]], names: tuple[str, ...]) 
         made.append(f"{re.escape(first)}({re.escape(others)}{behind})")
     before = (0, *(at for literal, at in literals if literal in names))  # groups begin with one
     pattern = re.compile(re.escape(letter) + f"(?:{'|'.join(made)})")
-    return Pass(pattern, before, ("", *(literal for literal, _ in literals)))
+    needed = literals[0][0] if len(literals) == 1 else letter
+    return Pass(letter, needed, pattern, before, ("", *(literal for literal, _ in literals)))

@@ -65,7 +65,7 @@ def found_by_forms(
             if one is not None:
                 yield one
                 after = one[1]
-    for near, forms in rules.forms_by_text.items():
+    for near, forms in rules.forms_by_text.items() if present else ():
         if near in present:
             yield from _near(rules, text, low, low.find(near), near, forms)
 

@@ -33,6 +33,7 @@ _WITH_DASHES = re.compile(
 )
 _WITH_POINTS = re.compile(r"\.[0-9]{3}\.[0-9]{4}(?<=[0-9]{3}\.[0-9]{3}\.[0-9]{4})")
 _WITH_BRACKETS = re.compile(r"\)(?= ?[0-9]{3}[ .-][0-9]{4})(?<=[0-9]{3}\))")
+_PHONES = ((".", _WITH_POINTS), (")", _WITH_BRACKETS))
 _DIALLED = re.compile(r"\+(?=[0-9])(?<![0-9A-Za-z+/].)")
 NEAR, FAR = 8, 24
 """Characters of a number in front of its first sign, and from there on."""
@@ -72,9 +73,11 @@ def numbers(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
 
     A number is no part of a decimal, a date or a version: the character before it says so.
     """
+    digits = raw.translate(DIGITS)
+    if b"0" not in digits:
+        return
     has_card, has_phone = rules.is_on("personal.card"), rules.is_on("personal.phone")
     if has_card:
-        digits = raw.translate(DIGITS)
         if digits.startswith(PLAIN):
             yield from _cards(rules, text, 0)
         for signs in CARDS:
@@ -82,7 +85,7 @@ def numbers(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
             while at >= 0:
                 yield from _cards(rules, text, at)
                 at = digits.find(signs, at + len(signs))
-    for one in _WITH_DASHES.finditer(text):
+    for one in _WITH_DASHES.finditer(text) if "-" in text else ():
         at = one.start()
         if has_card:
             yield from _cards(rules, text, at)
@@ -91,8 +94,8 @@ def numbers(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
                 yield found.start(), found.end(), found.start(), SSN
         if has_phone:
             yield from _phones(rules, text, at)
-    for pattern in (_WITH_POINTS, _WITH_BRACKETS) if has_phone else ():
-        for one in pattern.finditer(text):
+    for sign, pattern in _PHONES if has_phone else ():
+        for one in pattern.finditer(text) if sign in text else ():
             yield from _phones(rules, text, one.start())
     for one in _DIALLED.finditer(text) if has_phone and "+" in text else ():
         at = one.start()

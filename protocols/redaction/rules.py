@@ -289,7 +289,7 @@ class Rules:
     def query_in(self, low: str) -> Iterator[re.Match[str]]:
         """All parameters in a text in lower case whose values may be secrets."""
         for sign, expression in self.queries.items():
-            if sign in low:
+            if sign[0] in low and sign in low:
                 yield from expression.finditer(low)
 
     @cached_property
