@@ -331,7 +331,8 @@ _SHORT = 80
 """Of longer texts a look for these takes more time than the search that it would save."""
 
 
-def _is_calm(text: str) -> bool:
+def is_calm(text: str) -> bool:
+    """Whether a text is sure to hold no secret, also no registered one."""
     if _pattern is not None and _pattern.search(text) is not None:
         return False
     if text.isascii():
@@ -343,7 +344,7 @@ def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bo
     """The text without secrets. ``known``: exact values and their replacements."""
     if known:
         text = _redact_known(text, known)
-    if len(text) < _SHORT and not _own and _is_calm(text):
+    if len(text) < _SHORT and not _own and is_calm(text):
         return text
     if len(text) > LIMIT:
         redactor = Redactor(tagged=tagged)
