@@ -16,6 +16,8 @@ from motet.protocols.events import CallDropped
 from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
 
 EVERYBODY = "all"
+MOST_LATE = 200
+"""Messages that are noted, one by one, to be of no call of a message that was edited after them."""
 MOST_DROPPED = 200
 """Dropped calls in the state. Their events are on disk long before so many are there."""
 
@@ -77,6 +79,7 @@ def merged(calls: Iterable[Due], more: Iterable[Due]) -> tuple[Due, ...]:
 
 
 def _joined(one: Due, other: Due) -> Due:
+    ended = {*_ended_beside(one, other), *_ended_beside(other, one)}
     return Due(
         one.name,
         min(one.depth, other.depth),
@@ -85,13 +88,13 @@ def _joined(one: Due, other: Due) -> Due:
         tuple(dict.fromkeys((*one.people, *other.people))),
         min(one.first or other.first, other.first or one.first),
         max(one.last, other.last),
-        tuple(sorted({*_ended_beside(one, other), *_ended_beside(other, one)})),
+        tuple(sorted(ended)),
     )
 
 
 def _ended_beside(one: Due, other: Due) -> Iterator[int]:
-    """What has ended within ``one``, but for a message that calls again since it was edited."""
-    return (number for number in one.ended if not other.first == other.last == number)
+    """What has ended within ``one``, but for messages that call again in the other."""
+    return (number for number in one.ended if not covers(other, number))
 
 
 def covers(call: Due | CallDropped, number: int) -> bool:
@@ -106,15 +109,18 @@ def without(call: Due, number: int) -> Due | None:
     the state is stored with each. Those that end alone, by a change or by their author's going, are
     few. They are kept beyond the range, too: a later message may make it one that goes over them.
     """
-    ended = {*call.ended, number}
-    first, last = call.first, call.last
-    while first in ended:
+    left = _between(replace(call, ended=tuple(sorted({*call.ended, number}))))
+    return left if left.first <= left.last else None
+
+
+def _between(call: Due, first: int = 0, last: int = 0) -> Due:
+    """The part of a call from one message to another, without those at its ends that have ended."""
+    first, last = max(call.first, first), min(call.last, last or call.last)
+    while first in call.ended and first <= last:
         first += 1
-    while last in ended:
+    while last in call.ended and first <= last:
         last -= 1
-    if first > last:
-        return None
-    return replace(call, first=first, last=last, ended=tuple(sorted(ended)))
+    return replace(call, first=first, last=last)
 
 
 def collect(state: RoomState, message: RoomMessage, names: Iterable[str]) -> RoomState:
@@ -148,14 +154,20 @@ def ended_alone(calls: Iterable[Due], names: Collection[str], number: int) -> tu
     )
 
 
-def called_again(calls: Iterable[Due], names: Collection[str], number: int) -> tuple[Due, ...]:
-    """The calls, so that one that covers a message later may be of it, since it calls again."""
-    return tuple(
-        replace(one, ended=tuple(other for other in one.ended if other != number))
-        if one.name in names and not one.first <= number <= one.last
-        else one
-        for one in calls
-    )
+def call_late(
+    state: RoomState, names: Iterable[str], number: int, who: Principal
+) -> tuple[Due, ...]:
+    """The calls of a message that calls since it was edited.
+
+    The messages around it are of none of these calls: a range may go over some that have ended
+    alone, which nobody knows any more, or that wait beside it.
+    """
+    waiting = (one.first for one in (*state.calls, *state.floor.due) if one.first)
+    first = max(min(waiting, default=number), number - MOST_LATE)
+    last = min(state.collected, number + MOST_LATE)
+    others = tuple(one for one in range(min(first, number), last + 1) if one != number)
+    asked = (), (who,), (who.user,), number, number, others
+    return tuple(Due(name, 0, *asked) for name in names)
 
 
 def taken(
@@ -169,8 +181,8 @@ def taken(
     later: list[Due] = []
     for call in state.calls:
         if call.first <= heard and (only is None or call.name in only or call.last <= heard):
-            now.append(replace(call, last=min(call.last, heard)))
-            call = replace(call, first=heard + 1)
+            now.append(_between(call, last=heard))
+            call = _between(call, heard + 1)
         if call.last > heard:
             later.append(call)
     return now, later
@@ -181,9 +193,7 @@ def settled(state: RoomState) -> RoomState:
     if not state.calls:
         return state
     read = [(call, state.told.get(call.name, 0)) for call in state.calls]
-    left = (
-        replace(call, first=max(call.first, told + 1)) for call, told in read if call.last > told
-    )
+    left = (_between(call, told + 1) for call, told in read if call.last > told)
     return replace(state, calls=tuple(left))
 
 

@@ -23,7 +23,7 @@ from motet.protocols.events import MessageDeleted, MessageEdited, MessageReactio
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import (
-    called_again,
+    call_late,
     covers,
     drop,
     ended_alone,
@@ -307,12 +307,13 @@ def _call(
 ) -> RoomState:
     """New calls in a message: they wait with it, or for the round that goes on, or for one."""
     number = message.seq
-    calls, waiting = (called_again(one, names, number) for one in (state.calls, state.floor.due))
-    state = replace(state, calls=calls, floor=replace(state.floor, due=waiting))
-    due = [Due(name, 0, (), (who,), (who.user,), number, number) for name in names]
+    due = call_late(state, names, number, who)
+    # What waits beside it, and went over it while it called nobody, is not of it.
     if number <= state.heard and state.floor.going:
-        return replace(state, floor=replace(state.floor, due=merged(state.floor.due, due)))
-    return replace(state, calls=merged(state.calls, due))
+        calls, waiting = ended_alone(state.calls, names, number), merged(state.floor.due, due)
+    else:
+        calls, waiting = merged(state.calls, due), ended_alone(state.floor.due, names, number)
+    return replace(state, calls=calls, floor=replace(state.floor, due=waiting))
 
 
 def is_recalled(state: RoomState) -> bool:

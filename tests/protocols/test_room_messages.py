@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
 from typing import get_args
 
 import msgspec
@@ -333,6 +336,55 @@ def test_each_call_is_dropped_once_however_many_of_its_range_have_ended_alone(
     for seq, name in {*calls, *more}:
         ends = [one for one in state.dropped if one.of == name and covers(one, seq)]
         assert len(ends) == 1, (seq, name, state.dropped)
+
+
+def ends_of_calls(seed: int) -> dict[int, tuple[int, int]]:
+    """Of a random talk with one member: how often each message has called it, and how often that
+    has ended, in a turn or as a dropped call.
+    """
+    random, state, last = Random(seed), RoomState(floor=Floor(round=1, going=True)), 0
+    calls: dict[int, bool] = {}
+    made, ended = Counter[int](), Counter[int]()
+
+    def end(ranges: Iterable[Due | CallDropped]) -> None:
+        for one in ranges:
+            ended.update(number for number in made if covers(one, number))
+
+    for _ in range(random.randrange(3, 14)):
+        told = state.drops
+        act = random.choice(["post", "post", "edited away", "edited back", "opens", "turn"])
+        if act == "post":
+            last += 1
+            calls[last] = random.random() < 0.7
+            state = collect(state, replace(HELLO, seq=last), ["ann"] * calls[last])
+            made.update([last] * calls[last])
+        elif act == "opens":
+            heard, only = random.randrange(state.heard, last + 1), random.choice([None, [], ["ann"]])
+            now, later = taken(state, heard, only)
+            floor = replace(state.floor, going=True, due=merged(state.floor.due, now))
+            state = replace(state, heard=heard, calls=tuple(later), floor=floor)
+        elif act == "turn":
+            end(state.floor.due)
+            state = replace(state, floor=Floor(round=1, going=random.random() < 0.5))
+        elif found := [one for one, on in calls.items() if on == (act == "edited away")]:
+            number = random.choice(found)
+            gone, new = ([], ["ann"]) if act == "edited back" else (["ann"], [])
+            calls[number] = bool(new)
+            made.update([number] * calls[number])
+            wish = Amendment("edit", number, ALICE, "else")
+            state = after_change(state, wish, replace(HELLO, seq=number), gone=gone, new=new)
+        end(one for one in state.dropped if one.number > told)
+    end(merged(state.floor.due, state.calls))
+    return {number: (times, ended[number]) for number, times in made.items()}
+
+
+def test_a_message_that_calls_anew_as_often_as_it_likes_ends_as_often() -> None:
+    """Law: a call that is edited away and back, while others of its member wait for the round and
+    for the next one, ends once each time, and none ends that was not made.
+    """
+    for seed in range(6000):
+        found = ends_of_calls(seed)
+        assert all(made == ended for made, ended in found.values()), (seed, found)
 
 
 def test_earlier_events_of_a_message_lose_their_text_while_they_are_not_on_disk() -> None:
