@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from motet.protocols.events import CallDropped
 from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
+from motet.protocols.sessions import Principal
 
 EVERYBODY = "all"
 MOST_LATE = 200

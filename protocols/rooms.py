@@ -266,6 +266,7 @@ class RoomState(msgspec.Struct, frozen=True):
         changes, untold: how many changes of messages there were; the last ones, as ``dropped``.
         joined: for each agent that was added later, when; and for all others that they were not.
         skipped: messages of people behind ``heard`` that open no round: a stop overtook them.
+        scrubbing: messages that were changed, of whose old texts copies may have been left.
     """
 
     floor: Floor = Floor()
@@ -287,6 +288,7 @@ class RoomState(msgspec.Struct, frozen=True):
     untold: tuple[MessageEdited | MessageDeleted | MessageReaction, ...] = ()
     skipped: tuple[int, ...] = ()
     joined: dict[str, Joined] = {}
+    scrubbing: tuple[int, ...] = ()
 
     @property
     def held(self) -> bool:

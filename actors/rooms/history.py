@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -34,9 +35,7 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     after_change,
     amended,
-    line_of,
 )
-from motet.protocols.room_newcomers import CHUNK, FindSummary, Summary
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
     LATELY,
@@ -109,6 +108,7 @@ class RoomHistory:
         """Read the stored state, for every life of the room's actor."""
         async with self._writing:  # a turn that outlives an actor may be reading back
             await self._load()
+            await self._scrub()
 
     async def _load(self) -> None:
         found = await self.store.ask(FindRoom(self._settings.name, self._settings.room.history))
@@ -152,20 +152,6 @@ class RoomHistory:
         names = [one.name for one in self._settings.expected]
         return reading.join(state, names, self._settings.standing.reads, self.last)
 
-    async def to_summarise(self, upto: int) -> tuple[Summary, list[str]]:
-        """The last stored summary, and the messages behind it up to a number, as members read them.
-
-        Raises ``StorageError``.
-        """
-        ask, name = self.store.ask, self._settings.name
-        known = await ask(FindSummary(name, upto))
-        last, lines = known.upto, list[str]()
-        while last < upto and (found := await ask(ReadSince(name, last))):
-            shown = (one for one in found if one.seq <= upto and not one.deleted)
-            lines += [line_of(one)[:CHUNK] for one in shown]
-            last = found[-1].seq
-        return known, lines
-
     @property
     def last(self) -> int:
         """Number of the last message."""
@@ -189,10 +175,8 @@ class RoomHistory:
     def unanswered(self) -> tuple[RoomMessage, ...]:
         """The messages of people since the last round was opened, or the room was stopped."""
         said = (one for one in self.messages if one.kind == "person" and not one.deleted)
-        return tuple(one for one in said if one.seq > self.answered and not self._skips(one.seq))
-
-    def _skips(self, number: int) -> bool:
-        return number in self.state.skipped
+        skipped = self.state.skipped
+        return tuple(one for one in said if one.seq > self.answered and one.seq not in skipped)
 
     async def next_unanswered(self) -> RoomMessage | None:
         """The first message that waits for an answer; None: there is none, or a stop has come."""
@@ -202,7 +186,7 @@ class RoomHistory:
         for pause in _pauses():
             try:
                 found = await self.said_since(self.answered, 1 + len(self.state.skipped))
-                first = next(one for one in found if not self._skips(one.seq))
+                first = next(one for one in found if one.seq not in self.state.skipped)
             except Exception as error:
                 _log.error("a message cannot be read", room=self._settings.name, error=str(error))
                 await self._control.wait_interrupted(pause)
@@ -273,12 +257,15 @@ class RoomHistory:
         raise AssertionError("nobody cancels this scope")
 
     async def amend(
-        self, wish: Amendment, correct: Callable[[RoomMessage, str], bool]
+        self,
+        wish: Amendment,
+        reads: Callable[[], bool],
+        correct: Callable[[RoomMessage, str], None],
     ) -> RoomMessage:
         """Change a message, on disk and wherever it was read, and publish that.
 
-        ``correct``: has the turns that are not over read it anew; whether there are any. Raises
-        ``NotFound``, ``InputValidation``, ``StorageError``.
+        ``reads``: whether there are turns that are not over; ``correct``: has them read it anew.
+        Raises ``NotFound``, ``InputValidation``, ``StorageError``: then nothing is changed.
         """
         called, room = self._settings.called, self._settings.room
         async with self._writing:
@@ -292,7 +279,6 @@ class RoomHistory:
                 raise NotFound(f"change message {before.thread} in its room, not in its thread")
             is_text = after.text != before.text
             old, new = (called(one.calling) if is_text else () for one in (before, after))
-            working = is_text and correct(after, before.text)
             settled = await self._publisher.settled(ATTEMPT * is_text)  # or its event came later
             state = after_change(
                 self._begin(lambda now: now),
@@ -306,17 +292,40 @@ class RoomHistory:
             left = [one for one in self.unanswered() if one.seq != after.seq]
             if after.deleted and not left and self._cut <= self.answered:
                 state = replace(state, heard=max(state.heard, self.said))
+            # Until the storage takes it, turns read the old text, and rows on their way have it.
+            if working := is_text and reads():
+                state = replace(state, scrubbing=(*state.scrubbing, after.seq))
             change = ChangeMessage(room.name, after, state, before.text if is_text else None)
             with trio.CancelScope(shield=True):
                 await self.store.ask(change)
-                # A run that resumed meanwhile has read the old text; rows had it on their way.
-                if is_text and (correct(after, before.text) or working):
-                    await self.store.ask(change)
+                if is_text:
+                    correct(after, before.text)
                 self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
                 self._stored(state)
+                if working or (is_text and reads()):  # or one has resumed meanwhile
+                    await self._scrub(change)
                 await self._tell()
             return after
         raise AssertionError("nobody cancels this scope")
+
+    async def _scrub(self, *changes: ChangeMessage) -> None:
+        """Remove the copies of old texts that turns have stored meanwhile; ``changes`` none: those
+        that are left. What the storage does not take now is done later.
+        """
+        left, name = self.state.scrubbing, self._settings.name
+        try:
+            if left and not changes:
+                found = (await self.these(left)).values()
+                changes = tuple(ChangeMessage(name, one, self.state, "") for one in found)
+            for change in changes:
+                left = tuple(one for one in left if one != change.message.seq)
+                state = self._begin(partial(replace, scrubbing=left))
+                await self.store.ask(replace(change, state=state))
+                self._stored(state)
+        except StorageError as error:
+            _log.error("copies of old texts are left for now", room=name, error=str(error))
+            self.behind = True
+            self._lags()
 
     def follow(self, message: RoomMessage) -> None:
         """The message that this thread is about is another one now; it is on disk."""
@@ -412,6 +421,9 @@ class RoomHistory:
         """Store what the storage did not take, if it takes it now."""
         if self.behind and await self._attempt(lambda state: state, None):
             self._lags()
+        elif self.state.scrubbing:
+            async with self._writing:
+                await self._scrub()
 
     def assume(self, change: Change) -> None:
         """Change the state in memory; the next write takes it to disk."""

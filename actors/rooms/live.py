@@ -23,18 +23,21 @@ from motet.protocols.errors import MotetError
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_limits import ROOM, Costs, FindCosts, plan, refusal
-from motet.protocols.room_messages import retract
+from motet.protocols.room_messages import line_of, retract
 from motet.protocols.room_newcomers import (
+    CHUNK,
     EVERYTHING,
     INSTRUCTIONS,
+    FindSummary,
     KeepSummary,
+    Summary,
     chunks,
     request_of,
     summary_line,
 )
 from motet.protocols.room_people import Standing, is_gone
 from motet.protocols.room_reading import arrive
-from motet.protocols.rooms import LATELY, OFF, Due, RoomMessage, RoomState, RoomView
+from motet.protocols.rooms import LATELY, OFF, Due, ReadSince, RoomMessage, RoomState, RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
@@ -231,7 +234,7 @@ class LiveRoom:
         async with self._summarising:
             try:
                 changes = self.history.state.changes
-                known, lines = await self.history.to_summarise(upto)
+                known, lines = await self._to_summarise(upto)
                 text = known.text
                 for part in chunks(lines):
                     text = await self.members.summarise(INSTRUCTIONS, request_of(text, part))
@@ -243,6 +246,17 @@ class LiveRoom:
             except (MotetError, OverBudget) as error:
                 _log.warning("no summary of a room", room=self.name, error=str(error))
                 return ""
+
+    async def _to_summarise(self, upto: int) -> tuple[Summary, list[str]]:
+        """The last stored summary, and the lines of messages behind it up to a number."""
+        ask = self.history.store.ask
+        known = await ask(FindSummary(self.name, upto))
+        last, lines = known.upto, list[str]()
+        while last < upto and (found := await ask(ReadSince(self.name, last))):
+            shown = (one for one in found if one.seq <= upto and not one.deleted)
+            lines += [line_of(one)[:CHUNK] for one in shown]
+            last = found[-1].seq
+        return known, lines
 
     def stop(self, why: str) -> RoomStop:
         """Ask all speakers to end. No agent speaks again until a person does.

@@ -21,6 +21,7 @@ from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
 from motet.actors.rooms.publisher import show_above
 from motet.actors.rooms.state import RoomSettings
+from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
@@ -255,21 +256,30 @@ class MemberRunner:
         """What members read in their next turns is not rendered yet."""
         self._fixes.clear()
 
-    def correct(self, message: RoomMessage, before: str) -> bool:
-        """Have the runs of the room read a message anew, whose text was ``before``; whether there
-        are any. A turn that has not begun reads it as it is now, too.
+    def readers(self) -> list[Run | SuspendedRun]:
+        """The runs of the room that have not ended, in which a message may have been read."""
+        table, user = self.detached.services.table, acts_as(self._settings.name).user
+        live = (one for one in table.runs.values() if one.input.principal.user == user)
+        left = (one for one in table.all_suspended() if one.user == user)
+        return [*(one for one in live if one.result is None), *left]
+
+    def reads(self) -> bool:
+        """Whether there are any, or ends of some that are not stored."""
+        user, queues = acts_as(self._settings.name).user, self.detached.services.table.queues
+        ended = any(queue.correct(user, None) for queue in queues.values())
+        return ended or bool(self._runs or self.readers())
+
+    def correct(self, message: RoomMessage, before: str) -> None:
+        """Have the runs of the room read a message anew, whose text was ``before``. A turn that has
+        not begun reads it as it is now, too.
         """
         fix, user = reader_of(message, before), acts_as(self._settings.name).user
         self._fixes.append(fix)
-        services, table = self.detached.services, self.detached.services.table
-        live = [run for run in table.runs.values() if run.input.principal.user == user]
-        ours = [run for run in live if run.result is None]
-        left = [one for one in table.all_suspended() if one.user == user]
-        for correct in (*(run.correct for run in ours), *(one.correct for one in left)):
-            correct(fix)
-        late = [queue for queue in table.queues.values() if queue.correct(user, fix)]
-        services.tracer.correct(user, fix)
-        return bool(ours or left or late or self._runs)
+        for one in self.readers():
+            one.correct(fix)
+        for queue in self.detached.services.table.queues.values():
+            queue.correct(user, fix)
+        self.detached.services.tracer.correct(user, fix)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

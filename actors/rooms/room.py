@@ -150,11 +150,11 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Amend, concurrent=8)
     async def amend(self, request: Amend) -> RoomMessage:
-        def correct(message: RoomMessage, before: str) -> bool:
+        def correct(message: RoomMessage, before: str) -> None:
             self._steering.correct(message)
-            return self._members.correct(message, before)
+            self._members.correct(message, before)
 
-        found = await self._history.amend(request.wish, correct)
+        found = await self._history.amend(request.wish, self._members.reads, correct)
         self._drive_soon()
         return found
 

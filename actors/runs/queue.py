@@ -343,11 +343,11 @@ class SessionQueue:
     def idle(self) -> bool:
         return not (self.running or self.arriving or self.chores or self.has_work)
 
-    def correct(self, user: str, fix: Fix) -> bool:
+    def correct(self, user: str, fix: Fix | None) -> bool:
         """Change messages in a user's ends that are not stored yet; whether there are any."""
         found = [end.user == user for end in self.unsaved]
         self.unsaved[:] = [
-            replace(end, rows=fixed_rows((fix,), end.rows)) if is_ours else end
+            replace(end, rows=fixed_rows((fix,), end.rows)) if is_ours and fix else end
             for end, is_ours in zip(self.unsaved, found, strict=True)
         ]
         return any(found)

@@ -1,6 +1,7 @@
 """Law: an acknowledged change of a message is on disk and is told once, and no later request to a
 model, no history, no transcript and no replayed event has a text that was changed or withdrawn,
-also while runs resume after an approval, the storage fails, and runs end that cannot be stored.
+nor one that was refused, also while runs resume after an approval, the storage fails, and runs end
+that cannot be stored.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 import attrs
 import pytest
+import trio
 
 import motet
 from motet import testing as mt
@@ -45,6 +47,7 @@ class World:
         changes: what every acknowledged change was: the number of a message, and its kind.
         texts: of messages, as they were acknowledged last; None: withdrawn.
         doubtful: numbers of messages whose change was not answered.
+        refused: words of texts that the storage did not take, with the numbers of their messages.
     """
 
     seed: object
@@ -57,6 +60,7 @@ class World:
     changes: list[tuple[int, str]] = attrs.field(factory=list[tuple[int, str]])
     texts: dict[int, str | None] = attrs.field(factory=dict[int, "str | None"])
     doubtful: set[int] = attrs.field(factory=set[int])
+    refused: dict[str, int] = attrs.field(factory=dict[str, int])
 
     def __attrs_post_init__(self) -> None:
         self.random = Random(f"{self.seed}")
@@ -140,9 +144,14 @@ async def change(host: Host, world: World, kind: str) -> tuple[int, str, str | N
     number, room = world.random.choice(numbers), await name_of(host)
     before = world.texts[number] or ""
     world.doubtful.add(number)
+    after: str | None
     if kind == "edit":
-        after: str | None = world.text()
-        await host.rooms.edit_message(room, number, after or "", principal=OWNER)
+        after = world.text()
+        try:
+            await host.rooms.edit_message(room, number, after, principal=OWNER)
+        except StorageUnavailable:
+            world.refused |= dict.fromkeys(WORD.findall(after), number)
+            raise
     elif kind == "delete":
         after = None
         await host.rooms.delete_message(room, number, principal=OWNER)
@@ -237,6 +246,16 @@ async def broken(host: Host, world: World) -> list[str]:
         found += [f"{word} is in {where}" for where, what in stored.items() if word in what]
         asked = [at for at, words in enumerate(world.requests) if at >= since and word in words]
         found += [f"{word} is in request {at}, withdrawn before {since}" for at in asked[:1]]
+    for number in world.doubtful:  # one that was stored in spite of that leaves no copies, either
+        before = WORD.findall(world.texts[number] or "")
+        old = [word for word in before if word not in messages[number].text]
+        found += [
+            f"{word} is in {at}" for word in old for at, what in stored.items() if word in what
+        ]
+    for word, number in world.refused.items():
+        if number in world.doubtful and word not in messages[number].text:
+            asked = [at for at, words in enumerate(world.requests) if word in words]
+            found += [f"{word} is in request {at}, and was never stored" for at in asked[:1]]
     told: list[tuple[int, str]] = []
     numbers: list[int] = []
     after = 0
@@ -299,6 +318,39 @@ def test_no_changed_text_is_left_when_runs_resume_in_the_same_moment(seed: int) 
 def test_no_changed_text_is_left_when_runs_resume_in_many_moments(part: int) -> None:
     for seed in range(60):
         assert not problems(f"{part}/{seed}", 20, hurried=True), seed
+
+
+@pytest.mark.parametrize("way", FAULTS)
+def test_a_turn_under_way_reads_no_edit_that_the_storage_did_not_take(way: str) -> None:
+    requests: list[str] = []
+
+    def answer(request: ModelRequest) -> mt.Step:
+        requests.append(repr(request.messages))
+        return mt.call("look") if len(requests) == 1 else mt.say("done")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answer, name="model of ann"))
+
+    @ann.tool
+    async def look() -> str:
+        await trio.sleep(60)
+        return "looked"
+
+    world = World(f"refused {way}")
+    with mt.simulated_host(1, agents=[ann, *world.agents()[1:]], config=CONFIG) as host:
+        host.call(begin, world)
+        world.texts[1] = said = "@ann <m0>"
+        host.call(post, said)
+        host.advance(2)
+        fail(host.disk, way)
+        with pytest.raises(StorageUnavailable):
+            host.call(change, world, "edit")
+        host.advance(20)
+        mend(host.disk)
+        host.advance(60)
+        assert len(requests) == 2
+        assert "<m0>" in requests[1], "the message is as it was"
+        (word,) = world.refused
+        assert word not in requests[1]
 
 
 def killed(fault: mt.HostFault, seed: int, every: int) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -110,10 +111,18 @@ def forgets_what_was_assumed(self: RoomHistory, state: RoomState) -> None:
     self._set(state)
 
 
+def notes_nothing(calls: Iterable[Due], *_: object) -> tuple[Due, ...]:
+    """Others of the member go over what has ended when they grow."""
+    return tuple(calls)
+
+
 WITHOUT = room_calls.without
 DEFECTS: Final[dict[str, list[tuple[object, str, object]]]] = {
     "keeps what has ended": [(room_messages, "without", keeps_what_has_ended)],
-    "forgets the edge": [(room_messages, "without", forgets_what_has_ended_at_the_edge)],
+    "forgets the edge": [
+        (room_messages, "without", forgets_what_has_ended_at_the_edge),
+        (room_messages, "ended_alone", notes_nothing),
+    ],
     "forgets what was assumed": [(RoomHistory, "_stored", forgets_what_was_assumed)],
 }
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from motet.protocols import room_calls, room_messages
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import CallDropped, MessageDeleted, MessageEdited
@@ -359,7 +360,10 @@ def ends_of_calls(seed: int) -> dict[int, tuple[int, int]]:
             state = collect(state, replace(HELLO, seq=last), ["ann"] * calls[last])
             made.update([last] * calls[last])
         elif act == "opens":
-            heard, only = random.randrange(state.heard, last + 1), random.choice([None, [], ["ann"]])
+            heard, only = (
+                random.randrange(state.heard, last + 1),
+                random.choice([None, [], ["ann"]]),
+            )
             now, later = taken(state, heard, only)
             floor = replace(state.floor, going=True, due=merged(state.floor.due, now))
             state = replace(state, heard=heard, calls=tuple(later), floor=floor)
@@ -385,6 +389,34 @@ def test_a_message_that_calls_anew_as_often_as_it_likes_ends_as_often() -> None:
     for seed in range(6000):
         found = ends_of_calls(seed)
         assert all(made == ended for made, ended in found.values()), (seed, found)
+
+
+def forgets_the_edge(call: Due, number: int) -> Due | None:
+    left = room_calls.without(call, number)
+    inside = tuple(one for one in left.ended if left.first < one < left.last) if left else ()
+    return replace(left, ended=inside) if left else None
+
+
+def takes_those_around_it(
+    _: RoomState, names: Iterable[str], number: int, who: Principal
+) -> tuple[Due, ...]:
+    return tuple(Due(name, 0, (), (who,), (who.user,), number, number) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [
+        ("without", forgets_the_edge),
+        ("ended_alone", lambda calls, *_: tuple(calls)),
+        ("call_late", takes_those_around_it),
+    ],
+)
+def test_the_law_of_edited_calls_finds_a_defect_of(
+    name: str, defect: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_messages, name, defect)
+    found = (ends_of_calls(seed).values() for seed in range(6000))
+    assert any(made != ended for ends in found for made, ended in ends)
 
 
 def test_earlier_events_of_a_message_lose_their_text_while_they_are_not_on_disk() -> None:
