@@ -19,7 +19,7 @@ from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Users, Workspaces
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.rooms.member import room_tools
+from motet.actors.rooms.definition import room_tools
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore

@@ -7,19 +7,23 @@ audience (G16); the sessions of its members are the room's own from before their
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, cast
 
 import attrs
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Tool, tool
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.room_limits import Budgets
 from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
+from motet.protocols.room_reading import PAGE
 from motet.protocols.room_speakers import Function, Mentions, Speakers, WhenAlone
+from motet.protocols.room_turns import GIVE_FLOOR, GIVES_FLOOR, READS_BACK, ROOM_HISTORY
 from motet.protocols.rooms import (
     ACTIVATIONS,
     ROOM_MODES,
@@ -32,6 +36,7 @@ from motet.protocols.rooms import (
 )
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key, thread_of
 from motet.protocols.sessions import Principal
+from motet.protocols.tools import ToolRetry
 
 # The audience of a room
 
@@ -167,3 +172,25 @@ class Room:
     def agents(self) -> tuple[AnyAgent, ...]:
         """The members that are given as agents."""
         return tuple(one.agent for one in self.members if isinstance(one.agent, AgentSpec))
+
+
+# The tools of its members
+
+
+def room_tools(
+    read: Callable[[Context[object], str | int, int], Awaitable[str]],
+) -> list[Tool]:
+    """``give_floor`` and ``room_history``, for agents that take part in rooms."""
+
+    async def give_floor(ctx: Context[object], to: str) -> str:
+        if not ctx.principal.user.startswith(f"{CHANNEL}:"):
+            raise ToolRetry("This is not a group chat, so there is no floor to give. Just answer.")
+        return f"{to} speaks after your turn. Finish it now."
+
+    async def room_history(ctx: Context[object], before: str | int = "", limit: int = PAGE) -> str:
+        return await read(ctx, before, limit)
+
+    return [
+        tool(give_floor, name=GIVE_FLOOR, description=GIVES_FLOOR),
+        tool(room_history, name=ROOM_HISTORY, description=READS_BACK),
+    ]

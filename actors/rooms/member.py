@@ -8,7 +8,7 @@ whatever host.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
+from motet.actors.rooms.definition import acts_as, member_session
 from motet.actors.rooms.publisher import show_above
 from motet.actors.rooms.state import RoomSettings
 from motet.actors.runs.queue import SuspendedRun
@@ -26,8 +26,6 @@ from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
-from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, tool
 from motet.protocols.budget import Budget, OverBudget, RoomBudget
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.escalations import ListEscalations, follow_up, with_history
@@ -38,12 +36,7 @@ from motet.protocols.policy import Subject
 from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, round_account
 from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
-from motet.protocols.room_reading import PAGE
 from motet.protocols.room_turns import (
-    GIVE_FLOOR,
-    GIVES_FLOOR,
-    READS_BACK,
-    ROOM_HISTORY,
     Batch,
     Turn,
     at_limit,
@@ -63,29 +56,8 @@ from motet.protocols.sessions import (
     SessionStoreMessage,
 )
 from motet.protocols.storage import StorageError
-from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import all_under_way, wall_time
-
-
-def room_tools(
-    read: Callable[[Context[object], str | int, int], Awaitable[str]],
-) -> list[Tool]:
-    """``give_floor`` and ``room_history``, for agents that take part in rooms."""
-
-    async def give_floor(ctx: Context[object], to: str) -> str:
-        if not ctx.principal.user.startswith(f"{CHANNEL}:"):
-            raise ToolRetry("This is not a group chat, so there is no floor to give. Just answer.")
-        return f"{to} speaks after your turn. Finish it now."
-
-    async def room_history(ctx: Context[object], before: str | int = "", limit: int = PAGE) -> str:
-        return await read(ctx, before, limit)
-
-    return [
-        tool(give_floor, name=GIVE_FLOOR, description=GIVES_FLOOR),
-        tool(room_history, name=ROOM_HISTORY, description=READS_BACK),
-    ]
-
 
 LOOK = 30.0
 """Seconds between two reads of a run: its end may have been published but not readable yet."""

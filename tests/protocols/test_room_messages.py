@@ -397,6 +397,10 @@ def forgets_the_edge(call: Due, number: int) -> Due | None:
     return replace(left, ended=inside) if left else None
 
 
+def notes_nothing(calls: Iterable[Due], *_: object) -> tuple[Due, ...]:
+    return tuple(calls)
+
+
 def takes_those_around_it(
     _: RoomState, names: Iterable[str], number: int, who: Principal
 ) -> tuple[Due, ...]:
@@ -407,7 +411,7 @@ def takes_those_around_it(
     ("name", "defect"),
     [
         ("without", forgets_the_edge),
-        ("ended_alone", lambda calls, *_: tuple(calls)),
+        ("ended_alone", notes_nothing),
         ("call_late", takes_those_around_it),
     ],
 )
