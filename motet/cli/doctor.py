@@ -146,15 +146,16 @@ def _database(found: Overview) -> Finding:
     return Finding("ok", "database", text)
 
 
-FULL, SCARCE = 20_000_000, 500_000_000
-"""Free bytes of the disk that are too few, and that are few."""
+EMPTY, FULL, SCARCE = 1_000_000, 20_000_000, 500_000_000
+"""Free bytes of the disk that take no transaction for sure, that are too few, and that are few."""
 LONG_LOG = 100_000_000
 
 
 def _room(found: Overview) -> Iterator[Finding]:
     text = f"{found.room / 1e6:,.0f} MB are free on the disk of the database"
     if found.room < FULL:
-        yield Finding("broken", "disk", f"{text}: hosts store nothing more; free some space")
+        when = "hosts store" if found.room < EMPTY else "hosts will soon store"
+        yield Finding("broken", "disk", f"{text}: {when} nothing more; free some space")
     elif found.room < max(SCARCE, found.log):
         yield Finding("note", "disk", f"{text}: it will be full soon")
     if found.log > max(LONG_LOG, found.size):

@@ -110,6 +110,9 @@ def test_a_full_disk_is_broken_and_a_nearly_full_one_is_noted(
     assert "it will be full soon" in capsys.readouterr().out
     monkeypatch.setattr(doctor, "FULL", 1 << 62)
     assert examine(None, state) == 1
+    assert "hosts will soon store nothing more" in capsys.readouterr().out
+    monkeypatch.setattr(doctor, "EMPTY", 1 << 62)
+    assert examine(None, state) == 1
     assert "hosts store nothing more" in capsys.readouterr().out
 
 
