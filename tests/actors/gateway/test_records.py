@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ import motet
 from motet.actors.errors.log import LogTail
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.location import DATABASE_FILE
 from motet.actors.storage.tokens import new_token
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import UserMessage
@@ -147,6 +149,28 @@ async def test_errors_and_traces_are_listed_and_shown_whole() -> None:
         assert [trace["run_id"] for trace in traces] == [run_id]
         trace = await client.result("traces.get", run_id=run_id)
         assert '"fail"' in msgspec.json.encode(trace["spans"]).decode()
+
+
+async def test_clients_are_told_when_files_of_the_host_went_and_when_they_are_back(
+    tmp_path: Path,
+) -> None:
+    """Law: who is connected hears of it with the write that was refused, and of the return."""
+    agent = motet.Agent("a", model=Scripted(say("one"), say("two")))
+    async with motet.open_host(tmp_path, config=CONFIG, agents=[agent]) as host:
+        context = Context(host, Settings(tokens=TOKENS))
+        async with connected(context, ALICE) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(context.announce_storage)
+            await said(client)
+            (tmp_path / DATABASE_FILE).rename(tmp_path / "aside")
+            refused = await client.error("chat.send", session="s", text="hi", key="k2")
+            assert refused.code == "storage_unavailable"
+            told = (await client.until("storage"))[-1]
+            assert "deleted or replaced" in str(told.data["reason"])
+            (tmp_path / "aside").rename(tmp_path / DATABASE_FILE)
+            await said(client, key="k2")
+            told = (await client.until("storage"))[-1]
+            assert told.data["reason"] == ""
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_session_is_reset_compacted_and_deleted() -> None:
