@@ -15,65 +15,78 @@ from typing import Final
 
 from motet.protocols.chat import JsonObject
 
-_READ: Final = 2_000
+READ: Final = 2_000
 """Characters of a message that count."""
-_SHOWN: Final = 300
+SHOWN: Final = 300
 _FRAMES: Final = 12
 """Frames that count, the innermost."""
 _TRACEBACK: Final = 262_144
 
-_PLACEHOLDERS: Final = tuple(
-    (re.compile(needed), re.compile(expression), placeholder)
-    for needed, expression, placeholder in (
+PLACEHOLDERS: Final = tuple(
+    (sign, re.compile(needed), re.compile(expression), placeholder)
+    for sign, needed, expression, placeholder in (
         (
+            "[",
             r"\[",
             r"\[[A-Za-z_ ]{0,40}REDACTED[^\]\n]{0,40}\]|\[secret(?::[^\]\n]{0,80})?\]",
             "<secret>",
         ),
         # A quote within a word is an apostrophe. Quoted are names, paths and values.
         (
+            "",
             r"['\"`]",
             r"(?<!\w)'[^'\n]{0,500}'(?!\w)|\"[^\"\n]{0,500}\"|`[^`\n]{0,500}`",
             "<text>",
         ),
-        ("://", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
-        ("@", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
+        ("://", "://", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
+        ("@", "@", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
         (
+            "-",
             r"\d-\d",
             r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?"
             r"(?: ?Z\b| ?[+-]\d\d:?\d\d\b)?",
             "<time>",
         ),
         (
+            ".",
             r"\d\.\d",
             r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.])",
             "<address>",
         ),
         (
+            ":",
             ":[0-9a-fA-F]{0,4}:",
             r"(?<![\w:])\[?(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?",
             "<address>",
         ),
-        (r"[/\\]", r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
-        ("/", r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
+        ("", r"[/\\]", r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
+        ("/", "/", r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
         (
+            "-",
             "-[0-9a-fA-F]{4}-",
             r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b",
             "<id>",
         ),
-        ("0[xX]", r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
+        ("0", "0[xX]", r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
         # A word of letters and digits, such as run_9b1d2c3e4f5a; a name such as utf8 stays.
-        (r"\d", r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
-        (r"\d", r"(?<![A-Za-z_])[+-]?\d+(?:[.,_]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
+        ("", r"\d", r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
+        # It begins with a set of characters, for which alone ``re`` looks fast.
+        (
+            "",
+            r"\d",
+            r"[+\d-](?<![A-Za-z_].)(?:(?<=\d)\d*|\d+)(?:[.,_]\d+)*(?:[eE][+-]?\d+)?",
+            "<n>",
+        ),
     )
 )
-"""Of each: a part that all of its texts have and most messages lack, which saves a slow search."""
+"""Of each: a sign and a part that all of its texts have and most messages lack, which saves a slow
+search."""
 _DATA: Final = re.compile(r"[\[\]'\"`:@\d/\\-]")
 """Each text for which a placeholder stands has one of these."""
-_ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
+ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
 _FRAME: Final = re.compile(r'^ *File "([^"\n]*)", line \d+(?:, in (.*))?$', re.MULTILINE)
 _FOLDERS: Final = re.compile(r".*[/\\]")
-_LINE: Final = re.compile(r"[^\s\x00][^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
+LINE: Final = re.compile(r"[^\s\x00][^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
 
 
 def fingerprint(tool: str, kind: str, raw: JsonObject) -> str:
@@ -93,20 +106,20 @@ def fingerprint(tool: str, kind: str, raw: JsonObject) -> str:
 
 def template(message: str) -> str:
     """The first line of a message with placeholders for its data; 300 characters at most."""
-    found = _LINE.search(message[:_READ])
+    found = LINE.search(message[:READ])
     return _template(found.group()) if found else ""
 
 
 @lru_cache(maxsize=256)
 def _template(line: str) -> str:
     """Cached, since errors that come in bursts are often equal."""
-    for needed, expression, placeholder in _PLACEHOLDERS if _DATA.search(line) else ():
-        if needed.search(line):
+    for sign, needed, expression, placeholder in PLACEHOLDERS if _DATA.search(line) else ():
+        if sign in line and needed.search(line):
             line = expression.sub(placeholder, line)
     line = " ".join(line.split())
     if line.count("<") > 1:
-        line = _ADJACENT.sub(r"\1", line)
-    return line[:_SHOWN]
+        line = ADJACENT.sub(r"\1", line)
+    return line[:SHOWN]
 
 
 def frames(traceback: str) -> tuple[str, ...]:
@@ -116,4 +129,4 @@ def frames(traceback: str) -> tuple[str, ...]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)[:_READ]
+    return value if isinstance(value, str) else "" if value is None else str(value)[:READ]
