@@ -47,7 +47,7 @@ class Anchors:
     """Literals, and the passes that find them. The places of names are wanted, of others not.
 
     Attributes:
-        alone: literals that share no letter and begin with a common one; no names.
+        alone: literals that share no letter and begin with a common one, or are frequent; no names.
     """
 
     passes: tuple[Pass, ...]
@@ -74,13 +74,17 @@ class Anchors:
         return starts, present
 
 
-def anchors(names: Iterable[str], others: Iterable[str]) -> Anchors:
-    """The passes that find these literals. One that begins with a sign is looked for by itself."""
-    named = tuple(dict.fromkeys(names))
+def anchors(names: Iterable[str], others: Iterable[str], frequent: Iterable[str] = ()) -> Anchors:
+    """The passes that find these literals. One that begins with a sign is looked for by itself.
+
+    ``frequent``: those of the others that many texts hold in many places; the first one is enough.
+    """
+    named, common = tuple(dict.fromkeys(names)), tuple(frequent)
     signs = [other for other in dict.fromkeys(others) if other[0] in SIGNS]
     by_letter: dict[str, list[tuple[str, int]]] = {}
     alone: list[str] = []
-    for literal in dict.fromkeys((*named, *(other for other in others if other not in signs))):
+    passed = [other for other in others if other not in (*signs, *common)]
+    for literal in dict.fromkeys((*named, *passed)):
         fitting = [
             one
             for one in LETTERS
@@ -99,7 +103,7 @@ def anchors(names: Iterable[str], others: Iterable[str]) -> Anchors:
             passes.append(_pass(letter, [(literal, literal.rindex(letter))], named))
         else:
             rest.append(literal)
-    return Anchors(tuple(passes), tuple(signs), tuple(rest))
+    return Anchors(tuple(passes), tuple(signs), (*rest, *common))
 
 
 def _is_apart(literal: str, letter: str, others: list[tuple[str, int]]) -> bool:

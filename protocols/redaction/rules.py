@@ -141,6 +141,8 @@ NEEDLES = (
 
 FIELDS = ("value", "<string", "plaintext", "default")
 """Texts of which each field of a value that has a name beside it holds one."""
+FREQUENT = ("value", "default")
+"""Of these, and of the texts of forms, those that source code is full of."""
 MARKS = ("private", "://", "eyj", *FIELDS)
 """Texts of which a private key, an address, a JSON web token and a field hold one each."""
 
@@ -267,7 +269,7 @@ class Rules:
     @cached_property
     def anchors(self) -> Anchors:
         """The names of secrets, and the words of which a form needs one."""
-        return anchors(NEEDLES, [*self.forms_by_text, *MARKS])
+        return anchors(NEEDLES, [*self.forms_by_text, *MARKS], FREQUENT)
 
     @cached_property
     def passes_by(self) -> re.Pattern[str]:

@@ -30,7 +30,10 @@ PLAIN = build(
 )
 """The rules without the quick expressions, and without the group that lets it stop early."""
 LITERALS = sorted(
-    {*NEEDLES, *RULES.anchors.signs, *(n for p in RULES.anchors.passes for n in p.literals)}
+    {
+        *(*NEEDLES, *RULES.anchors.signs, *RULES.anchors.alone),
+        *(n for p in RULES.anchors.passes for n in p.literals),
+    }
 )
 NOISE = "".join(sorted({letter for literal in LITERALS for letter in literal}))
 
