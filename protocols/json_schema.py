@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, cast
 
 import attrs
+import msgspec.inspect as mi
 
 from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.errors import SchemaError, listing, nearest
@@ -313,3 +315,46 @@ def _replaced(node: object, defs: Mapping[str, JsonObject], inside: tuple[str, .
         raise RecursionError(name)
     rest = {key: value for key, value in schema.items() if key != "$ref"}
     return _replaced({**defs[name], **rest}, defs, (*inside, name))
+
+
+_NO_KEYS = (
+    *(mi.BoolType, mi.NoneType, mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType),
+    *(mi.TupleType, mi.DictType, mi.TypedDictType, mi.NamedTupleType, mi.DataclassType),
+    mi.StructType,
+)
+
+
+def unreadable_keys(types: Sequence[object]) -> str | None:
+    """The first dict in these types, at any depth, whose keys no text of JSON stands for.
+
+    None: there is none. ``dict[bool, int]`` is one; ``dict[str | bool, int]`` is not, since
+    every key of it is read as a text. Types that msgspec does not know are taken as they are.
+    """
+    seen: set[int] = set()
+    left: list[object] = []
+    with suppress(TypeError, NameError):  # an unsupported type, a name that is not known
+        left.extend(mi.multi_type_info(types))
+    while left:
+        one = left.pop()
+        if isinstance(one, tuple):
+            left.extend(cast("tuple[object, ...]", one))
+        if not isinstance(one, mi.Type | mi.Field) or id(one) in seen:
+            continue
+        seen.add(id(one))  # a type may hold itself
+        if isinstance(one, mi.DictType) and not _may_be_text(one.key_type):
+            return _name_of(one.key_type)
+        left.extend(getattr(one, name) for name in one.__struct_fields__ if name != "default")
+    return None
+
+
+def _name_of(key: mi.Type) -> str:
+    bare = key.type if isinstance(key, mi.Metadata) else key
+    return type(bare).__name__.removesuffix("Type").lower()
+
+
+def _may_be_text(key: mi.Type) -> bool:
+    if isinstance(key, mi.Metadata):
+        return _may_be_text(key.type)
+    if isinstance(key, mi.UnionType):
+        return any(map(_may_be_text, key.types))
+    return not isinstance(key, _NO_KEYS)

@@ -34,11 +34,12 @@ import msgspec
 from motet.actors.tools.arguments import Arguments, Parameter, model_of, model_schema
 from motet.actors.tools.context import Context
 from motet.protocols.chat import JsonObject
-from motet.protocols.json_schema import inlined
+from motet.protocols.json_schema import inlined, unreadable_keys
 
 Function: TypeAlias = Callable[..., object]
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NO_KEYS = "a dict with keys of type {}; those of JSON are texts: use str, or a list of pairs"
 _PLAIN = (str, int, float, bool, type(None))
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
@@ -169,6 +170,8 @@ def _described(fn: Function) -> Described:
         {name: Parameter(name, types[name], schemas[name], name in required) for name in types}
     )
     returns = hints.get("return", object)
+    if keys := unreadable_keys([returns]):
+        raise TypeError(f"tool {name_of(fn)}: it returns {_NO_KEYS.format(keys)}")
     return Described(text, _object(schemas, required, defs), accepts, takes_context, returns)
 
 
@@ -270,6 +273,8 @@ def _refuse_type(fn: Function, name: str, kind: object) -> None:
 
 
 def _components(types: Sequence[object]) -> tuple[list[JsonObject], dict[str, JsonObject]]:
+    if keys := unreadable_keys(types):
+        raise TypeError(_NO_KEYS.format(keys))
     of_models: dict[str, JsonObject] = {}
 
     def beyond_msgspec(kind: type) -> JsonObject:

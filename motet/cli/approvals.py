@@ -6,7 +6,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import trio
 
 from motet.actors.host import Host, open_host
@@ -16,7 +15,7 @@ from motet.actors.storage.run_access import RunJournal
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
-from motet.cli.render import Rendering, one_line
+from motet.cli.render import Rendering, in_json, one_line
 from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading, writing_together
@@ -43,7 +42,7 @@ def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, 
     request = ListApprovals(None, session, None if all or json else "pending", None, limit)
     found = trio.run(_listed, setup.state, request)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         page("\n\n".join(map(_described, found)))
     else:
@@ -57,7 +56,7 @@ def show(setup: Setup, approval: str, *, json: bool) -> int:
     if found is None:
         raise NotFound(f"no approval {approval!r}; `motet approvals --all` lists them")
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     else:
         page(_described(found))
     return OK
@@ -83,7 +82,7 @@ def answer(
     else:
         info, code = trio.run(partial(_answer, setup, request, quiet=json))
     if json:
-        print(msgspec.json.encode(info).decode())
+        print(in_json(info))
     return code
 
 
@@ -91,7 +90,7 @@ def list_grants(setup: Setup, *, json: bool) -> int:
     """Print the permissions that were given for good."""
     found = trio.run(_grants, setup.state)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         for one in found:
             who = f"{one.agent} may call {one.tool} for {one.user} though {one.asker} asks"

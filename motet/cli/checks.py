@@ -23,6 +23,7 @@ from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
 from motet.cli.config_schema import Line, schema, sources
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.logs import silenced
+from motet.cli.render import in_json
 from motet.cli.screen import console
 from motet.cli.setup import Setup, found_here, load_setup
 from motet.protocols.config import HostConfig, ProviderConfig
@@ -187,7 +188,7 @@ def check(config: Path | None, state: Path | None, *, json: bool) -> int:
     findings = list(_findings(config, state))
     if not json:
         return shown(findings)
-    print(msgspec.json.encode(findings).decode())
+    print(in_json(findings))
     return FAILED if any(one.verdict == "broken" for one in findings) else OK
 
 
@@ -197,7 +198,7 @@ def show(config: Path | None, *, effective: bool, json: bool) -> int:
     loaded = load_config(file) if file else HostConfig()
     lines = [one for one in sources(loaded, file) if effective or one.source != "default"]
     if json:
-        print(msgspec.json.encode(lines).decode())
+        print(in_json(lines))
     elif lines:
         _print(lines)
     else:

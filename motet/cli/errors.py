@@ -21,7 +21,7 @@ from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
-from motet.cli.render import one_line, visible
+from motet.cli.render import in_json, one_line, visible
 from motet.cli.screen import console, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading, stored_error, waiting_errors, writing
@@ -77,7 +77,7 @@ def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) ->
             return OK
     found = trio.run(_listed, setup.state, request)
     if json:
-        print(msgspec.json.encode(found.errors).decode())
+        print(in_json(found.errors))
     elif found.errors:
         _print_each(found, request)
     else:
@@ -92,7 +92,7 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
         raise ConfigError("which one? give its id: motet errors show ID")
     error = trio.run(_one, setup.state, error_id)
     if json:
-        print(msgspec.json.encode(error).decode())
+        print(in_json(error))
         return OK
     page(described(error))
     return OK
@@ -228,7 +228,7 @@ def prune_errors(setup: Setup, which: ListErrors, *, dry_run: bool, json: bool) 
         )
     found = trio.run(_counted if dry_run else _pruned, setup.state, which)
     if json:
-        print(msgspec.json.encode({"errors": found, "deleted": not dry_run}).decode())
+        print(in_json({"errors": found, "deleted": not dry_run}))
     else:
         noun = "error" if found == 1 else "errors"
         print(f"{'would delete' if dry_run else 'deleted'} {found} {noun}")
@@ -257,7 +257,7 @@ def show_statistics(setup: Setup, which: ListErrors, *, json: bool) -> int:
     """Print errors by tool and kind, and a small chart over time."""
     found = trio.run(_statistics, setup.state, which, time.time())
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found.tools:
         _print_chart(found)
     else:

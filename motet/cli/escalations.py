@@ -21,7 +21,7 @@ from motet.actors.storage.session_runs import (
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
-from motet.cli.render import Rendering, one_line
+from motet.cli.render import Rendering, in_json, one_line
 from motet.cli.running import PATIENCE, running, talking, while_it_runs
 from motet.cli.screen import Screen, page, print_entries
 from motet.cli.setup import Setup
@@ -38,7 +38,7 @@ def list_escalations(setup: Setup, session: str | None, limit: int, *, json: boo
     request = ListEscalations(None, session, None if json else "open", limit)
     found = trio.run(_listed, setup.state, request)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         headings = ("time", "session", "user", "reason", "id")
         rows = [(clock_time(e.created)[5:16], e.session, e.user, e.reason, e.id) for e in found]
@@ -54,7 +54,7 @@ def show(setup: Setup, escalation: str, *, json: bool) -> int:
         raise ConfigError("which one? motet errors escalations show ID")
     found = trio.run(_one, setup.state, escalation)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     else:
         page(_described(found))
     return OK
@@ -155,7 +155,7 @@ async def _followed(
             run = await find_run(answered.next_run)
         code = code_of_status(run.status)
     if json:
-        print(msgspec.json.encode(answered).decode())
+        print(in_json(answered))
     return code
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from motet.actors.models import switch
 from motet.cli.exits import CANCELLED, FAILED, OK
+from motet.cli.render import in_json
 from motet.cli.screen import console
 from motet.protocols.errors import ConfigError, MissingExtra
 
@@ -84,7 +85,7 @@ def fuzz(order: Order) -> int:
     if search.found is not None:
         result = _kept(result, order, search.found, place)
     if order.json:
-        print(msgspec.json.encode(result).decode())
+        print(in_json(result))
     else:
         _print(result, search.found, out, checks=bool(order.checks))
     return FAILED if search.found is not None else CANCELLED if stopped else OK

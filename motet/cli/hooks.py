@@ -12,7 +12,7 @@ from motet.actors.hooks.points import rule_of
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import Hook, HookSet
 from motet.cli.exits import FAILED, OK
-from motet.cli.render import one_line
+from motet.cli.render import in_json, one_line
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.protocols import hooks
@@ -44,7 +44,7 @@ def list_hooks(setup: Setup, *, json: bool) -> int:
     """Print the configured hooks, in the order they are asked at each point."""
     hooks = _configured(setup).all()
     if json:
-        print(msgspec.json.encode([_row(hook) for hook in hooks]).decode())
+        print(in_json([_row(hook) for hook in hooks]))
     elif hooks:
         _print_table(hooks)
     else:
@@ -57,7 +57,7 @@ def ask_hooks(setup: Setup, event: str, tool: str, args: str, text: str, *, json
     made = _event(setup, event, tool, _arguments(args), text)
     report = trio.run(_asked, _configured(setup), made)
     if json:
-        print(msgspec.json.encode(report).decode())
+        print(in_json(report))
     else:
         for heard in report.hooks:
             failed = f"  failed: {heard.fault}" if heard.fault else ""

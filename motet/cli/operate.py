@@ -9,7 +9,7 @@ import trio
 
 from motet.actors.storage.recovery import RELEASE
 from motet.cli.exits import FAILED, OK
-from motet.cli.render import one_line
+from motet.cli.render import in_json, one_line
 from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
@@ -30,7 +30,7 @@ def show_actors(setup: Setup, *, json: bool) -> int:
     """Print the live actors as a tree."""
     actors = trio.run(_actors, setup)
     if json:
-        print(msgspec.json.encode(actors).decode())
+        print(in_json(actors))
     else:
         _print_tree(actors)
     return OK
@@ -42,7 +42,7 @@ def stop(setup: Setup, target: str, *, everything: bool, grace: float, json: boo
         raise InputValidation("give a run, a session or a room, or --all")
     report = trio.run(_stop, setup, target, grace)
     if json:
-        print(msgspec.json.encode(report).decode())
+        print(in_json(report))
     else:
         _print_report(report)
     return FAILED if report.still_running else OK
@@ -52,7 +52,7 @@ def reload(setup: Setup, *, dry_run: bool, json: bool) -> int:
     """Have the server read its configuration again; the changes are printed first."""
     done = trio.run(_reload, setup, dry_run, json)
     if json:
-        print(msgspec.json.encode(done).decode())
+        print(in_json(done))
     return OK
 
 
@@ -148,7 +148,7 @@ def resend(setup: Setup, run_id: str, *, json: bool) -> int:
     """Have the running server answer an interrupted input after all. Raises ``NotFound``."""
     sent = trio.run(_resend, setup, run_id)
     if json:
-        print(msgspec.json.encode(sent).decode())
+        print(in_json(sent))
     else:
         again = "was sent again before, as" if sent.status == "duplicate" else "is sent again, as"
         print(f"{one_line(run_id)} {again} {sent.run_id}")

@@ -22,7 +22,7 @@ from motet.actors.agents.workspace import PromptRun, Workspace, Workspaces, mode
 from motet.actors.hosting.config import DEFAULT_AGENTS
 from motet.actors.hosting.tree import open_tree
 from motet.cli.exits import OK
-from motet.cli.render import visible
+from motet.cli.render import in_json, visible
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
@@ -66,7 +66,7 @@ def show_prompt(
     """Print the prompt of a configured agent, in a session or in a new one."""
     report = trio.run(_report, setup, agent, session or "", cast("PromptMode | None", mode))
     if json:
-        print(msgspec.json.encode(report).decode())
+        print(in_json(report))
         return OK
     _print_table(report)
     print(visible(report.text))

@@ -11,6 +11,7 @@ import re
 from typing import Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
@@ -267,3 +268,12 @@ _VISIBLE = {code: "\ufffd" for code in _STEERING if chr(code) not in "\n\t"} | {
 def visible(text: str) -> str:
     """The text with a mark in place of every control character."""
     return text.translate(_VISIBLE)
+
+
+# In JSON these stand in texts only, where an escape means the same character.
+_ESCAPED = {code: f"\\u{code:04x}" for code in _STEERING if code >= 0x7F}
+
+
+def in_json(value: object) -> str:
+    """The value in JSON, on one line, with escapes for what would act on a terminal."""
+    return msgspec.json.encode(value).decode().translate(_ESCAPED)

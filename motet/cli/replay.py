@@ -13,7 +13,7 @@ from rich.text import Text
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.hosting.replay import Replay, ToolMode, read_journal, replay
 from motet.cli.exits import FAILED, OK
-from motet.cli.render import visible
+from motet.cli.render import in_json, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
@@ -41,7 +41,7 @@ def replay_run(setup: Setup, run: str, model: str | None, tools: ToolMode, *, js
     """Replay and print; 0: the same, 1: not. Raises ``NotFound``, ``ConfigError``."""
     done = trio.run(_replayed, setup, run, model, tools)
     if json:
-        print(msgspec.json.encode(shown(done)).decode())
+        print(in_json(shown(done)))
     else:
         _print(done, console(sys.stdout))
     return OK if done.same else FAILED

@@ -10,11 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK
-from motet.cli.render import one_line, visible
+from motet.cli.render import in_json, one_line, visible
 from motet.cli.rooms import Server, ask, named_room
 from motet.cli.screen import console
 from motet.client import Client
@@ -90,7 +88,7 @@ def _act(server: Server, act: RoomAct, *, json: bool) -> int:
 
 
 def _print(found: object, text: str, *, json: bool) -> None:
-    print(msgspec.json.encode(found).decode() if json else text)
+    print(in_json(found) if json else text)
 
 
 def _print_invites(found: tuple[RoomInvite, ...], *, json: bool) -> None:
@@ -98,7 +96,7 @@ def _print_invites(found: tuple[RoomInvite, ...], *, json: bool) -> None:
     from rich.text import Text
 
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("invite", "role", "by", "made", "ends", "uses left"):
@@ -120,9 +118,9 @@ def _export(server: Server, room: str) -> None:
             part: RoomExport = await client.export_room(room, after=after)
             if after == 0:
                 head = {"room": part.room, "owner": part.owner, "terms": part.terms}
-                print(msgspec.json.encode(head | {"people": part.people}).decode())
+                print(in_json(head | {"people": part.people}))
             for message in part.messages:
-                print(msgspec.json.encode(message).decode())
+                print(in_json(message))
             after = part.next
 
     ask(server, read)

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from motet.actors.storage import rooms as rows
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK
-from motet.cli.render import one_line, visible
+from motet.cli.render import in_json, one_line, visible
 from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import console
 from motet.cli.setup import Setup
@@ -43,7 +43,7 @@ def list_rooms(setup: Setup, *, json: bool) -> int:
     records = [found[name] for name in sorted(found)]
     if json:
         named = [msgspec.to_builtins(one) | {"people": one.names} for one in records]
-        print(msgspec.json.encode(named).decode())
+        print(in_json(named))
     elif records:
         _print_table(setup, records)
     else:
@@ -61,7 +61,7 @@ def show_room(setup: Setup, room: str, limit: int, *, json: bool) -> int:
 
 def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
     if json:
-        print(msgspec.json.encode(messages).decode())
+        print(in_json(messages))
         return
     for one in messages:
         text = "(withdrawn)" if one.deleted else visible(one.text).rstrip()
@@ -162,7 +162,7 @@ def list_remote_rooms(server: Server, *, json: bool, query: str = "") -> int:
     """Print the rooms that the user may see, by name."""
     found = ask(server, lambda client: client.rooms(query=query))
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         _print_infos(found)
     else:
@@ -185,7 +185,7 @@ def create_room(server: Server, name: str, wanted: Wanted, *, json: bool) -> int
     plan = wanted.change.of(RoomPlan(wanted.members))
     called = named_room(name)
     made = ask(server, lambda client: client.create_room(called, plan, people=wanted.people))
-    print(msgspec.json.encode(made).decode() if json else made.name)
+    print(in_json(made) if json else made.name)
     return OK
 
 
@@ -198,7 +198,7 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
     name = named_room(room)
     info = ask(server, lambda client: client.change_room(name, change))
     if json:
-        print(msgspec.json.encode(info).decode())
+        print(in_json(info))
     else:
         _print_infos((info,))
     return OK

@@ -17,7 +17,7 @@ from motet.actors.host import Host
 from motet.actors.hosting.inputs import RunStream
 from motet.cli.exits import code_of_status
 from motet.cli.logs import log_to_stderr
-from motet.cli.render import Rendering
+from motet.cli.render import Rendering, in_json
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
 from motet.protocols.approvals import ApprovalPending
@@ -55,7 +55,7 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
     setup = setup.unattended()
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))
     if json:
-        print(msgspec.json.encode(report(result)).decode())
+        print(in_json(report(result)))
     return code_of_status(result.status)
 
 

@@ -21,7 +21,7 @@ from motet.actors.storage import session_transcripts as rows
 from motet.actors.storage.readers import Readers
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, USAGE
-from motet.cli.render import cut, one_line, visible
+from motet.cli.render import cut, in_json, one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
@@ -50,7 +50,7 @@ def list_sessions(setup: Setup, limit: int, *, json: bool, children: bool = Fals
     """Print the sessions, last used first; with ``children`` sub-agents' too."""
     found = trio.run(_listed, setup.state, ListSessions(None, limit, children=children))
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         _print_table(found)
     else:
@@ -62,7 +62,7 @@ def show_session(setup: Setup, session: str, limit: int, *, json: bool) -> int:
     """Print the newest ``limit`` rows of a transcript. Raises ``NotFound``."""
     found = trio.run(_newest, setup.state, _named(session, "show"), limit)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
         return OK
     for row in found:
         print("\n".join(lines_of(row.row)))
@@ -192,7 +192,7 @@ async def _all_rows(readers: Readers, session: str) -> AsyncGenerator[HistoryRow
 
 
 def _write(file: TextIO, line: SessionHead | RowLine) -> None:
-    file.write(msgspec.json.encode(line).decode() + "\n")
+    file.write(in_json(line) + "\n")
 
 
 async def _session(readers: Readers, session: str) -> SessionInfo:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
 
-import msgspec
 import trio
 
 from motet.actors.storage.location import Location
@@ -21,6 +20,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.writer import Writer
 from motet.cli.exits import OK
+from motet.cli.render import in_json
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading, writing_together
@@ -53,7 +53,7 @@ def new_token(
 
     made = _with_book(setup, make)
     if json:
-        print(msgspec.json.encode(made).decode())
+        print(in_json(made))
     else:
         print(made.token)
         print(f"{made.info.id} of {user}, {role}: it is shown only now", file=sys.stderr)
@@ -64,7 +64,7 @@ def list_tokens(setup: Setup, *, json: bool) -> int:
     """Print the tokens without their secrets, the revoked included."""
     found = _with_book(setup, TokenBook.tokens)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         _print_table(found)
     else:

@@ -20,7 +20,7 @@ from motet.actors.tools.mcp.session import open_connection
 from motet.actors.tools.mcp.stdio import End, StderrLog
 from motet.actors.tools.policy.rules import BUILTIN
 from motet.cli.exits import FAILED, OK
-from motet.cli.render import one_line
+from motet.cli.render import in_json, one_line
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
 from motet.protocols.errors import MissingExtra, UnknownName
@@ -41,7 +41,7 @@ def list_tools(
     who = _principal(setup, user, role)
     tools = trio.run(_judged, setup, agent, session, who)
     if json:
-        print(msgspec.json.encode(ToolsList(agent, who.user, who.role, tools)).decode())
+        print(in_json(ToolsList(agent, who.user, who.role, tools)))
         return OK
     print(f"{agent}, for {one_line(who.user)} ({who.role})", file=sys.stderr)
     _print_table(tools)
@@ -106,7 +106,7 @@ def list_servers(setup: Setup, *, json: bool) -> int:
     servers = setup.config.mcp
     if json:
         rows = [{"name": name, "reached": _reached(server)} for name, server in servers.items()]
-        print(msgspec.json.encode(rows).decode())
+        print(in_json(rows))
     elif servers:
         _print_rows([(f"{MCP}{name}", _reached(server)) for name, server in servers.items()])
     else:
@@ -124,7 +124,7 @@ def list_server_tools(setup: Setup, server: str | None, *, json: bool) -> int:
         servers = {name: servers[name]}
     found = trio.run(probe_all, servers, LIMIT)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     else:
         for one in found:
             _print_tools(one)

@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast, get_args
 
-import msgspec
 import trio
 
 from motet.actors.storage import traces as rows
@@ -18,7 +17,7 @@ from motet.actors.storage.traces import get_trace, list_traces, own_trace
 from motet.actors.telemetry.exporter import Collector
 from motet.cli.errors import clock_time, moment
 from motet.cli.exits import OK
-from motet.cli.render import one_line
+from motet.cli.render import in_json, one_line
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading
@@ -51,7 +50,7 @@ def list_all(setup: Setup, request: ListTraces, *, json: bool) -> int:
     """Print the traces that match, the newest first."""
     found = trio.run(_listed, setup.state, request)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print(in_json(found))
     elif found:
         _print_table(found)
     else:
@@ -65,7 +64,7 @@ def show(setup: Setup, run_id: str, *, waterfall: bool, json: bool) -> int:
         raise ConfigError("which one? give the id of its run: motet traces show RUN")
     trace = trio.run(_one, setup.state, run_id)
     if json:
-        print(msgspec.json.encode(trace).decode())
+        print(in_json(trace))
         return OK
     out = console(sys.stdout)
     for line, style in drawn(trace, time.time(), bars=waterfall):
@@ -92,7 +91,7 @@ def export(setup: Setup, request: ListTraces, run_id: str, otlp: str | None, *, 
     collector = Collector(url, configured.otlp_headers) if known else Collector(url)
     traces, spans = trio.run(_exported, setup.state, request, run_id, collector)
     if json:
-        print(msgspec.json.encode({"traces": traces, "spans": spans}).decode())
+        print(in_json({"traces": traces, "spans": spans}))
     else:
         print(f"exported {traces} traces, {spans} spans")
     return OK

@@ -2,13 +2,24 @@
 
 import unicodedata
 from itertools import pairwise
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.runs.turn import Turn
-from motet.cli.render import Piece, Rendering, arguments, duration, first_line, visible
+from motet.cli import render
+from motet.cli.render import (
+    Piece,
+    Rendering,
+    arguments,
+    duration,
+    first_line,
+    in_json,
+    visible,
+)
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.events import (
     Activity,
@@ -22,6 +33,7 @@ from motet.protocols.events import (
     RunRetrying,
     RunStalled,
     RunStarted,
+    StorageChanged,
     TextDelta,
     ToolCall,
     ToolResult,
@@ -137,6 +149,13 @@ def test_calls_and_results_are_one_line_each() -> None:
             "[quiet for 301.0 s, waits on the tool shell; /stop ends it]",
         ),
         (Warned("bus", "slow\x1b[2J"), "warning", "warning: slow\ufffd[2J"),
+        (
+            StorageChanged("the disk is full"),
+            "warning",
+            "warning: the host cannot store anything now, since the disk is full: new messages are "
+            "refused, calls with effects wait",
+        ),
+        (StorageChanged(""), "note", "[the host can store again]"),
     ],
 )
 def test_how_a_run_ends_is_said(event: AnyEvent, kind: str, text: str) -> None:
@@ -154,6 +173,23 @@ def test_nothing_visible_steers_a_terminal(text: str) -> None:
     assert not [c for c in result if unicodedata.category(c) == "Cc" and c not in "\n\t"]
     assert visible(result) == result
     assert visible("plain\ttext\n") == "plain\ttext\n"
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.text('\x1b\x7f\x9b\u202e\u2066\\"u'))
+def test_json_is_exact_and_steers_no_terminal(text: str) -> None:
+    """Law: what a reader of the JSON gets is the value; no character of it acts on a terminal."""
+    printed = in_json({text: [text]})
+    assert msgspec.json.decode(printed) == {text: [text]}
+    assert visible(printed) == printed
+    assert "\n" not in printed
+
+
+def test_every_command_prints_its_json_in_this_way() -> None:
+    # For a file, a program, the schema of the configuration, and `in_json` itself.
+    others = {"config_schema.py", "hooks.py", "running.py", "render.py", "fuzz.py", "checks.py"}
+    folder = Path(render.__file__).parent
+    files = {file.name for file in folder.glob("*.py") if "json.encode(" in file.read_text("utf-8")}
+    assert files == others
 
 
 def test_short_forms() -> None:

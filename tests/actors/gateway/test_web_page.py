@@ -15,6 +15,7 @@ import trio
 
 import motet
 from motet.actors.gateway.http import web_page
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.tokens import new_token
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.rooms import RoomPlan
@@ -92,6 +93,32 @@ def test_the_modules_of_the_page_hold_to_the_protocol() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3_000:]
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_the_page_says_that_nothing_can_be_stored_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.02)
+    assert PROGRAM is not None
+    talker = motet.Agent("talker", model=ScriptedModel([say("first"), say("second")]))
+    async with motet.open_host(tmp_path, agents=[talker]) as host, tab(PROGRAM) as page:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        await page.call("Page.navigate", url=url)
+        await page.shows("connected")
+        await page.until("document.querySelector('#new-agent').value")
+        await page.click("Begin")
+        await page.type("#text", "one")
+        await page.shows("first")
+        await page.until("document.querySelector('#storage').hidden")
+        other = Connection(str(tmp_path / "motet.db"))
+        other.run("BEGIN IMMEDIATE")
+        await page.type("#text", "two")
+        await page.shows("Nothing can be stored now, since another program")
+        other.run("ROLLBACK")
+        other.close()
+        await page.until("document.querySelector('#storage').hidden")
 
 
 @needs_browser

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.agents.output import form_of
 from motet.actors.tools.arguments import ArgumentError, Arguments, from_schema
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
@@ -198,6 +199,63 @@ def test_a_field_as_a_default_is_refused_with_a_remedy() -> None:
 
     with pytest.raises(TypeError, match=r"parameter 'count': put Field\(\.\.\.\) into Annotated"):
         tool(take)
+
+
+@dataclass
+class Votes:
+    by_answer: dict[bool, int]
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind"),
+    [
+        (dict[bool, int], "bool"),
+        (dict[None, str], "none"),
+        (dict[Annotated[bool, "yes"], int], "bool"),
+        (list[dict[str, dict[tuple[int, int], str]]], "tuple"),
+        (Votes | None, "bool"),
+    ],
+)
+def test_a_dict_whose_keys_no_text_can_be_is_refused_where_it_is_declared(
+    hint: Any, kind: str
+) -> None:
+    async def take(votes: Any) -> str:
+        return str(votes)
+
+    async def give() -> Any: ...
+
+    take.__annotations__["votes"] = hint
+    give.__annotations__["return"] = hint
+    wrong = rf"a dict with keys of type {kind}; .*use str, or a list of pairs"
+    with pytest.raises(TypeError, match=rf"tool take: parameter 'votes' .*{wrong}"):
+        tool(take)
+    with pytest.raises(TypeError, match=rf"tool give: it returns {wrong}"):
+        tool(give)
+    with pytest.raises(TypeError, match=rf"output_type .*{wrong}"):
+        form_of(hint)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        (int, "1", 1),
+        (float, "1.5", 1.5),
+        (Color, "red", Color.RED),
+        (date, "2026-11-27", date(2026, 11, 27)),
+        (int | None, "3", 3),
+        (str | bool, "true", "true"),
+        (Literal["a", "b"], "b", "b"),
+    ],
+)
+def test_a_dict_whose_keys_texts_can_be_is_read(key: Any, text: str, value: object) -> None:
+    async def take(votes: Any) -> Any:
+        return votes
+
+    take.__annotations__["votes"] = take.__annotations__["return"] = dict[key, int]
+    made = tool(take)
+    accepts = cast(Arguments, made.accepts)
+    typed = accepts.typed(accepts.parse(json.dumps({"votes": {text: 4}})))
+    assert typed == {"votes": {value: 4}}
 
 
 class Counter:
