@@ -141,7 +141,7 @@ class SessionLook(StrEnum):
     epilog=examples(
         "motet sessions",
         "motet sessions show helper:run_7f3a",
-        "motet sessions export helper:run_7f3a --output talk.jsonl",
+        "motet sessions export helper:run_7f3a --redact --output talk.jsonl",
         "motet sessions delete helper:run_7f3a --yes",
     )
 )
@@ -158,6 +158,9 @@ def sessions(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="With export: the file to write."),
     ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="With export: mask secrets, as in stored errors.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With delete: do not ask.")] = False,
     children: Annotated[
         bool, typer.Option("--children", help="Include sessions of sub-agents.")
@@ -180,7 +183,7 @@ def sessions(
         case SessionLook.SHOW:
             code = act.show_session(setup, session, limit, json=json)
         case SessionLook.EXPORT:
-            code = act.export_session(setup, session, output)
+            code = act.export_session(setup, session, output, redacted=redact)
         case SessionLook.COMPACT:
             code = act.compact_session(setup, session)
         case SessionLook.RESET:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -17,7 +17,9 @@ import msgspec
 import trio
 
 from motet.actors.host import open_host
+from motet.actors.hosting.generations import secrets_of
 from motet.actors.storage import session_transcripts as rows
+from motet.actors.storage.location import KEY_BYTES, KEY_FILE
 from motet.actors.storage.readers import Readers
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, USAGE
@@ -28,6 +30,7 @@ from motet.cli.stored import reading
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import SessionCompacted
+from motet.protocols.redaction.redact import redact, registered_secrets
 from motet.protocols.sessions import HistoryRow, ListSessions, SessionInfo
 
 RESULT_LINES = 12
@@ -69,22 +72,26 @@ def show_session(setup: Setup, session: str, limit: int, *, json: bool) -> int:
     return OK
 
 
-def export_session(setup: Setup, session: str, output: Path | None) -> int:
+def export_session(
+    setup: Setup, session: str, output: Path | None, *, redacted: bool = False
+) -> int:
     """Write a session as JSON lines: first the session, then every row. Raises ``NotFound``.
 
-    A file appears whole or not at all.
+    A file appears whole or not at all. ``redacted``: without secrets, by the rules of the
+    configuration; their masks have the tags that they have in the errors of the same state.
     """
     session = _named(session, "export")
-    if output is None:
-        trio.run(_export, setup.state, session, sys.stdout)
-        return OK
-    part = output.with_name(f"{output.name}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            written = trio.run(_export, setup.state, session, file)
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)
+    with _rules(setup) if redacted else nullcontext():
+        if output is None:
+            trio.run(_export, setup.state, session, sys.stdout, redacted)
+            return OK
+        part = output.with_name(f"{output.name}.part")
+        try:
+            with part.open("w", encoding="utf-8") as file:
+                written = trio.run(_export, setup.state, session, file, redacted)
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)
     print(f"{written} rows in {output}", file=sys.stderr)
     return OK
 
@@ -171,13 +178,21 @@ async def _newest(state: Path, session: str, limit: int) -> tuple[HistoryRow, ..
         return tuple(rows.history_row(row) for row in reversed(found))
 
 
-async def _export(state: Path, session: str, file: TextIO) -> int:
+def _rules(setup: Setup) -> AbstractContextManager[None]:
+    """The rules and the key with which hosts of this configuration redact."""
+    own, file = setup.config.redaction, setup.state / KEY_FILE
+    key = file.read_bytes() if file.is_file() else b""  # made by the first host, not here
+    given = key if len(key) == KEY_BYTES else None
+    return registered_secrets(secrets_of(setup.config), own=own, key=given)
+
+
+async def _export(state: Path, session: str, file: TextIO, redacted: bool) -> int:
     written = 0
     async with reading(state) as readers:
-        _write(file, SessionHead(await _session(readers, session)))
+        _write(file, SessionHead(await _session(readers, session)), redacted=redacted)
         async with aclosing(_all_rows(readers, session)) as found:
             async for row in found:
-                _write(file, RowLine(row))
+                _write(file, RowLine(row), redacted=redacted)
                 written += 1
     return written
 
@@ -191,8 +206,8 @@ async def _all_rows(readers: Readers, session: str) -> AsyncGenerator[HistoryRow
             at = row.pos
 
 
-def _write(file: TextIO, line: SessionHead | RowLine) -> None:
-    file.write(in_json(line) + "\n")
+def _write(file: TextIO, line: SessionHead | RowLine, *, redacted: bool) -> None:
+    file.write(in_json(redact(msgspec.to_builtins(line)) if redacted else line) + "\n")
 
 
 async def _session(readers: Readers, session: str) -> SessionInfo:

@@ -1,6 +1,7 @@
 """``motet sessions``: what is stored of a talk, and what can be done with it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,40 @@ def test_sessions_are_listed_shown_and_exported(
     code, _, missing = printed(capsys, "sessions", "export", "x", "-o", "x", "--state", "../st")
     assert (code, "no session 'x'" in missing) == (1, True)
     assert not list(Path().glob("x*"))
+
+
+SECRET = "Zq81kfLw02xPabQ77"
+
+
+async def leaked(state: Path) -> None:
+    async def fails() -> str:
+        raise OSError(f"refused: DB_PASSWORD={SECRET}")
+
+    model = ScriptedModel([call("fails"), say(f"the password is {SECRET}x")])
+    async with open_host(state) as host:
+        await host.run(Agent("lead", model=model, tools=[fails]), f"token={SECRET}", session="s")
+
+
+def test_an_export_is_redacted_on_request_with_the_rules_and_tags_of_its_host(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: the lines and their fields are those of the export as it was said."""
+    trio.run(leaked, here / "st")
+    plain = printed(capsys, "sessions", "export", "s", "--state", "st")[1]
+    own = '[[redaction.deny]]\npattern = "(Zq81[0-9A-Za-z]{8,40})"\nkind = "acme"\n'
+    (here / "motet.toml").write_text(own)
+    code, clean, _ = printed(capsys, "sessions", "export", "s", "--redact", "--state", "st")
+    assert (code, SECRET in plain, SECRET in clean) == (0, True, False)
+    said = [json.loads(line) for line in plain.splitlines()]
+    told = [json.loads(line) for line in clean.splitlines()]
+    assert [one["line"] for one in told] == [one["line"] for one in said]
+    for one, other in zip(said[1:], told[1:], strict=True):
+        assert {**one["row"], "row": 0} == {**other["row"], "row": 0}
+        assert one["row"]["row"].keys() == other["row"]["row"].keys()
+    asked, _, failed, answered = (one["row"]["row"]["text"] for one in told[1:])
+    (mask,) = re.findall(r"\[secret:password:[0-9a-f]{4}\]", failed)
+    assert mask[-5:] in asked, "the key of the tags is the host's"
+    assert "[secret:acme:" in answered
 
 
 def test_a_reset_and_a_deletion_are_refused_beside_a_host(
