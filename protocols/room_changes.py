@@ -57,16 +57,19 @@ _SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
 _STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
-    "event IN ('tool.result', 'child.started') AND (stream = 'room:' || ?1"
+    "event IN ('tool.call', 'tool.result', 'child.started') AND (stream = 'room:' || ?1"
     " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
+)
+_OWN_TURNS: Final = (  # a turn of a room below shows the lines of that one
+    f"(event <> 'child.started' OR json_extract(data, '$.session') IN {_SESSIONS})"
 )
 _COPIES: Final = (
     ("messages", "body", f"session IN {_SESSIONS}"),
     ("runs", "text", f"session IN {_SESSIONS}"),
     ("runs", "given", f"session IN {_SESSIONS}"),
     ("steps", "body", f"run_id IN {_RUNS}"),
-    ("events", "data", f"stream IN {_STREAMS}"),
-    ("events", "data", _IN_ROOM),
+    ("events", "data", f"stream IN {_STREAMS} AND {_OWN_TURNS}"),
+    ("events", "data", f"{_IN_ROOM} AND {_OWN_TURNS}"),
     ("spans", "body", f"run_id IN {_RUNS}"),
     ("summaries", "text", f"session IN {_SESSIONS}"),
     ("memories", "text", f"session IN {_SESSIONS}"),
@@ -129,6 +132,24 @@ def copies(room: str, message: RoomMessage) -> Statement:
     text = "UPDATE room_messages SET text = ?2, edited = ?3, deleted = ?4 WHERE room = ?1"
     about = (f"{room}/{message.seq}", message.text, message.edited, int(message.deleted))
     return Statement(f"{text} AND seq = 1", about)
+
+
+ROOMS_BELOW: Final = (
+    "SELECT rooms.name FROM sessions JOIN runs USING (session)"
+    " JOIN rooms ON rooms.above = runs.run_id WHERE sessions.owner = 'room:' || ?1"
+)
+"""The rooms that have answered calls of a room's members."""
+_SHOWN: Final = (
+    "UPDATE events SET data = room_text(data, ?3, ?4) WHERE event = 'child.started'"
+    f" AND (stream IN {_STREAMS} OR {_IN_ROOM}) AND instr(data, '[#' || ?3 || ' ') > 0"
+    " AND json_extract(data, '$.session') IN"
+    " (SELECT session FROM sessions WHERE owner = 'room:' || ?2)"
+)
+
+
+def shown(room: str, below: str, message: RoomMessage) -> Statement:
+    """Put a message as it is now in place of the old one where its room's turns were shown."""
+    return Statement(_SHOWN, (room, below, message.label, line_of(message)))
 
 
 _THREAD: Final = (

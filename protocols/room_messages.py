@@ -100,7 +100,8 @@ def draft_of(
 class Amendment:
     """The wish of a person to change a message. ``text``: the new one, or the reaction.
 
-    ``moderates``: the person may withdraw the messages of others.
+    ``moderates``: the person may withdraw the messages of others; ``asked_by``: whose words the new
+    text is, if it is not theirs.
     """
 
     act: Act
@@ -108,6 +109,7 @@ class Amendment:
     who: Principal
     text: str = ""
     moderates: bool = False
+    asked_by: tuple[Principal, ...] = ()
 
 
 def checked(wish: Amendment, message: RoomMessage) -> Standing:
@@ -141,7 +143,8 @@ def amended(wish: Amendment, message: RoomMessage, now: float) -> RoomMessage | 
     user = wish.who.user
     match wish.act:
         case "edit":
-            edited = replace(message, text=wish.text, edited=now, asked_by=(wish.who,))
+            people = wish.asked_by or (wish.who,)
+            edited = replace(message, text=wish.text, edited=now, asked_by=people)
             return None if message.text == wish.text else edited
         case "delete":
             gone = replace(message, text="", edited=now, deleted=True, reactions=())
@@ -404,8 +407,21 @@ def corrected_preview(text: str, label: str, line: str) -> str:
     return after
 
 
+def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tuple[Amendment, ...]:
+    """The edits of messages of a room below, to whose run a message was given, as it is now."""
+    found: list[Amendment] = []
+    for one in messages:
+        text = corrected(one.text, message.label, line_of(message))
+        if one.kind == "person" and text != one.text:
+            who, people = Principal(one.author), one.principals
+            found.append(Amendment("edit", one.seq, who, text, asked_by=people))
+    return tuple(found)
+
+
 def corrected_json(stored: str, label: str, line: str) -> str:
-    """The same for a stored text, or for all texts in stored JSON."""
+    """The same for a stored text, or for all texts in JSON, such as the arguments of a call."""
+    if f"[#{label} " not in stored:
+        return stored
     return _each_text(stored, lambda text: corrected(text, label, line))
 
 
@@ -424,16 +440,24 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
     def fix(row: ChatMessage) -> ChatMessage:
         match row:
             case UserMessage(text=text) | ToolMessage(text=text):
-                return replace(row, text=corrected(text, message.label, line))
-            case AssistantMessage(text=text) if message.kind == "agent" and before:
-                own = without_head(text, message.author) == before
-                return replace(row, text=WITHDRAWN) if own else row
+                return replace(row, text=corrected_json(text, message.label, line))
+            case AssistantMessage(text=text):
+                own = message.kind == "agent" and bool(before)
+                own = own and without_head(text, message.author) == before
+                calls = tuple(
+                    replace(call, arguments=corrected_json(call.arguments, message.label, line))
+                    for call in row.calls
+                )
+                if _CALLS.match(text):  # as a trace has calls, cut and without line breaks
+                    text = corrected_preview(text, message.label, line)
+                return replace(row, text=WITHDRAWN if own else text, calls=calls)
             case _:
                 return row
 
     return fix
 
 
+_CALLS: Final = re.compile(r"[\w.-]+\(\{")
 Fix: TypeAlias = Callable[[ChatMessage], ChatMessage]
 
 
@@ -489,7 +513,7 @@ def _each_text(stored: str, fix: Callable[[str], str]) -> str:
     def fixed(value: object) -> object:
         match value:
             case str():
-                return fix(value)
+                return _each_text(value, fix)
             case dict():
                 pairs = cast("dict[str, object]", value).items()
                 return {key: fixed(each) for key, each in pairs}

@@ -93,6 +93,10 @@ THESE: Final = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
     " AND seq IN (SELECT value FROM json_each(?2))"
 )
+COPIED: Final = (  # in which a room below was given the line of a message
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND kind = 'person'"
+    " AND instr(text, '[#' || ?2 || ' ') > 0"
+)
 MEMBER_SESSIONS: Final = "SELECT session FROM sessions WHERE owner = ?1"
 CREATE: Final = (
     "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"

@@ -14,14 +14,13 @@ import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.rooms.definition import in_thread, thread_room
 from motet.actors.rooms.opening import (
     OpenRoom,
     RoomParts,
-    in_thread,
     known_room,
     open_room,
     standing_of,
-    thread_room,
 )
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as
+from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as, in_thread, thread_room
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -34,14 +34,21 @@ from motet.actors.sessions.intake import CALLER_GONE, Intake
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
+from motet.protocols.errors import ConfigError, InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.models import is_repeatable
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
-from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
+from motet.protocols.room_messages import (
+    Act,
+    Amendment,
+    FindMessages,
+    OpenThread,
+    RoomStoreRequest,
+    edits_of_copies,
+)
 from motet.protocols.room_newcomers import DEFAULT, Newcomers
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.room_reading import MOST, number_of
@@ -224,6 +231,10 @@ class OpenRoom:
             found = await self._ask(Amend(safe))
         if (thread := self._parts.table.rooms.get(f"{self.name}/{found.seq}")) is not None:
             thread.history.follow(found)
+        for live in self._parts.table.below(self.name):
+            for copy in edits_of_copies(live.history.messages, found):
+                with suppress(MotetError):  # it has ended in between: the copy on disk is changed
+                    await OpenRoom(live, self._parts)._amend(copy)
         return found
 
     async def _ask(self, request: Request[T]) -> T:
@@ -451,15 +462,6 @@ async def _opened_thread(
         thread_room(of.latest, name), of.expected, in_thread(of.standing, name), of.gone
     )
     return parts.table.rooms.setdefault(name, _live(parts, settings, None))
-
-
-def thread_room(room: Room, name: str) -> Room:
-    """The definition of a thread: its room's, where those speak who are called."""
-    return attrs.evolve(room, name=name, speakers=Mentions())
-
-
-def in_thread(standing: Standing, name: str) -> Standing:
-    return replace(standing, thread=thread_of(name)[1])
 
 
 async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text: str) -> RoomResult:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import trio
 
+from motet.actors.rooms.definition import acts_as
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.room import RoomActor, RoomMessages
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
@@ -54,6 +55,12 @@ class RoomTable:
     def threads(self, room: str) -> tuple[LiveRoom, ...]:
         """The open threads of a room."""
         return tuple(one for name, one in self.rooms.items() if name.startswith(f"{room}/"))
+
+    def below(self, room: str) -> tuple[LiveRoom, ...]:
+        """The open rooms that answer calls of a room's members."""
+        user, open_now = acts_as(room).user, self.rooms.values()
+        above = ((one, one.control.above) for one in open_now)
+        return tuple(one for one, run in above if run and run.input.principal.user == user)
 
     def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
         """Have the unfinished rooms of the last host opened: from now on hooks are registered."""

@@ -16,7 +16,16 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import TableStore, storable, struct, to_json
-from motet.protocols.room_changes import READ, UNREAD, change, copies, open_thread, scrub
+from motet.protocols.room_changes import (
+    READ,
+    ROOMS_BELOW,
+    UNREAD,
+    change,
+    copies,
+    open_thread,
+    scrub,
+    shown,
+)
 from motet.protocols.room_costs import FIND as FIND_COSTS
 from motet.protocols.room_costs import FIND_ROUND, costs_of
 from motet.protocols.room_invites import (
@@ -28,7 +37,13 @@ from motet.protocols.room_invites import (
     RoomInvite,
 )
 from motet.protocols.room_limits import DAY, Costs, FindCosts, hour_of
-from motet.protocols.room_messages import ChangeMessage, FindMessages, OpenThread, RoomStoreRequest
+from motet.protocols.room_messages import (
+    ChangeMessage,
+    FindMessages,
+    OpenThread,
+    RoomStoreRequest,
+    edits_of_copies,
+)
 from motet.protocols.room_newcomers import (
     EVERYTHING,
     FIND_SUMMARY,
@@ -42,6 +57,7 @@ from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown
 from motet.protocols.room_reading import UNSHOWN
 from motet.protocols.room_tables import (
     ADD_INVITE,
+    COPIED,
     CREATE,
     FIND_INVITE,
     INVITES,
@@ -201,11 +217,26 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         statements = [change(name, message), self._kept(name, request.state)]
         with ExitStack() as stack:
             if request.before is not None:
-                statements += (*scrub(name, message, request.before), copies(name, message))
-                owner = (f"{ROOM_CHANNEL}:{thread_of(name)[0]}",)
-                for (session,) in await self._readers.read(MEMBER_SESSIONS, owner):
-                    stack.enter_context(self._contexts.changing(str(session)))
+                statements += await self._scrubbed(name, message, request.before, stack)
             await self._write(tuple(statements))
+
+    async def _scrubbed(
+        self, name: str, message: RoomMessage, before: str, changing: ExitStack
+    ) -> list[Statement]:
+        """The statements that remove all copies of an old text, also in the rooms below."""
+        home, _ = thread_of(name)
+        found = [*scrub(name, message, before), copies(name, message)]
+        for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
+            changing.enter_context(self._contexts.changing(str(session)))
+        for (below,) in await self._readers.read(ROOMS_BELOW, (home,)):
+            rows = await self._readers.read(COPIED, (below, message.label))
+            given = {one.seq: one for one in room_messages(rows)}
+            for wish in edits_of_copies(given.values(), message):
+                one = given[wish.number]
+                copy = msgspec.structs.replace(one, text=wish.text, edited=message.edited)
+                found += [change(str(below), copy), shown(home, str(below), copy)]
+                found += await self._scrubbed(str(below), copy, one.text, changing)
+        return found
 
     @handles(OpenThread, concurrent=4)
     async def open_thread(self, request: OpenThread) -> None:

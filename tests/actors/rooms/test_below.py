@@ -25,6 +25,7 @@ from motet.protocols.models import ModelRequest
 from motet.protocols.room_people import without_details
 from motet.protocols.rooms import ListRooms, ReadRoom
 from tests.actors.rooms.talk import agent, model_of
+from tests.actors.rooms.test_messages import SECRET, on_disk
 
 DEEP = motet.Limits(depth=5)
 
@@ -118,6 +119,60 @@ async def test_the_people_of_the_run_are_those_of_the_room() -> None:
             await opened.run("go", user=user)
             await host.run(asks(nested(2, [doer]), limits=DEEP), "go", principal=_person(user))
     assert seen == [("alice",), ("alice",)], "mallory may not, through however many rooms"
+
+
+@pytest.mark.parametrize("act", ["edit", "delete"])
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_changed_message_leaves_no_copy_in_the_rooms_that_were_given_it(
+    tmp_path: Path, depth: int, act: str
+) -> None:
+    ann = agent("ann", "fine")
+    team = motet.room_agent(nested(depth, [ann]))
+    async with motet.open_host(tmp_path) as host:
+        outer = await host.open_room(motet.Room("outer", members=[team], max_turns=1))
+        await outer.post("hello, @all", user="bob")
+        await outer.wait()
+        await outer.run(f"@all {SECRET}", user="alice")
+        assert await host.traces(), "they are on disk"
+        if act == "edit":
+            await outer.edit(3, "@all something else", user="alice")
+        else:
+            await outer.delete(3, user="alice")
+        await outer.wait()
+    assert SECRET not in on_disk(tmp_path)
+    assert "hello, @all" in on_disk(tmp_path), "what bob has said stays"
+
+
+async def test_a_turn_of_an_inner_room_reads_the_change_in_its_next_request(tmp_path: Path) -> None:
+    requests: list[ModelRequest] = []
+    reached, gate, people = trio.Event(), trio.Event(), list[tuple[str, ...]]()
+
+    def answer(request: ModelRequest) -> mt.Step:
+        requests.append(request)
+        return mt.call("look") if len(requests) == 1 else mt.say("done")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answer, name="ann"))
+
+    @ann.tool(effects="write")
+    async def look(ctx: motet.Context[None]) -> str:
+        reached.set()
+        await gate.wait()
+        people.append(tuple(who.user for who in ctx.asked_by))
+        return "seen"
+
+    async with motet.open_host(tmp_path) as host:
+        team = motet.room_agent(nested(2, [ann]))
+        outer = await host.open_room(motet.Room("outer", members=[team], max_turns=1))
+        await outer.post(f"@team {SECRET}", user="alice")
+        await reached.wait()
+        assert SECRET in repr(requests[0].messages)
+        await outer.delete(1, user="alice")
+        gate.set()
+        await outer.wait()
+        assert SECRET not in repr(requests[1].messages)
+        assert "withdrawn person alice" in repr(requests[1].messages)
+    assert people == [("alice",)], "the words stay hers"
+    assert SECRET not in on_disk(tmp_path)
 
 
 def _person(name: str) -> motet.Principal:
