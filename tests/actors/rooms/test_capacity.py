@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -112,3 +113,35 @@ async def test_a_quiet_room_beside_three_floods_is_answered_as_if_it_were_alone(
 
 def _everybody(view: motet.RoomView) -> list[str]:
     return [member.name for member in view.members]
+
+
+@pytest.mark.sweep
+async def test_two_hundred_rooms_share_fifty_places_whatever_each_asks_for(
+    autojump_clock: MockClock,
+) -> None:
+    """Rooms of one to four speakers at once, which all ask without end: Jain's index of their
+    answers is at least 0.95."""
+    model = Slow()
+    crowd = [motet.Agent(f"a{n}", model=model) for n in range(4)]
+    async with motet.open_host(agents=crowd, config=places(50)) as host:
+        rooms = [
+            await host.open_room(
+                motet.Room(
+                    f"r{n}",
+                    members=crowd,
+                    speakers=_everybody,
+                    concurrency=1 + n % 4,
+                    max_turns=10_000,
+                    limits=motet.Limits(wall=300),
+                )
+            )
+            for n in range(200)
+        ]
+        for number, room in enumerate(rooms):
+            await room.post("go", user=f"user{number}")
+        await trio.sleep(40)
+        shares = [model.answered.get(f"r{n}", 0) for n in range(200)]
+        for room in rooms:
+            await room.stop()
+    assert sum(shares) ** 2 / (200 * sum(one * one for one in shares)) >= 0.95, shares
+    del autojump_clock
