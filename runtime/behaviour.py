@@ -7,6 +7,7 @@ whole kernel (``self.system``, ``self.start_child``), while the kernel needs onl
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Generic, TypeVar
 
 from motet.protocols.messages import Message
@@ -26,6 +27,12 @@ class Behaviour(Generic[P_contra]):
     mailbox: ClassVar[MailboxSpec] = MailboxSpec()
     supervision: ClassVar[Supervision] = Supervision()  # of its own children
     cleanup_budget: ClassVar[float] = 5.0  # seconds that on_stop may take
+    # Seconds that on_start may take. Then it is cancelled, and fails with StartTimeout, also in a
+    # restart, where it counts as a crash.
+    start_timeout: ClassVar[float] = math.inf
+    # Seconds of a stop that names none, and of a restart of its group; None: five. In a stop of its
+    # parent it gets no more of the time that is left than this; None: all of it.
+    stop_grace: ClassVar[float | None] = None
 
     # Spelled as dunder names, so that no subclass can collide with them by accident.
     __motet_handlers__: ClassVar[dict[type[Message], Handler]] = {}

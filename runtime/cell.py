@@ -40,7 +40,7 @@ from motet.runtime.outside import foreign_code
 from motet.runtime.stopping import Leftover, StopPlan, at_once
 from motet.runtime.supervision import Restart
 from motet.runtime.supervisor import Factory, Supervisor
-from motet.runtime.waits import StartWait, current_work, refuse_cycle
+from motet.runtime.waits import Groups, StartWait, Work, current_work, refuse_cycle
 
 __all__ = ["Cell"]
 
@@ -55,6 +55,7 @@ class Cell(Owner):
         "_budget",
         "_ended",
         "_factory",
+        "_grace",
         "_on_stop_scope",
         "_started",
         "failed_before",
@@ -83,11 +84,12 @@ class Cell(Owner):
         if before is not None:
             spec, concurrent = before.mailbox.spec, list(before.mailbox.concurrent)
             kind, handlers, budget = before.kind, before.handlers, before._own_budget()
+            grace = before.stop_grace
         else:
             assert actor is not None
             spec, concurrent = actor.mailbox, actor.__motet_calls__.concurrent
             kind, handlers = type(actor).__name__, actor.__motet_handlers__
-            budget = _budget_of(actor)
+            budget, grace = _budget_of(actor), actor.stop_grace
         order = order_of(spec, handlers)
         mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent, order)
         super().__init__(kernel, name, path, kind, handlers, mailbox)
@@ -104,6 +106,7 @@ class Cell(Owner):
         self._factory = factory
         self._actor = actor  # of the first incarnation, if it is built, until that begins
         self._budget = budget  # of the actor built last: the next is like it
+        self._grace = grace  # the same
         self._on_stop_scope: trio.CancelScope | None = None  # while on_stop runs
         self._started: trio.Event | None = None
         self._ended: trio.Event | None = None
@@ -201,6 +204,18 @@ class Cell(Owner):
         elif self.supervisor is not None and self.supervisor.closing:
             self.supervisor.close(plan.less(self._own_budget(), trio.current_time()))
 
+    def before_restart(self) -> Groups:
+        return self.parent.before_restart(self)
+
+    def refuse_all_endless(self) -> None:
+        """Refuse the waits for this actor that would never end, since less can end now (G11)."""
+        self.mailbox.refuse_all_endless()
+
+    def works(self) -> Iterator[Work]:
+        """All that has to end before this actor and all below it have."""
+        for cell in self.tree():
+            yield from cell.own_works()
+
     def bury(self, reason: str) -> None:
         """No incarnation will follow: settle all mail and tell the watchers."""
         if self.state != "dead":
@@ -233,6 +248,11 @@ class Cell(Owner):
         """Seconds that the ``on_stop`` of this actor and all below it may take."""
         below = self.supervisor.total_budget() if self.supervisor is not None else 0.0
         return self._own_budget() + below
+
+    @property
+    def stop_grace(self) -> float | None:
+        """Seconds of a stop that names none, as the actor declares; None: the default."""
+        return self._grace
 
     def _own_budget(self) -> float:
         """Seconds; also between two incarnations, since the next one has an ``on_stop`` again."""
@@ -325,7 +345,7 @@ class Cell(Owner):
                 self.failed_with = StartFailed(self.path, f"{why} than the {self.kind} before it")
                 return None
             actor.__motet_owner__ = self
-            self._budget = _budget_of(actor)
+            self._budget, self._grace = _budget_of(actor), actor.stop_grace
         incarnation = Incarnation(self, actor, self._observer())
         # It was stopped before its task took its first step: then on_start must not run.
         if self.state != "starting":

@@ -19,6 +19,7 @@ __all__ = [
     "NotInState",
     "RestartLimitExceeded",
     "StartFailed",
+    "StartTimeout",
     "TellCycle",
     "TooManyChildren",
     "WaitCycle",
@@ -150,6 +151,15 @@ class StartFailed(MotetRuntimeError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} did not start: {reason}")
         self.path = path
+
+
+class StartTimeout(MotetRuntimeError, TimeoutError):
+    """``on_start`` took longer than the actor's ``start_timeout``, and was cancelled."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(f"on_start of {path} did not return within {seconds:g} s")
+        self.path = path
+        self.seconds = seconds
 
 
 class RestartLimitExceeded(MotetRuntimeError):

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import trio
 
+from motet.protocols.messages import Message
 from motet.runtime.envelope import Replies, Result, TakingAsk
+from motet.runtime.handlers import Handler
 from motet.runtime.outside import is_cancelled
 from motet.runtime.waits import Work
 
-__all__ = ["IN_A_ROW", "HereAsk", "allowed", "is_only_cancelled", "nobody"]
+__all__ = ["IN_A_ROW", "HereAsk", "Places", "allowed", "is_only_cancelled", "nobody"]
 
 IN_A_ROW = 64
 """Asks that an actor handles here before one takes the mailbox, which lets other tasks run: a
@@ -89,6 +91,29 @@ class HereAsk(TakingAsk, eq=False, kw_only=True):
 
     def _deliver(self, result: Result) -> None:
         self.result = result
+
+
+class Places(Protocol):
+    """The concurrent handlers of a living incarnation, as far as senders need them.
+
+    ``busy``: how many places of each message type are taken; a type without any may be missing.
+    """
+
+    @property
+    def busy(self) -> Mapping[type[Message], int]: ...
+
+    def notify(self, kind: type[Message], /) -> None:
+        """A message of ``kind`` waits."""
+
+    def take_place(self, handler: Handler, /) -> bool:
+        """Whether the asker may handle its request here, now; see ``here.py``. Then a place is its
+        own, which :meth:`answer_here` gives back.
+        """
+        ...
+
+    async def answer_here(self, ask: HereAsk, handler: Handler, /) -> Any:
+        """Run the handler in the current task; its outcome."""
+        ...
 
 
 def is_only_cancelled(group: BaseExceptionGroup[BaseException]) -> bool:

@@ -21,7 +21,7 @@ import trio
 from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told
-from motet.runtime.errors import MotetRuntimeError, unwrapped
+from motet.runtime.errors import MotetRuntimeError, StartTimeout, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import Observer
@@ -29,6 +29,7 @@ from motet.runtime.outside import foreign_code
 from motet.runtime.reply import DEFERRED, ReplyTo
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.scopes import cancel_at
+from motet.runtime.stopping import DEFAULT_GRACE
 from motet.runtime.workers import Workers, skip
 
 __all__ = ["Incarnation"]
@@ -126,6 +127,19 @@ class Incarnation:
             self.failure = error
         self._end_at_once()
 
+    def fail(self, error: Exception) -> None:
+        """A handler has failed: end when those beside it have, or after the grace of a stop.
+
+        Their messages are not to blame, and begun work is neither undone nor begun again (G4).
+        """
+        if self.failure is None:
+            self.failure = error
+        grace = self.actor.stop_grace
+        until = trio.current_time() + (DEFAULT_GRACE if grace is None else grace)
+        self.owner.cancel_at = min(self.owner.cancel_at, until)
+        self.cancel_at(self.owner.cancel_at)
+        self.finish()
+
     def child_ended(self, name: str, error: Exception | None) -> None:
         """Tell the actor. A failure of its ``on_child_end`` is its own crash, not the child's."""
         if self.finishing:
@@ -173,7 +187,8 @@ class Incarnation:
                         await self._start(became_ready)
                     await self._drain(self.scope)
         except Exception as error:
-            self.crash(unwrapped(error))
+            end = self.fail if self.ready else self.crash
+            end(unwrapped(error))
         except BaseException:
             self._end_at_once()
             raise
@@ -188,7 +203,14 @@ class Incarnation:
             self.is_over = True
 
     async def _start(self, became_ready: Callable[[], None]) -> None:
-        await self.actor.on_start()
+        seconds = self.actor.start_timeout
+        if seconds == math.inf:
+            await self.actor.on_start()
+        else:
+            with trio.move_on_after(seconds) as limit:
+                await self.actor.on_start()
+            if limit.cancelled_caught:
+                raise StartTimeout(self.owner.path, seconds)
         self.ready = True
         became_ready()
         if self.owner.mailbox.concurrent:

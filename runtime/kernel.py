@@ -19,8 +19,16 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import Address, Deferred, Told
-from motet.runtime.errors import ActorDead, MessageNotPortable, NotInProtocol, WrongLoop
+from motet.runtime.errors import (
+    ActorDead,
+    AskCycle,
+    MessageNotPortable,
+    NotInProtocol,
+    WaitCycle,
+    WrongLoop,
+)
 from motet.runtime.feed import DeadLetters, Feed
+from motet.runtime.foreign import shown
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
 from motet.runtime.loops import loop_here
@@ -34,6 +42,7 @@ __all__ = ["Beside", "HomeLoop", "Kernel", "Owner", "round_trip"]
 M = TypeVar("M", bound=Message)
 
 _ADDRESS = "motet address "  # before the number of one that goes through msgpack
+_COMING_BACK = ("starting", "running", "failing", "suspended")
 _INSTEAD = "use ref.threadsafe() for messages, and system.portal() for all else"
 
 
@@ -249,7 +258,10 @@ class Owner:
         waits = box.spec.overflow == "wait" and box.is_full
         if not (waits and box.refusing):
             groups = self.before_begin(kind)
-            refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
+            try:
+                refuse_cycle(work, [*groups, *self.before_room()] if waits else groups)
+            except AskCycle as cycle:
+                raise self.refusal(cycle) from None
 
     def before_begin(self, kind: type[Message]) -> Groups:
         """What has to end before a queued message of ``kind`` is handled; see ``waits.py``."""
@@ -282,10 +294,31 @@ class Owner:
 
     def _before_next(self) -> Groups:
         """What has to end before another incarnation may handle mail."""
-        if not self._handles_mail:
+        if self.paused or self.state not in _COMING_BACK:
             return ()
-        beside = () if self.beside is None else self.beside.handlers_at_work()
-        return tuple((work,) for work in (self.turn, *beside))
+        own = self.own_works() if self._handles_mail else ()
+        return (*((work,) for work in own), *self.before_restart())
+
+    def own_works(self) -> Sequence[Work]:
+        """The turn and the concurrent handlers."""
+        return (self.turn, *(() if self.beside is None else self.beside.handlers_at_work()))
+
+    def before_restart(self) -> Groups:
+        """What has to end before this actor, which has ended or ends, is started again."""
+        return ()
+
+    def refusal(self, cycle: WaitCycle) -> Exception:
+        """The error for a wait for this actor that would never end: ActorDead if it leads through
+        the restart of its group, for then it has failed, or ends with a sibling that has.
+        """
+        restart = self.before_restart()
+        if not restart or cycle.chain[1] != restart[0][0].path:
+            return cycle
+        failed = "" if self.failed_with is None else f": {shown(self.failed_with)}"
+        why = (
+            f"it has ended{failed}, and starts again when {cycle.chain[0]} has, which waits for it"
+        )
+        return ActorDead(self.path, why)
 
     def rest(self) -> None:
         """The turn or the last concurrent handler has nothing more to do now."""

@@ -20,8 +20,8 @@ line of the senders, are in ``queues.py``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final
 
 import outcome
 import trio
@@ -29,39 +29,23 @@ from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
-from motet.runtime.errors import ActorDead, ActorPaused, AskCycle, MailboxFull, TellCycle
+from motet.runtime.errors import (
+    ActorDead,
+    ActorPaused,
+    AskCycle,
+    MailboxFull,
+    TellCycle,
+    WaitCycle,
+)
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
-from motet.runtime.handlers import Handler
-from motet.runtime.here import HereAsk
+from motet.runtime.here import Places
 from motet.runtime.order import DIRECT_UP_TO, MailboxSpec, Order
 from motet.runtime.outside import is_cancelled
 from motet.runtime.queues import NOBODY, NOTHING, Holder, Item, Queue, Senders, WaitingTell
-from motet.runtime.waits import Groups, cycle_of, refuse_cycle
+from motet.runtime.waits import Groups, cycle_of
 
-__all__ = ["Item", "Mailbox", "Places"]
-
-
-class Places(Protocol):
-    """The concurrent handlers of a living incarnation, as far as senders need them.
-
-    ``busy``: how many places of each message type are taken; a type without any may be missing.
-    """
-
-    @property
-    def busy(self) -> Mapping[type[Message], int]: ...
-
-    def notify(self, kind: type[Message], /) -> None:
-        """A message of ``kind`` waits."""
-
-    def take_place(self, handler: Handler, /) -> bool:
-        """Whether the asker may handle its request here, now; :meth:`answer_here` ends that."""
-        ...
-
-    async def answer_here(self, ask: HereAsk, handler: Handler, /) -> Any:
-        """Run the handler in the current task; its outcome."""
-        ...
-
+__all__ = ["Item", "Mailbox"]
 
 _NONE: Final[dict[type, Queue]] = {}  # of actors without concurrent handlers
 
@@ -218,8 +202,8 @@ class Mailbox(Counters):
         waiting = WaitingTell(message, self.path, self.holder)
         work = waiting.work
         waiting.task.custom_sleep_data = waiting  # for dumps: Trio resets it at the wake-up
+        waiting.refuse_endless()
         if work is not None:
-            refuse_cycle(work, waiting.groups(), TellCycle)
             work.waits.append(waiting)
         self._add_waiting(waiting)
 
@@ -492,7 +476,7 @@ class Mailbox(Counters):
                 if chain is not None:
                     del self.waiting[sender]
                     self._set_limit()
-                    sender.refused(TellCycle(chain))
+                    sender.refused(self._refusal(TellCycle(chain)))
 
     def _refuse_endless(self, ask: Ask) -> None:
         work = ask.asked_from
@@ -501,7 +485,10 @@ class Mailbox(Counters):
         chain = cycle_of(work)
         if chain is not None:
             self.withdraw(ask)
-            ask.settle(outcome.Error(AskCycle(chain)))
+            ask.settle(outcome.Error(self._refusal(AskCycle(chain))))
+
+    def _refusal(self, cycle: WaitCycle) -> Exception:
+        return cycle if self.holder is None else self.holder.refusal(cycle)
 
     # ------------------------------------------------------------------ within
 

@@ -19,7 +19,8 @@ from trio.lowlevel import current_task, reschedule
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
-from motet.runtime.waits import Groups, current_work
+from motet.runtime.errors import TellCycle, WaitCycle
+from motet.runtime.waits import Groups, current_work, refuse_cycle
 
 __all__ = ["NOBODY", "NOTHING", "Holder", "Item", "Queue", "Senders", "WaitingTell"]
 
@@ -110,6 +111,10 @@ class Holder(Protocol):
         """What has to end before there is room."""
         ...
 
+    def refusal(self, cycle: WaitCycle, /) -> Exception:
+        """The error for a wait for this actor that would never end."""
+        ...
+
 
 class WaitingTell:
     """A sender that waits for room, and its message. An edge of the wait-for graph."""
@@ -125,6 +130,15 @@ class WaitingTell:
 
     def groups(self) -> Groups:
         return () if self.holder is None else self.holder.before_room()
+
+    def refuse_endless(self) -> None:
+        """Raise TellCycle, or what its actor says, if it would wait for room for ever (G11)."""
+        if self.work is None or self.holder is None:
+            return
+        try:
+            refuse_cycle(self.work, self.groups(), TellCycle)
+        except WaitCycle as cycle:
+            raise self.holder.refusal(cycle) from None
 
     def admitted(self) -> None:
         """The message is in the mailbox. The sender has not taken a step since."""

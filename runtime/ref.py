@@ -166,12 +166,12 @@ class ActorRef(Address, Generic[P_contra]):
         """Stop the actor and all below it for ever; return within ``grace`` seconds (G2).
 
         Queued mail becomes dead letters at once. The running handler may finish, then children
-        stop in reverse start order, then ``on_stop`` runs. None means five seconds; 0 cancels
-        everything now. Cancelled: the stop continues by itself.
+        stop in reverse start order, then ``on_stop`` runs. None means the ``stop_grace`` of the
+        actor, or five seconds; 0 cancels everything now. Cancelled: the stop continues by itself.
         """
         cell = self._cell
         cell.kernel.loop.check(cell.path)
-        plan = within(grace)
+        plan = within(cell.stop_grace if grace is None else grace)
         tasks = sum(1 for _ in cell.tree())
         cell.parent.stop(cell, plan)
         with ending(cell.path, "stop"):

@@ -95,6 +95,12 @@ class StopPlan:
         """
         return StopPlan(self.began, self._until(need, now), self.patient, self.ledger)
 
+    def at_most(self, seconds: float | None, now: float) -> StopPlan:
+        """The plan for one actor that declares how long its end may take."""
+        if seconds is None or not self.patient:
+            return self
+        return StopPlan(now, min(self.until, now + seconds), seconds > 0, self.ledger)
+
     def _until(self, need: float, now: float) -> float:
         if math.isinf(self.until):
             return self.until

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import attrs
 import trio
 
 from motet.runtime.behaviour import Behaviour
@@ -40,7 +41,7 @@ from motet.runtime.supervision import (
     Restart,
     Supervision,
 )
-from motet.runtime.waits import current_work
+from motet.runtime.waits import Groups, RestartWait, Work, current_work
 
 __all__ = ["Child", "Factory", "Supervisor", "bound"]
 
@@ -63,7 +64,13 @@ class Child(Protocol):
     @property
     def supervisor(self) -> Supervisor[Self] | None: ...
     @property
+    def stop_grace(self) -> float | None: ...
+    @property
     def is_occupied(self) -> bool: ...
+    @property
+    def turn(self) -> Work: ...
+    def works(self) -> Iterator[Work]: ...
+    def refuse_all_endless(self) -> None: ...
     def begin(self, nursery: trio.Nursery) -> None: ...
     def stop(self, plan: StopPlan, *, final: bool) -> None: ...
     def bury(self, reason: str) -> None: ...
@@ -80,6 +87,26 @@ C = TypeVar("C", bound=Child)
 def bound(factory: Callable[..., B], args: tuple[object, ...]) -> Callable[[], B]:
     """The factory that calls ``factory`` with ``args``."""
     return partial(factory, *args) if args else factory
+
+
+@attrs.define
+class _Busy(Generic[C]):
+    """The restart that a supervisor is busy with, which it may have to interrupt.
+
+    ``begun``: the member of a group restarted last, until it has started; ``waiting``: the wait for
+    that; ``halting``: the members that are still to end.
+    """
+
+    begun: C | None = None
+    waiting: trio.CancelScope | None = None
+    halting: list[C] = attrs.field(factory=list)  # pyright: ignore[reportUnknownVariableType]
+
+    def works(self) -> list[Work]:
+        """What has to end before the next member is started."""
+        works = [work for cell in self.halting for work in cell.works()]
+        if self.begun is not None and self.begun.state == "starting":
+            works.append(self.begun.turn)
+        return works
 
 
 class Supervisor(Generic[C]):
@@ -118,6 +145,7 @@ class Supervisor(Generic[C]):
         self._serving = trio.CancelScope()
         self._plan = at_once()
         self._stopping: C | None = None
+        self._busy: _Busy[C] = _Busy()
         self._budget_after = 0.0  # seconds that on_stop of the children stopped later may take
         self._nursery: trio.Nursery | None = None
 
@@ -150,8 +178,10 @@ class Supervisor(Generic[C]):
                 cell, generation = self._exits.popleft()
                 if cell.generation == generation and self.cells.get(cell.name) is cell:
                     await self._decide(cell)
+            elif self._busy.begun is not None:
+                await self._wait_begun(self._busy.begun)
             elif self._due and min(self._due.values()) <= trio.current_time():
-                await self._start_due()
+                self._begin_due()
             else:
                 self._wake = trio.Event()
                 with trio.move_on_at(min(self._due.values(), default=math.inf)):
@@ -197,10 +227,8 @@ class Supervisor(Generic[C]):
         return directive, error if directive == "escalate" else None
 
     async def _execute(self, decision: Decision, now: float) -> None:
-        for name in decision.stops:
-            # It may have been stopped and removed while this waited for the one before.
-            if name in self.cells:
-                await self._halt(self.cells[name], final=name in decision.removes)
+        if decision.stops:
+            await self._halt_group(decision)
         for name in decision.removes:
             if name in self.cells:
                 self._bury(self.cells[name], _NOT_RESTARTED)
@@ -208,24 +236,70 @@ class Supervisor(Generic[C]):
             if name in self.cells:
                 self._due[name] = now + decision.delay
 
+    async def _halt_group(self, decision: Decision) -> None:
+        self._busy.halting = [self.cells[name] for name in decision.stops if name in self.cells]
+        try:
+            # Those who wait for one of the group, which restarts after they have ended, would use
+            # up the grace of their stop. So they learn of the failure now.
+            for cell in self.cells.values():
+                if not cell.is_occupied or cell in self._busy.halting:
+                    cell.refuse_all_endless()
+            while self._busy.halting:
+                cell = self._busy.halting[0]
+                # It may have been stopped and removed while this waited for the one before.
+                if self.cells.get(cell.name) is cell:
+                    await self._halt(cell, final=cell.name in decision.removes)
+                del self._busy.halting[0]
+        finally:
+            self._busy.halting = []
+
+    def before_restart(self, cell: C) -> Groups:
+        """What has to end before ``cell`` is started again; see ``waits.py``.
+
+        One node, so that a cycle tells whether it leads through a restart: this task ends the
+        members of a group one after the other, and waits for the start of each. A child of
+        ``one_for_one`` waits only for those that were due at the same time.
+        """
+        works = self._busy.works()
+        if self._table.supervision.strategy == "one_for_one":
+            due = self._due.get(cell.name, math.inf) <= trio.current_time()
+            works = works if due else []
+        return (
+            ((Work(f"{self.path} (restart)", [RestartWait(self.path, works)]),),) if works else ()
+        )
+
     async def _halt(self, cell: C, *, final: bool) -> None:
         self._due.pop(cell.name, None)
-        cell.stop(within(None), final=final)
+        cell.stop(within(cell.stop_grace), final=final)
         # No time limit: a new incarnation must never meet the old one.
         await cell.wait_ended()
 
-    async def _start_due(self) -> None:
+    def _begin_due(self) -> None:
+        """Begin the first child in start order that is due."""
         now = trio.current_time()
-        # In start order, each after the on_start of the one before, which it may use in its own.
-        for name in [name for name in self.cells if self._due.get(name, math.inf) <= now]:
-            if name not in self._due or name not in self.cells:
-                continue
-            del self._due[name]
-            cell = self.cells[name]
-            self._begin(cell)
+        cell = next(
+            cell for cell in self.cells.values() if self._due.get(cell.name, now + 1) <= now
+        )
+        del self._due[cell.name]
+        self._busy.begun = cell
+        self._begin(cell)
+
+    async def _wait_begun(self, cell: C) -> None:
+        """Wait for the start of ``cell``, which the next one may use in its own.
+
+        The exit of a sibling ends the wait, so that a start that hangs holds up no other decision.
+        Children of ``one_for_one`` do not need each other: the restart of one that becomes due
+        later ends it, too.
+        """
+        alone = self._table.supervision.strategy == "one_for_one"
+        now = trio.current_time()
+        until = min((at for at in self._due.values() if alone and at > now), default=math.inf)
+        with trio.CancelScope(deadline=until) as waiting:
+            self._busy.waiting = waiting
             await cell.wait_started()
-            if cell.failed_with is not None and self._exits:
-                return  # this start failed: decide that before starting the later siblings
+        if alone or not waiting.cancelled_caught:
+            self._busy.begun = None
+        self._busy.waiting = None
 
     def _bury_alone(self, cell: C, error: Exception | None) -> None:
         """Bury a child that has spent its own restarts."""
@@ -251,18 +325,24 @@ class Supervisor(Generic[C]):
     async def _stop_children(self) -> None:
         # One by one in reverse start order: an older sibling may be used until a younger one's
         # on_stop has returned.
+        # First those between two incarnations, which have nothing to end: with their mail they
+        # settle the asks that the others would wait for.
+        for cell in reversed([cell for cell in self.cells.values() if not cell.is_occupied]):
+            self.stop(cell, self._plan)
         budgets = [(cell, cell.total_budget()) for cell in self.cells.values()]
         self._budget_after = sum(budget for _, budget in budgets)
         for cell, budget in reversed(budgets):
             self._stopping = cell
             self._budget_after -= budget
-            self.stop(cell, self._plan_of_next())
+            self.stop(cell, self._plan_of_next(cell))
             await cell.wait_ended()
         self._stopping = None
 
-    def _plan_of_next(self) -> StopPlan:
+    def _plan_of_next(self, cell: C) -> StopPlan:
         """The plan for the child stopped now: it leaves the later ones time for their clean-ups."""
-        return self._plan.less(max(0.0, self._budget_after), trio.current_time())
+        now = trio.current_time()
+        plan = self._plan.less(max(0.0, self._budget_after), now)
+        return plan.at_most(cell.stop_grace, now)
 
     # ------------------------------------------------------------------ orders
 
@@ -355,7 +435,7 @@ class Supervisor(Generic[C]):
         self._plan = plan
         self._serving.cancel()
         if self._stopping is not None:
-            self.stop(self._stopping, self._plan_of_next())
+            self.stop(self._stopping, self._plan_of_next(self._stopping))
 
     def child_ended(self, cell: C, *, cancelled: bool) -> None:
         """An incarnation has ended. If another may follow, this supervisor's task decides that."""
@@ -365,6 +445,8 @@ class Supervisor(Generic[C]):
             return
         self._exits.append((cell, cell.generation))
         self._wake.set()
+        if self._busy.waiting is not None:
+            self._busy.waiting.cancel()
 
     # ------------------------------------------------------------------ reading
 

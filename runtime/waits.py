@@ -8,9 +8,10 @@ An edge has groups of work, and ends only after *one of each* group has ended. A
 runs has one group with that handler. An ask in a queue waits for the turn, or for any one of the
 handlers that have the places of its type; one that waits for room, for the turn or for a handler
 whose type has messages in the queue as well. An actor whose incarnation is ending handles nothing
-before each of its handlers has ended: a group for each. An edge without groups may be ended by
-somebody who is not in the graph: a supervisor after its back-off, whoever resumes a suspended
-actor, a deadline.
+before each of its handlers has ended: a group for each; nor, before the next one, what its
+supervisor is busy with: the handlers of a group that is stopped, or the start of a sibling. An edge
+without groups may be ended by somebody who is not in the graph: a supervisor after its back-off,
+whoever resumes a suspended actor, a deadline.
 
 So work is deadlocked if some edge of it has a group of which all are deadlocked. The largest set
 for which that holds is searched for; in a graph without alternatives it is what leads to a cycle.
@@ -43,6 +44,7 @@ from motet.runtime.errors import AskCycle, WaitCycle
 __all__ = [
     "EndWait",
     "Groups",
+    "RestartWait",
     "StartWait",
     "Wait",
     "Work",
@@ -114,6 +116,22 @@ class StartWait:
 
     def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
         return f"start of {self.target.path}"
+
+
+class RestartWait:
+    """The edge of the restart of a group, until all of ``works`` have ended."""
+
+    __slots__ = ("path", "works")
+
+    def __init__(self, path: str, works: Sequence[Work]) -> None:
+        self.path = path  # of the parent of the group
+        self.works = works
+
+    def groups(self) -> Groups:
+        return [(work,) for work in self.works]
+
+    def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
+        return f"restart of the children of {self.path}"
 
 
 class EndWait:

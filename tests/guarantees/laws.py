@@ -17,6 +17,7 @@ from tests.guarantees.mutants import (
     transcripts,
     waits,
 )
+from tests.guarantees.worlds.beside import BESIDE
 from tests.guarantees.worlds.call_graph import CANCELLATION_CLOSURE, ONE_OUTCOME
 from tests.guarantees.worlds.control import CONTROL_OVERTAKES
 from tests.guarantees.worlds.crowd import BOUNDED_MEMORY
@@ -28,6 +29,7 @@ from tests.guarantees.worlds.inputs import DURABLE_INPUT
 from tests.guarantees.worlds.mail import CONSERVATION
 from tests.guarantees.worlds.poison import CONTAINMENT
 from tests.guarantees.worlds.principals import ISOLATION
+from tests.guarantees.worlds.regroup import REGROUPING
 from tests.guarantees.worlds.replays import REPLAY
 from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
 from tests.guarantees.worlds.supervision import SUPERVISION
@@ -57,11 +59,13 @@ LAWS: dict[str, Law] = {
         STOP_IS_BOUNDED,
         ONE_OUTCOME,
         CONSERVATION,
+        BESIDE,
         TURN_ISOLATION,
         CONTROL_OVERTAKES,
         VALID_TRANSCRIPT,
         ORDERED_FAN_OUT,
         SUPERVISION,
+        REGROUPING,
         GATES,
         NO_SILENT_DEADLOCK,
         EVERY_WAIT,

@@ -10,6 +10,7 @@ from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, MailboxFull, MailboxSpec, Supervision, handles, open_system
 from tests.guarantees.laws import holds, holds_on, is_found, mutants_of
 from tests.guarantees.soak import soak
+from tests.guarantees.worlds.beside import NAME as BESIDE
 
 
 class Item(Message, frozen=True, tag="g4.item"):
@@ -47,7 +48,13 @@ def test_accepted_mail_is_always_somewhere() -> None:
     holds_on("G4", 3595)  # a message got no place though the oldest was dropped for it
 
 
-@pytest.mark.parametrize("mutant", mutants_of("G4"))
+def test_a_crash_costs_no_message_that_is_handled_beside_it() -> None:
+    """Law: a crash costs its own message; the handlers beside it are done, with their answers,
+    unless they take longer than the grace of their actor, after which the next begins."""
+    holds(BESIDE, schedules=200)
+
+
+@pytest.mark.parametrize("mutant", [*mutants_of("G4"), *mutants_of(BESIDE)])
 def test_the_law_finds_a_kernel_that(mutant: str) -> None:
     """A planted defect is found within 200 schedules."""
     is_found(mutant)

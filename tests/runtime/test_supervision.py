@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from motet.protocols.messages import Message, Request
 from motet.runtime import (
     Actor,
+    ActorDead,
     ActorRef,
+    AskCycle,
     Directive,
+    RestartLimitExceeded,
+    StartFailed,
+    StartTimeout,
     Supervision,
     Terminated,
     handles,
@@ -235,3 +241,286 @@ def test_the_rules_are_data_that_compares() -> None:
     one = Supervision(decide=decide)
     assert one == Supervision(decide=decide) != Supervision(decide=broken)
     assert msgspec.structs.replace(one, intensity=5).decide is decide
+
+
+# ---------------------------------------------------------------------- groups, and times
+
+
+class Query(Request[str], frozen=True, tag="supervision.query"):
+    pass
+
+
+class Crash(Message, frozen=True, tag="supervision.crash"):
+    pass
+
+
+class Server(Actor[Query | Crash]):
+    """Crashes while others wait for it."""
+
+    async def on_stop(self) -> None:
+        pass
+
+    @handles(Query)
+    async def query(self, request: Query) -> str:
+        return "answer"
+
+    @handles(Crash)
+    async def crash(self, message: Crash) -> None:
+        await trio.sleep(1)
+        raise ERRORS["value"]
+
+
+class Client(Actor[Crash]):
+    """Asks its sibling, or another who asks that."""
+
+    def __init__(self, path: str, seen: list[Exception]) -> None:
+        self.asked = path
+        self.seen = seen
+
+    async def on_stop(self) -> None:
+        pass
+
+    @handles(Crash)
+    async def ask(self, message: Crash) -> None:
+        ref = self.system.find(self.asked)
+        assert ref is not None
+        try:
+            await ref.ask(Query())
+        except Exception as error:
+            self.seen.append(error)
+
+
+class Between(Actor[Query]):
+    """Is no member of the group, and asks one."""
+
+    @handles(Query)
+    async def query(self, request: Query) -> str:
+        ref = self.system.find("/system/group/server")
+        assert ref is not None
+        return await ref.ask(Query())
+
+
+class Group(Actor[Crash]):
+    supervision = Supervision(strategy="one_for_all")
+
+    def __init__(self, children: dict[str, Callable[[], Actor[Any]]]) -> None:
+        self.started = children
+
+    async def on_start(self) -> None:
+        for name, factory in self.started.items():
+            await self.start_child(factory, name=name)
+
+    @handles(Crash)
+    async def crash(self, message: Crash) -> None:
+        for name in ("server", "client"):
+            ref = self.child(name)
+            assert ref is not None
+            await ref.tell(message)
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("by", ["server", "between"])
+async def test_the_failure_of_a_sibling_reaches_who_waits_for_it_at_once(
+    by: str, autojump_clock: MockClock
+) -> None:
+    """The ask is queued at the sibling that crashes, or at one who asks that; both are kept until
+    the group has been stopped, and the asker is a part of it."""
+    seen: list[Exception] = []
+    path = "/system/group/server" if by == "server" else "/system/between"
+    async with open_system() as system:
+        await system.start(Between, name="between")
+        children: dict[str, Callable[[], Actor[Any]]] = {
+            "server": Server,
+            "client": lambda: Client(path, seen),
+        }
+        group = await system.start(lambda: Group(children), name="group")
+        await group.tell(Crash())
+        server = system.find("/system/group/server")
+        assert server is not None
+        with trio.fail_after(60):
+            while server.statistics().restarts == 0:
+                await trio.sleep(0.1)
+        assert await server.ask(Query()) == "answer"
+        assert trio.current_time() < 1.5
+        (error,) = seen
+        assert isinstance(error, ActorDead)
+        assert "ValueError('a value')" in str(error)
+
+
+class Patient(Actor[Crash]):
+    """Its handler, or its start, takes a while."""
+
+    def __init__(self, seconds: float, starts: list[float] | None = None) -> None:
+        self.seconds = seconds
+        self.starts = starts if starts is not None else []
+
+    async def on_start(self) -> None:
+        self.starts.append(trio.current_time())
+        if len(self.starts) > 1:
+            await trio.sleep(self.seconds)
+
+    @handles(Crash)
+    async def crash(self, message: Crash) -> None:
+        if self.starts and self.seconds:
+            raise ERRORS["value"]
+        await trio.sleep(100)
+
+
+@pytest.mark.parametrize(("own", "took"), [(None, 5.0), (0.5, 0.5), (20.0, 20.0)])
+async def test_a_stop_gives_an_actor_the_grace_that_it_declares(
+    own: float | None, took: float, autojump_clock: MockClock
+) -> None:
+    class Slow(Patient):
+        stop_grace = own
+
+    async with open_system() as system:
+        ref = await system.start(lambda: Slow(0), name="slow")
+        await ref.tell(Crash())
+        await wait_all_tasks_blocked()
+        await ref.stop()
+        assert trio.current_time() == took
+        again = await system.start(lambda: Slow(0), name="slow")
+        await again.tell(Crash())
+        await wait_all_tasks_blocked()
+        await again.stop(grace=2)  # who says it decides
+        assert trio.current_time() == took + 2
+
+
+async def test_a_stop_waits_for_an_endless_clean_up_that_is_declared(
+    autojump_clock: MockClock,
+) -> None:
+    class Endless(Patient):
+        stop_grace = math.inf
+        cleanup_budget = math.inf
+
+        async def on_stop(self) -> None:
+            await trio.sleep(100_000)
+
+    async with open_system() as system:
+        ref = await system.start(lambda: Endless(0), name="endless")
+        report = await ref.stop()
+        assert trio.current_time() == 100_000
+        assert not report.abandoned
+
+
+async def test_an_actor_takes_no_more_of_the_time_of_its_parent_than_it_declares(
+    autojump_clock: MockClock,
+) -> None:
+    class Slow(Patient):
+        stop_grace = 1.0
+
+    async with open_system() as system:
+        for name in ("a", "b", "c"):
+            ref = await system.start(lambda: Slow(0), name=name)
+            await ref.tell(Crash())
+        await wait_all_tasks_blocked()
+        report = await system.stop(grace=60)
+        assert trio.current_time() == 3
+        assert report.ended == ("/system/c", "/system/b", "/system/a")
+
+
+async def test_a_restart_of_a_group_gives_each_the_grace_that_it_declares(
+    autojump_clock: MockClock,
+) -> None:
+    class Slow(Patient):
+        stop_grace = 0.25
+
+    async with open_system(supervision=Supervision(strategy="one_for_all")) as system:
+        frail = await system.start(lambda: Frail([]), name="frail")
+        slow = await system.start(lambda: Slow(0), name="slow")
+        await slow.tell(Crash())
+        await frail.tell(Fail("value"))
+        assert await frail.ask(Reasons()) == ["ValueError('a value')"]
+        assert trio.current_time() == 0.25
+
+
+async def test_a_start_that_takes_too_long_fails(autojump_clock: MockClock) -> None:
+    class Late(Patient):
+        start_timeout = 2.0
+
+    starts = [0.0]
+    async with open_system() as system:
+        with pytest.raises(StartFailed, match="within 2 s") as failed:
+            await system.start(lambda: Late(10, starts), name="late")
+        assert isinstance(failed.value.__cause__, StartTimeout)
+        assert trio.current_time() == 2
+        await system.start(lambda: Late(1, starts), name="late")  # its name is free
+        assert trio.current_time() == 3
+
+
+async def test_a_restart_that_takes_too_long_counts_as_a_crash(autojump_clock: MockClock) -> None:
+    class Late(Patient):
+        start_timeout = 2.0
+
+    starts: list[float] = []
+
+    async def fail() -> None:
+        async with open_system(supervision=Supervision(intensity=2, period=60)) as system:
+            ref = await system.start(lambda: Late(10, starts), name="late")
+            await ref.tell(Crash())
+            await trio.sleep_forever()
+
+    with pytest.raises(RestartLimitExceeded) as given_up:
+        await fail()
+    assert isinstance(given_up.value.__cause__, StartTimeout)
+    assert starts == [0, 0, 2]
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
+async def test_a_restart_that_hangs_holds_up_no_decision(
+    strategy: Strategy, autojump_clock: MockClock
+) -> None:
+    """While on_start of one child hangs in its restart, the crash of another is dealt with."""
+    starts: list[float] = []
+    async with open_system(supervision=Supervision(strategy=strategy)) as system:
+        other = await system.start(lambda: Frail([]), name="other")
+        hangs = await system.start(lambda: Patient(1000, starts), name="hangs")
+        await hangs.tell(Crash())
+        await wait_all_tasks_blocked()
+        assert len(starts) == 2
+        if strategy == "one_for_all":
+            assert other.statistics().restarts == 1
+        before = other.statistics().restarts
+        await other.tell(Fail("value"))
+        with trio.fail_after(30):
+            assert await other.ask(Reasons()) == ["ValueError('a value')"]
+        assert other.statistics().restarts == before + 1
+        await system.stop(grace=0)
+
+
+class Circular(Actor[Crash | Query]):
+    """Ends, and asks its own turn, which only the next incarnation would have."""
+
+    def __init__(self, seen: list[Exception]) -> None:
+        self.seen = seen
+
+    @handles(Crash, concurrent=2)
+    async def crash(self, message: Crash) -> None:
+        self.stop_soon()
+        try:
+            await self.ref.ask(Query())
+        except Exception as error:
+            self.seen.append(error)
+
+    @handles(Query)
+    async def query(self, request: Query) -> str:
+        return "answer"
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all"])
+async def test_a_circle_is_called_so_while_a_sibling_starts(
+    strategy: Strategy, autojump_clock: MockClock
+) -> None:
+    """What its supervisor is busy with is no reason for this circle."""
+    seen: list[Exception] = []
+    starts: list[float] = []
+    async with open_system(supervision=Supervision(strategy=strategy)) as system:
+        circular = await system.start(lambda: Circular(seen), name="circular")
+        hangs = await system.start(lambda: Patient(1000, starts), name="hangs")
+        await hangs.tell(Crash())
+        await wait_all_tasks_blocked()
+        assert len(starts) == 2
+        await circular.tell(Crash())
+        await wait_all_tasks_blocked()
+        assert [str(one) for one in seen] == [str(AskCycle(["/system/circular"] * 2))]
+        await system.stop(grace=0)

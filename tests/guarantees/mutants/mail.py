@@ -13,6 +13,7 @@ from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.workers import Workers
 from tests.guarantees.law import Mutant
+from tests.guarantees.worlds.beside import NAME as BESIDE
 
 __all__ = ["MUTANTS"]
 
@@ -28,7 +29,7 @@ def _lose_the_mailbox() -> list[Patch]:
         queue.extend(kept)
         crash(life, error)
 
-    return [(Incarnation, "crash", crash_with_mail)]
+    return [(Incarnation, "crash", crash_with_mail), (Incarnation, "fail", crash_with_mail)]
 
 
 def _lose_silently() -> list[Patch]:
@@ -137,12 +138,42 @@ def _share_messages() -> list[Patch]:
     return [(kernel_module, "round_trip", as_it_is)]
 
 
+def _end_all_at_once() -> list[Patch]:
+    """The failure of one handler cancels those beside it."""
+    return [(Incarnation, "fail", Incarnation.crash)]
+
+
+def _wait_for_all() -> list[Patch]:
+    """The next incarnation waits for the handlers of this one, however long they take."""
+
+    def fail(life: Incarnation, error: Exception) -> None:
+        life.failure = life.failure or error
+        life.finish()
+
+    return [(Incarnation, "fail", fail)]
+
+
+def _end_the_turn_at_once() -> list[Patch]:
+    """The failure of a concurrent handler cancels the one in the turn."""
+    fail = Incarnation.fail
+
+    def fail_and_cut(life: Incarnation, error: Exception) -> None:
+        if life.scope is not None and life.owner.mailbox.receiver is None:
+            life.scope.cancel()
+        fail(life, error)
+
+    return [(Incarnation, "fail", fail_and_cut)]
+
+
 MUTANTS = (
     Mutant("G4", "loses the mailbox in a crash", _lose_the_mailbox),
     Mutant("G4", "loses the failing message silently", _lose_silently),
     Mutant("G4", "buries and retries the failing message", _retry_and_bury),
     Mutant("G4", "reorders the mail at a restart", _reorder_at_restart),
     Mutant("G4", "forgets withdrawals", _forget_withdrawals),
+    Mutant(BESIDE, "ends all handlers at the failure of one", _end_all_at_once),
+    Mutant(BESIDE, "ends the turn at the failure of a handler beside it", _end_the_turn_at_once),
+    Mutant(BESIDE, "has the next incarnation wait without a limit", _wait_for_all),
     Mutant("G5", "runs more handlers aside than declared", _run_one_more_aside),
     Mutant("G5", "shares messages with the sender", _share_messages),
     Mutant("G13", "has no limit", _have_no_limit),

@@ -8,13 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import outcome
 
 from motet.runtime.cell import Cell
+from motet.runtime.envelope import Ask
+from motet.runtime.errors import ActorDead
 from motet.runtime.stopping import within
 from motet.runtime.supervision import ChildTable, Decision, Supervision
-from motet.runtime.supervisor import Supervisor
+from motet.runtime.supervisor import Supervisor, _Busy
 from motet.runtime.testing.scheduler import Patch
+from motet.runtime.waits import Groups, Work
 from tests.guarantees.law import Mutant
+from tests.guarantees.worlds.regroup import NAME as GROUPS
 
 __all__ = ["MUTANTS"]
 
@@ -121,6 +126,63 @@ def _let_siblings_go_too() -> list[Patch]:
     return [(ChildTable, "_let_go", let_all_go)]
 
 
+# ---------------------------------------------------------------------- groups
+
+
+def _wait_for_nobody() -> list[Patch]:
+    """What a supervisor waits for is no edge of the wait-for graph."""
+
+    def nobody(_: Supervisor[Cell], cell: Cell) -> Groups:
+        return ()
+
+    return [(Supervisor, "before_restart", nobody)]
+
+
+def _look_at_nobody() -> list[Patch]:
+    """Those who wait already for a member are not looked at when its group is to restart."""
+
+    def leave(_: Cell) -> None:
+        pass
+
+    return [(Cell, "refuse_all_endless", leave)]
+
+
+def _forget_who_ends_last() -> list[Patch]:
+    """Only the member that is being stopped counts, not those to be stopped after it."""
+
+    def first(busy: _Busy[Cell]) -> list[Work]:
+        return [work for cell in busy.halting[:1] for work in cell.works()]
+
+    return [(_Busy, "works", first)]
+
+
+def _forget_the_start() -> list[Patch]:
+    """A member that starts after another does not wait for it."""
+
+    def halted(busy: _Busy[Cell]) -> list[Work]:
+        return [work for cell in busy.halting for work in cell.works()]
+
+    return [(_Busy, "works", halted)]
+
+
+def _refuse_all_of_the_group() -> list[Patch]:
+    """Whoever waits for a member that has failed is refused, also from outside of the group."""
+    execute = Supervisor[Cell]._execute
+
+    async def refuse_and_execute(
+        supervisor: Supervisor[Cell], decision: Decision, now: float
+    ) -> None:
+        for name in decision.starts if len(decision.starts) > 1 else ():
+            cell = supervisor.cells[name]
+            for item in [*cell.mailbox.queue.present()]:
+                if isinstance(item, Ask) and item.asked_from is not None:
+                    cell.mailbox.withdraw(item)
+                    item.settle(outcome.Error(ActorDead(cell.path, "it starts again")))
+        await execute(supervisor, decision, now)
+
+    return [(Supervisor, "_execute", refuse_and_execute)]
+
+
 MUTANTS = (
     Mutant("G9", "allows one restart too many", _allow_one_more),
     Mutant("G9", "counts restarts for ever", _forget_no_restart),
@@ -131,4 +193,9 @@ MUTANTS = (
     Mutant("G9", "starts anew before the old has ended", _do_not_wait_for_the_old),
     Mutant("G9", "counts the restarts of siblings together", _count_siblings_together),
     Mutant("G9", "escalates for one child with a limit of its own", _let_siblings_go_too),
+    Mutant(GROUPS, "has a restart of a group wait for nobody", _wait_for_nobody),
+    Mutant(GROUPS, "looks at nobody who waits for a member", _look_at_nobody),
+    Mutant(GROUPS, "counts only the member that ends now", _forget_who_ends_last),
+    Mutant(GROUPS, "has no member wait for the start of another", _forget_the_start),
+    Mutant(GROUPS, "refuses whoever waits for the group", _refuse_all_of_the_group),
 )

@@ -47,7 +47,7 @@ NAME = "G11 waits"
 ACTORS = 3
 CAPACITIES = (1, 1, 2)
 
-What = Literal["tell", "ask", "aside", "here", "end", "stop", "sleep"]
+What = Literal["tell", "ask", "aside", "here", "end", "stop", "sleep", "crash"]
 ALONE: Sequence[What] = ("sleep", "stop", "end")  # no message is sent
 WHATS: Sequence[What] = ("tell", "ask", "ask", "aside", "aside", "here", "stop", "sleep")
 
@@ -167,7 +167,7 @@ async def send(book: Book, ref: ActorRef[Do | Turn | Aside | Here], step: Step) 
                 book.sent()
                 try:
                     await ref.tell(Do(step.then))
-                except WaitCycle:
+                except BaseException:
                     book.done()
                     raise
             case "ask":
