@@ -6,8 +6,8 @@ life), ``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle``
 are the pure tables behind the last two. ``kernel`` has the data that all of them
 share, so that they need not import each other in circles; nothing imports ``actor``.
 
-The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
-``reply`` (answers that come later), ``machine`` (states), ``pool`` and ``group`` (many actors),
+The other files can be read alone: ``schedule`` and ``timers``, ``monitors`` and ``links``,
+``registry``, ``reply`` (answers that come later), ``machine`` (states), ``pool`` and ``group``,
 ``event_sourced`` and ``event_journal`` (actors whose state is stored), ``gather``, ``asks`` (many
 asks of one task), ``threads`` (other threads and loops), ``stream``, ``observe``, ``telemetry``,
 ``entry`` (programs with signals), ``processes`` (child processes), ``backoff``, ``rates``,
@@ -35,6 +35,7 @@ from motet.runtime.errors import (
     AskCycle,
     AskTimeout,
     InjectedCrash,
+    LinkBroken,
     MailboxFull,
     MessageNotPortable,
     MotetRuntimeError,
@@ -51,7 +52,7 @@ from motet.runtime.errors import (
 )
 from motet.runtime.event_journal import Journal, MemoryJournal
 from motet.runtime.event_sourced import EventSourced, Persistence
-from motet.runtime.feed import DeadLetter, DeadLetters, Feed
+from motet.runtime.feed import DeadLetter, DeadLetters, Feed, RestartEvent, Restarts
 from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.group import Group, Member
 from motet.runtime.handlers import handles
@@ -105,6 +106,7 @@ __all__ = [
     "JournalGap",
     "Kind",
     "Leftover",
+    "LinkBroken",
     "LoopFuture",
     "Machine",
     "MailboxFull",
@@ -126,7 +128,9 @@ __all__ = [
     "ReplyStream",
     "ReplyTo",
     "Restart",
+    "RestartEvent",
     "RestartLimitExceeded",
+    "Restarts",
     "Route",
     "ScheduledMessage",
     "Settled",

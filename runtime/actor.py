@@ -15,6 +15,7 @@ from motet.runtime.cell import Cell
 from motet.runtime.errors import ActorDead, MotetRuntimeError
 from motet.runtime.handlers import check_protocol
 from motet.runtime.incarnation import Incarnation
+from motet.runtime.links import link, unlink
 from motet.runtime.monitors import check_watches, unwatch, watch
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.reply import ReplyTo, reply_later
@@ -168,6 +169,21 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     def unwatch(self, ref: ActorRef[Any]) -> None:
         """Undo :meth:`watch`. No Terminated of it is handled after this."""
         unwatch(self._cell, cell_of(ref))
+
+    def link(self, ref: ActorRef[Any]) -> None:
+        """Fail when the actor of ``ref`` fails, and have it fail when this one does.
+
+        The failure is a :class:`LinkBroken`, and a crash as any other: the running handler may end,
+        within ``stop_grace``, and the supervisor decides. The link holds for these two incarnations
+        and ends silently when one of them ends by itself or is stopped: link in ``on_start``.
+        Linking twice is the same as once. Raises ActorDead if either is ending for ever.
+        """
+        cell = cell_of(ref)
+        link(self._cell, self._cell.fail, cell, cell.fail)
+
+    def unlink(self, ref: ActorRef[Any]) -> None:
+        """Undo :meth:`link`."""
+        unlink(self._cell, cell_of(ref))
 
     def stop_soon(self) -> None:
         """End normally after the running handler. A permanent actor is restarted."""

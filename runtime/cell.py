@@ -32,6 +32,7 @@ from motet.runtime.errors import ActorDead, StartFailed, unwrapped
 from motet.runtime.foreign import shown
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.kernel import Kernel, Owner
+from motet.runtime.links import break_links, drop_links
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.monitors import report_end
 from motet.runtime.observe import Observer
@@ -184,11 +185,15 @@ class Cell(Owner):
             self.mailbox.close("it was stopped")
             if self.rested is not None:
                 self.rest()
+            if self.links is not None:
+                drop_links(self)
         if not self.is_occupied:
             if final and self.state == "suspended":  # in back-off: a stop ends that too
                 plan.ledger.ended.append(self.path)
             return
         self.change("stop" if final else "fail")
+        if self.links is not None:
+            break_links(self, None)
         self.plan = plan
         # Only ever earlier: a second stop with more patience must not prolong the first.
         self.cancel_at = min(
@@ -223,6 +228,8 @@ class Cell(Owner):
         self.mailbox.close(reason)
         if self.rested is not None:
             self.rest()
+        if self.links is not None:
+            drop_links(self)
         if self.watchers is not None or self.watching is not None:
             report_end(self)
 
@@ -265,7 +272,16 @@ class Cell(Owner):
         self.kernel.loop.check(self.path)
         if self.state in ("starting", "running") and self.incarnation is not None:
             self.change("fail")
+            if self.links is not None:
+                drop_links(self)
             self.incarnation.finish()
+
+    def fail(self, error: Exception) -> None:
+        """Fail as by a handler, unless the incarnation ends already, or has not begun."""
+        incarnation = self.incarnation
+        if incarnation is not None and not incarnation.finishing:
+            # What has not started has no handlers beside it that could end first.
+            (incarnation.fail if incarnation.ready else incarnation.crash)(error)
 
     def children(self) -> Supervisor[Cell]:
         """The supervisor of this actor's children, begun on first use."""
@@ -321,6 +337,8 @@ class Cell(Owner):
             if self.incarnation is not None:
                 await self.incarnation.run(self._became_ready)
                 self.failed_with = self.incarnation.failure
+            elif self.links is not None:  # made before it failed to begin
+                break_links(self, self.failed_with)
             orderly = True
         finally:
             # Not orderly: Trio cancels the task from outside, or something that is no Exception

@@ -11,6 +11,7 @@ __all__ = [
     "AskCycle",
     "AskTimeout",
     "InjectedCrash",
+    "LinkBroken",
     "MailboxFull",
     "MessageNotPortable",
     "MotetRuntimeError",
@@ -160,6 +161,14 @@ class StartTimeout(MotetRuntimeError, TimeoutError):
         super().__init__(f"on_start of {path} did not return within {seconds:g} s")
         self.path = path
         self.seconds = seconds
+
+
+class LinkBroken(MotetRuntimeError):
+    """An actor to which this one is linked has failed: ``path``. The cause is its error, if any."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}, to which it is linked, {why}")
+        self.path = path
 
 
 class RestartLimitExceeded(MotetRuntimeError):

@@ -1,4 +1,4 @@
-"""Feeds: bounded streams for observers, and the dead letters of a system, which have one.
+"""Feeds: bounded streams for observers, and what a system has of them: dead letters, restarts.
 
 Invariant: the kernel never waits for a reader. Items that found the reader's buffer full are
 counted in ``missed``; the others keep their order.
@@ -10,14 +10,14 @@ import math
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 import trio
 
 from motet.runtime.telemetry import DEAD_LETTERS, Meter
 
-__all__ = ["FEED_BUFFER", "DeadLetter", "DeadLetters", "Feed", "joined"]
+__all__ = ["FEED_BUFFER", "DeadLetter", "DeadLetters", "Feed", "RestartEvent", "Restarts", "joined"]
 
 T = TypeVar("T")
 
@@ -121,3 +121,44 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"<DeadLetters: {self.count}>"
+
+
+class RestartEvent(msgspec.Struct, frozen=True):
+    """The decision of a supervisor on an actor that has failed, or that restarts with its group.
+
+    ``restart``: the actor at ``path`` is built again after ``delay`` seconds of back-off, for the
+    ``restarts``-th time. ``give_up``: it has failed too often, and ends for ever. ``escalate``: its
+    parent crashes because of it. ``error`` is that of the actor at ``by``: the same one, or a
+    sibling whose end restarts the group; None if that has ended by itself.
+    """
+
+    path: str
+    kind: Literal["restart", "give_up", "escalate"]
+    by: str
+    error: str | None
+    restarts: int
+    delay: float = 0.0
+
+
+class Restarts:
+    """The restarts of a system: counted, and to follow. An event comes when it is decided."""
+
+    def __init__(self) -> None:
+        self.count = 0  # without those that were given up
+        self._feeds: list[Feed[RestartEvent]] = []
+
+    def add(self, event: RestartEvent) -> None:
+        self.count += event.kind == "restart"
+        for feed in self._feeds:
+            feed.publish(event)
+
+    def follow(self, buffer: int = FEED_BUFFER) -> AbstractContextManager[Feed[RestartEvent]]:
+        """Follow new ones: ``with system.restarts.follow() as restarts: async for event in …``.
+
+        No supervisor waits for the reader; ``restarts.missed`` counts those that found ``buffer``
+        full.
+        """
+        return joined(self._feeds, buffer)
+
+    def __repr__(self) -> str:
+        return f"<Restarts: {self.count}>"

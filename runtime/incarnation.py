@@ -24,6 +24,7 @@ from motet.runtime.envelope import Answer, Ask, Deferred, ItemsAsk, Result, Told
 from motet.runtime.errors import MotetRuntimeError, StartTimeout, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
+from motet.runtime.links import break_links
 from motet.runtime.observe import Observer
 from motet.runtime.outside import foreign_code
 from motet.runtime.reply import DEFERRED, ReplyTo
@@ -123,8 +124,7 @@ class Incarnation:
 
     def crash(self, error: Exception) -> None:
         """End at once; the first error counts."""
-        if self.failure is None:
-            self.failure = error
+        self._failed(error)
         self._end_at_once()
 
     def fail(self, error: Exception) -> None:
@@ -132,13 +132,18 @@ class Incarnation:
 
         Their messages are not to blame, and begun work is neither undone nor begun again (G4).
         """
-        if self.failure is None:
-            self.failure = error
+        self._failed(error)
         grace = self.actor.stop_grace
         until = trio.current_time() + (DEFAULT_GRACE if grace is None else grace)
         self.owner.cancel_at = min(self.owner.cancel_at, until)
         self.cancel_at(self.owner.cancel_at)
         self.finish()
+
+    def _failed(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = error
+            if self.owner.links is not None:
+                break_links(self.owner, error)
 
     def child_ended(self, name: str, error: Exception | None) -> None:
         """Tell the actor. A failure of its ``on_child_end`` is its own crash, not the child's."""

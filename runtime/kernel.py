@@ -27,7 +27,7 @@ from motet.runtime.errors import (
     WaitCycle,
     WrongLoop,
 )
-from motet.runtime.feed import DeadLetters, Feed
+from motet.runtime.feed import DeadLetters, Feed, Restarts
 from motet.runtime.foreign import shown
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
@@ -128,6 +128,7 @@ class Kernel:
         plain = self.tracer is None and not check_messages
         self.plain_in = self.loop.thread if plain else 0
         self.dead_letters = DeadLetters(self.meter)
+        self.restarts = Restarts()
         self.timers = Timers()
         self.woken = 0  # idle actors, by tells
         self.numbers = count(1)  # in the names of actors that were given none
@@ -172,6 +173,7 @@ class Owner:
         "is_final",
         "kernel",
         "kind",
+        "links",
         "mailbox",
         "name",
         "nursery",
@@ -217,6 +219,8 @@ class Owner:
         # Keys are the watching actors, or any object of a watcher that is no actor.
         self.watchers: dict[object, Callable[[Terminated], None]] | None = None
         self.watching: set[Owner] | None = None
+        # Of this incarnation, with the call that fails the other; see `links.py`.
+        self.links: dict[Owner, Callable[[Exception], None]] | None = None
 
     def admit(self, message: M) -> M:
         """The message to send: refused if foreign, copied if the system checks messages.

@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import attrs
 import trio
@@ -28,6 +28,7 @@ from motet.runtime.errors import (
     StartFailed,
     TooManyChildren,
 )
+from motet.runtime.feed import RestartEvent
 from motet.runtime.foreign import shown
 from motet.runtime.kernel import Kernel
 from motet.runtime.lifecycle import LifeState
@@ -65,6 +66,8 @@ class Child(Protocol):
     def supervisor(self) -> Supervisor[Self] | None: ...
     @property
     def stop_grace(self) -> float | None: ...
+    @property
+    def restarts(self) -> int: ...
     @property
     def is_occupied(self) -> bool: ...
     @property
@@ -193,6 +196,7 @@ class Supervisor(Generic[C]):
         kind: ExitKind = "normal" if error is None else "crashed"
         directive, failure = self._directive(error)
         decision = self._table.exited(cell.name, kind, now, self._kernel.chance(), directive)
+        self._report(cell, decision)
         if decision.escalate:
             self._give_up(failure or self._limit(cell, error, alone=False))
             return
@@ -211,6 +215,19 @@ class Supervisor(Generic[C]):
             self._shut_down()
         else:
             await self._execute(decision, now)
+
+    def _report(self, cell: C, decision: Decision) -> None:
+        """Tell those who follow the restarts of the system."""
+        error = None if cell.failed_with is None else shown(cell.failed_with)
+        kind: Literal["restart", "give_up", "escalate"] = "restart"
+        names = [name for name in decision.starts if name in self.cells]
+        if decision.escalate or decision.gives_up:
+            kind, names = "escalate" if decision.escalate else "give_up", [cell.name]
+        for one in (self.cells[name] for name in names):
+            restarts = one.restarts + (kind == "restart")
+            self._kernel.restarts.add(
+                RestartEvent(one.path, kind, cell.path, error, restarts, decision.delay)
+            )
 
     def _directive(self, error: Exception | None) -> tuple[Directive, Exception | None]:
         """What ``decide`` says of ``error``, and the error to escalate, if it says that."""

@@ -26,6 +26,7 @@ from tests.guarantees.worlds.fan_out import ORDERED_FAN_OUT
 from tests.guarantees.worlds.gates import GATES
 from tests.guarantees.worlds.here import AS_A_MAILBOX
 from tests.guarantees.worlds.inputs import DURABLE_INPUT
+from tests.guarantees.worlds.linked import LINKED
 from tests.guarantees.worlds.mail import CONSERVATION
 from tests.guarantees.worlds.poison import CONTAINMENT
 from tests.guarantees.worlds.principals import ISOLATION
@@ -66,6 +67,7 @@ LAWS: dict[str, Law] = {
         ORDERED_FAN_OUT,
         SUPERVISION,
         REGROUPING,
+        LINKED,
         GATES,
         NO_SILENT_DEADLOCK,
         EVERY_WAIT,

@@ -23,6 +23,7 @@ from motet.runtime import (
 from motet.runtime.supervision import ChildTable, ExitKind
 from tests.guarantees.exits import Case, difference, random_cases, shrunk
 from tests.guarantees.laws import holds, holds_on, is_found, mutants_of
+from tests.guarantees.worlds.linked import NAME as LINKS
 from tests.guarantees.worlds.regroup import NAME as GROUPS
 
 
@@ -75,7 +76,13 @@ def test_a_group_restarts_at_once_in_twenty_thousand_schedules() -> None:
     holds(GROUPS, schedules=20_000)
 
 
-@pytest.mark.parametrize("mutant", [*mutants_of("G9"), *mutants_of(GROUPS)])
+def test_whoever_is_linked_to_an_actor_that_fails_fails_with_it_and_nobody_else() -> None:
+    """Law: the failures and restarts of linked actors are those of a model, and a link is on both
+    sides or on none, however several failures meet."""
+    holds(LINKS, schedules=150)
+
+
+@pytest.mark.parametrize("mutant", [*mutants_of("G9"), *mutants_of(GROUPS), *mutants_of(LINKS)])
 def test_the_law_finds_a_kernel_that(mutant: str) -> None:
     """A planted defect is found within 200 schedules."""
     is_found(mutant)

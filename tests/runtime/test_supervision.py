@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from motet.runtime import (
     ActorRef,
     AskCycle,
     Directive,
+    Feed,
+    RestartEvent,
     RestartLimitExceeded,
     StartFailed,
     StartTimeout,
@@ -524,3 +527,68 @@ async def test_a_circle_is_called_so_while_a_sibling_starts(
         await wait_all_tasks_blocked()
         assert [str(one) for one in seen] == [str(AskCycle(["/system/circular"] * 2))]
         await system.stop(grace=0)
+
+
+# ---------------------------------------------------------------------- restarts to follow
+
+
+async def _read(feed: Feed[RestartEvent]) -> list[RestartEvent]:
+    await wait_all_tasks_blocked()
+    events: list[RestartEvent] = []
+    with suppress(trio.WouldBlock, trio.EndOfChannel):
+        while True:
+            events.append(feed.receive_nowait())
+    return events
+
+
+async def test_restarts_can_be_followed_with_reason_number_and_back_off(
+    autojump_clock: MockClock,
+) -> None:
+    supervision = Supervision(backoff=1, jitter=0, intensity=2, period=60, give_up="child")
+    async with open_system(supervision=supervision) as system:
+        ref = await system.start(lambda: Frail([]), name="frail")
+        with system.restarts.follow() as restarts:
+            for _ in range(3):
+                await ref.tell(Fail("value"))
+                await trio.sleep(10)
+            seen = await _read(restarts)
+        error = repr(ERRORS["value"])
+        path = "/system/frail"
+        assert seen == [
+            RestartEvent(path, "restart", path, error, 1, 1.0),
+            RestartEvent(path, "restart", path, error, 2, 2.0),
+            RestartEvent(path, "give_up", path, error, 2),
+        ]
+        assert system.restarts.count == 2
+
+
+async def test_the_restart_of_a_group_names_the_one_that_failed(autojump_clock: MockClock) -> None:
+    feeds: list[Feed[RestartEvent]] = []
+
+    async def fail_twice() -> None:
+        spec = Supervision(strategy="one_for_all", intensity=1)
+        async with open_system(supervision=spec) as system:
+            await system.start(lambda: Frail([]), name="calm")
+            ref = await system.start(lambda: Frail([]), name="frail")
+            with system.restarts.follow() as restarts:
+                feeds.append(restarts)
+                for _ in range(2):
+                    await ref.tell(Fail("value"))
+                    await trio.sleep(1)
+
+    with pytest.raises(RestartLimitExceeded):
+        await fail_twice()
+    seen = await _read(feeds[0])  # what was decided before its block was cancelled
+    assert [(one.path, one.kind, one.by, one.restarts) for one in seen] == [
+        ("/system/calm", "restart", "/system/frail", 1),
+        ("/system/frail", "restart", "/system/frail", 1),
+        ("/system/frail", "escalate", "/system/frail", 1),
+    ]
+
+
+async def test_a_child_that_is_let_go_is_no_restart() -> None:
+    async with open_system(supervision=Supervision(decide=lambda _: "stop")) as system:
+        ref = await system.start(lambda: Frail([]), name="frail")
+        with system.restarts.follow() as restarts:
+            await ref.tell(Fail("value"))
+            assert await _read(restarts) == []

@@ -5,20 +5,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import outcome
 
+import motet.runtime.actor as actor_module
+import motet.runtime.cell as cell_module
+import motet.runtime.incarnation as incarnation_module
+from motet.runtime import links
 from motet.runtime.cell import Cell
 from motet.runtime.envelope import Ask
-from motet.runtime.errors import ActorDead
+from motet.runtime.errors import ActorDead, LinkBroken
+from motet.runtime.kernel import Owner
 from motet.runtime.stopping import within
 from motet.runtime.supervision import ChildTable, Decision, Supervision
 from motet.runtime.supervisor import Supervisor, _Busy
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.waits import Groups, Work
 from tests.guarantees.law import Mutant
+from tests.guarantees.worlds.linked import NAME as LINKS
 from tests.guarantees.worlds.regroup import NAME as GROUPS
 
 __all__ = ["MUTANTS"]
@@ -183,6 +190,65 @@ def _refuse_all_of_the_group() -> list[Patch]:
     return [(Supervisor, "_execute", refuse_and_execute)]
 
 
+# ---------------------------------------------------------------------- links
+
+
+def _tell_the_next_only() -> list[Patch]:
+    """Those who are linked to one that fails by its link go on."""
+
+    def break_next(owner: Owner, error: Exception | None) -> None:
+        for other, fail in links._taken(owner).items():
+            links.drop_links(other)
+            fail(LinkBroken(owner.path, f"has failed: {error}"))
+
+    return _broken_by(break_next)
+
+
+def _break_by_any_end() -> list[Patch]:
+    """An actor that ends by itself fails those who are linked to it."""
+
+    def break_all(owner: Owner) -> None:
+        links.break_links(owner, None)
+
+    return [(cell_module, "drop_links", break_all)]
+
+
+def _keep_links() -> list[Patch]:
+    """A link holds for all incarnations."""
+
+    def tell(owner: Owner, error: Exception | None) -> None:
+        for fail in [*(owner.links or {}).values()]:
+            fail(LinkBroken(owner.path, f"has failed: {error}"))
+
+    return _broken_by(tell)
+
+
+def _forget_one_side() -> list[Patch]:
+    """Only the one that has linked fails with the other."""
+
+    def link_once(one: Owner, _: links.Fail, other: Owner, fail_other: links.Fail) -> None:
+        if one is not other:
+            links._links_of(one)[other] = fail_other
+
+    return [(actor_module, "link", link_once)]
+
+
+def _restart_silently() -> list[Patch]:
+    """Who is linked to an actor that restarts with its group is not told."""
+
+    def break_if_failed(owner: Owner, error: Exception | None) -> None:
+        if error is None:
+            links.drop_links(owner)
+        else:
+            links.break_links(owner, error)
+
+    return [(cell_module, "break_links", break_if_failed)]
+
+
+def _broken_by(function: Callable[[Owner, Exception | None], None]) -> list[Patch]:
+    return [(module, "break_links", function) for module in (cell_module, incarnation_module)]
+
+
 MUTANTS = (
     Mutant("G9", "allows one restart too many", _allow_one_more),
     Mutant("G9", "counts restarts for ever", _forget_no_restart),
@@ -193,6 +259,11 @@ MUTANTS = (
     Mutant("G9", "starts anew before the old has ended", _do_not_wait_for_the_old),
     Mutant("G9", "counts the restarts of siblings together", _count_siblings_together),
     Mutant("G9", "escalates for one child with a limit of its own", _let_siblings_go_too),
+    Mutant(LINKS, "tells only those who are linked directly", _tell_the_next_only),
+    Mutant(LINKS, "breaks links by normal ends", _break_by_any_end),
+    Mutant(LINKS, "keeps links over restarts", _keep_links),
+    Mutant(LINKS, "forgets one side of a link", _forget_one_side),
+    Mutant(LINKS, "ends links silently in the restart of a group", _restart_silently),
     Mutant(GROUPS, "has a restart of a group wait for nobody", _wait_for_nobody),
     Mutant(GROUPS, "looks at nobody who waits for a member", _look_at_nobody),
     Mutant(GROUPS, "counts only the member that ends now", _forget_who_ends_last),
