@@ -14,14 +14,23 @@ from typing import Any
 import pytest
 import trio
 
+from motet.protocols.messages import Request
 from motet.runtime import (
     ActorDead,
     ActorPaused,
     ActorRef,
+    DeadLetter,
+    Feed,
     LoopFuture,
+    Machine,
     MailboxFull,
+    MailboxSpec,
+    State,
+    handles,
     open_system,
 )
+from motet.runtime.cell import Cell
+from motet.runtime.ref import cell_of
 from tests.threaded import Echo, Note, Read, Small, in_thread, until
 
 
@@ -120,3 +129,140 @@ def played(seed: int) -> list[str]:
     trio.run(main)
     dead.extend(f"{one} twice" for one, times in Counter(found).items() if times > 1)
     return dead
+
+
+# ---------------------------------------------------------------------- machines that are drained
+
+
+class Go(Request[bool], frozen=True, tag="threads.go"):
+    """Open the door, or close it; the answer is whether it is open."""
+
+    open: bool
+
+
+class Door(Machine[Note | Go]):
+    """Notes what comes while it is open, and postpones it while it is closed."""
+
+    mailbox = MailboxSpec(capacity=256)  # a message that cannot be postponed crashes its machine
+
+    def __init__(self, found: list[tuple[int, int]]) -> None:
+        self.found = found
+
+    async def initial(self) -> State[Any, Door]:
+        await trio.lowlevel.checkpoint()
+        return Closed()
+
+
+class Closed(State[Go, Door]):
+    postpones = (Note,)
+
+    @handles(Go)
+    async def go(self, request: Go) -> bool:
+        if request.open:
+            self.become(Opened())
+        return request.open
+
+
+class Opened(State[Note | Go, Door]):
+    @handles(Note)
+    async def note(self, message: Note) -> None:
+        self.machine.found.append((message.sender, message.number))
+
+    @handles(Go)
+    async def go(self, request: Go) -> bool:
+        if not request.open:
+            self.become(Closed())
+        return request.open
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_threads_hand_to_machines_that_are_drained_is_handled_or_a_dead_letter(
+    seed: int,
+) -> None:
+    """Law: whatever threads tell identities that are machines, while these are passivated, drained
+    and made again: each message is noted once, in the order of its sender, or it is a dead letter
+    of a drain; none is lost by passivation, or while it was postponed; each future has one
+    outcome."""
+    assert not doors(seed)
+
+
+def doors(seed: int) -> list[str]:
+    chance, found, told = Random(seed), list[tuple[int, int]](), list[tuple[int, int]]()
+    futures: list[LoopFuture[Any]] = []
+    gone: set[tuple[int, int]] = set()
+    met, drained = set[Cell](), set[Cell]()
+
+    async def main() -> None:
+        async with open_system() as system:
+            kind = await system.registry.kind("door", lambda _: Door(found), idle_after=math.inf)
+            kind.idle_after = 1e-9
+            portal = system.portal()
+
+            async def present(key: str) -> ActorRef[Any]:
+                ref = kind.present(key, key)
+                met.add(cell_of(ref))
+                return ref
+
+            async def note_lost(feed: Feed[DeadLetter]) -> None:
+                async for letter in feed:
+                    if isinstance(letter.message, Note):
+                        note = letter.message
+                        gone.add((note.sender, note.number))
+
+            def use(sender: int, own: Random) -> None:
+                for number in range(60):
+                    # One key for each sender, so that its order can be judged.
+                    safe = portal.call(present, "ab"[sender % 2]).threadsafe()
+                    with suppress(ActorDead, MailboxFull):
+                        if own.random() < 0.6:
+                            safe.tell(Note(sender, number), timeout=1)
+                            told.append((sender, number))
+                        else:
+                            futures.append(safe.ask(Go(own.random() < 0.7)))
+
+            with system.dead_letters.follow() as feed, ThreadPoolExecutor(3) as pool:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(note_lost, feed)
+                    runs = [pool.submit(use, one, Random(chance.random())) for one in range(3)]
+                    while not all(run.done() for run in runs):
+                        kind.sweep()
+                        cell = kind.find(chance.choice("ab"))
+                        if cell is not None and chance.random() < 0.1:
+                            drained.add(cell)
+                            nursery.start_soon(ActorRef[Any](cell).drain)
+                        # A closed door would keep its senders waiting for room.
+                        for key in "ab":
+                            with suppress(ActorDead, MailboxFull):
+                                kind.present(key, key).tell_nowait(Go(open=True))
+                        await trio.sleep(0)
+                    for run in runs:
+                        run.result()
+                    for key in "ab":
+                        while not await _opened(kind.present(key, key)):
+                            await trio.sleep(0)
+                    await until(lambda: all(future.done() for future in futures))
+                    for _ in range(9):  # what is in the feed is read
+                        await trio.sleep(0)
+                    nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    wrong = [
+        f"{cell.path} lost {cell.mailbox.dead_lettered} messages"
+        for cell in met - drained
+        if cell.mailbox.dead_lettered
+    ]
+    wrong += [f"{one} twice" for one, times in Counter(found).items() if times > 1]
+    wrong += [f"{one} is nowhere" for one in told if one not in found and one not in gone]
+    for sender in range(3):
+        numbers = [number for one, number in found if one == sender]
+        if numbers != sorted(numbers):
+            wrong.append(f"sender {sender}: {numbers}")
+    return wrong
+
+
+async def _opened(ref: ActorRef[Any]) -> bool:
+    """Whether the door is open, and all that was told it before is handled."""
+    try:
+        return bool(await ref.ask(Go(open=True))) and not ref.statistics().stashed
+    except ActorDead:
+        return False
