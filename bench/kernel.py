@@ -11,6 +11,7 @@ from functools import partial
 
 import trio
 
+from bench import kernel_many
 from bench.clock import Watch, resident
 from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.messages import Message, Request
@@ -337,4 +338,5 @@ ROWS = (
     _row("idle", "idle", (10_000, 10_000, 10_000, 1_000, 5_000), 5.5, unit="KB"),
     _row("stop of 100 running", "stop_running", (100, 100, 100, 0, 0), 25, unit="ms"),
     _row("stop of 10,000 pending", "stop_pending", (10_000, 0, 0, 0, 0), 1500, unit="ms"),
+    *kernel_many.ROWS,
 )

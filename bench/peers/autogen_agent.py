@@ -140,3 +140,49 @@ async def _idle(count: int) -> float:
     kilobytes = (resident() - before) / count / 1000
     await runtime.stop_when_idle()
     return kilobytes
+
+
+def topic(count: int) -> float:
+    return asyncio.run(_topic(count))
+
+
+async def _topic(count: int) -> float:
+    """A hundred kinds of agents subscribe to a topic: one kind has one agent for each source."""
+    runtime = SingleThreadedAgentRuntime()
+    for number in range(100):
+        await Sink.register(runtime, f"sink{number}", Sink)
+        await runtime.add_subscription(TypeSubscription("notes", f"sink{number}"))
+    runtime.start()
+    Sink.seen = 0
+    times = max(1, count // 100)
+    watch = Watch()
+    for _ in range(times):
+        await runtime.publish_message(Number(1), TopicId("notes", "one"))
+        await asyncio.sleep(0)
+    while Sink.seen < times * 100:
+        await asyncio.sleep(0.0005)
+    rate = watch.rate(times * 100)
+    await runtime.stop_when_idle()
+    return rate
+
+
+def crowd(count: int) -> tuple[float, float, float]:
+    return asyncio.run(_crowd(count))
+
+
+async def _crowd(count: int) -> tuple[float, float, float]:
+    """An agent is made by its first message, has no task, and ends with its runtime."""
+    runtime = await _runtime()
+    watch = Watch()
+    for number in range(count):
+        await runtime.send_message(Number(1), AgentId("sink", str(number)))
+    start = watch.seconds()
+    watch = Watch()
+    for _ in range(3):
+        for number in range(count):
+            await runtime.send_message(Number(1), AgentId("sink", str(number)))
+    ask = watch.seconds() / 3
+    watch = Watch()
+    await runtime.stop_when_idle()
+    await runtime.close()
+    return ask / count * 1e6, start / count * 1e6, watch.seconds() / count * 1e6

@@ -108,3 +108,24 @@ def idle(count: int) -> float:
     kilobytes = (resident() - before) / len(sinks) / 1000
     pykka.ActorRegistry.stop_all()
     return kilobytes
+
+
+def topic(count: int) -> float:
+    """The registry tells all actors."""
+    sinks = [Sink.start() for _ in range(100)]
+    times = max(1, count // 100)
+    watch = Watch()
+    for _ in range(times):
+        pykka.ActorRegistry.broadcast(1, Sink)
+    assert sum(sink.ask(0) for sink in sinks) == times * 100
+    rate = watch.rate(times * 100)
+    pykka.ActorRegistry.stop_all()
+    return rate
+
+
+def thread_tell(count: int) -> float:
+    return tell(count)  # each actor has a thread, so that every tell is one from another
+
+
+def thread_ask(count: int) -> float:
+    return ask(count)
