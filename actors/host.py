@@ -49,6 +49,7 @@ from motet.protocols.sessions import LOCAL, Ack, DeleteSession, Principal, Role,
 from motet.protocols.traces import FlushTraces
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_asyncio
+from motet.runtime.scopes import only_in_a_block
 
 D = TypeVar("D")
 Out = TypeVar("Out")
@@ -520,7 +521,7 @@ class Host(Records):
         await self._parts.stores.health.changed()
 
 
-@asynccontextmanager
+@only_in_a_block
 async def open_host(
     state: str | Path | None = None,
     *,

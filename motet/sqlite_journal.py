@@ -15,7 +15,6 @@ newest event is compared in the transaction that stores the next.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
@@ -35,6 +34,7 @@ from motet.protocols.storage import (
     StorageError,
 )
 from motet.runtime.loops import refuse_in_asyncio
+from motet.runtime.scopes import only_in_a_block
 
 __all__ = ["SqliteJournal", "open_journal"]
 
@@ -138,7 +138,7 @@ class SqliteJournal:
         return self._writer.statistics()
 
 
-@asynccontextmanager
+@only_in_a_block
 async def open_journal(file: str | Path) -> AsyncGenerator[SqliteJournal]:
     """Open the journal in ``file``, made if it is missing; its folder must exist.
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import cast
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from types import TracebackType
+from typing import NoReturn, ParamSpec, TypeVar, cast
 
 import trio
 
 from motet.runtime.errors import only_error
 
-__all__ = ["cancel_at", "open_hidden_nursery", "shielded_close"]
+__all__ = ["cancel_at", "only_in_a_block", "open_hidden_nursery", "shielded_close"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def cancel_at(scope: trio.CancelScope, when: float) -> None:
@@ -21,6 +26,50 @@ def cancel_at(scope: trio.CancelScope, when: float) -> None:
         scope.cancel()
     elif when < scope.deadline:
         scope.deadline = when
+
+
+class _Unentered(AbstractAsyncContextManager[T]):
+    """A block before ``async with``: its attributes are errors that say so."""
+
+    def __init__(self, block: AbstractAsyncContextManager[T, bool | None], name: str) -> None:
+        self._block = block
+        self._name = name
+
+    async def __aenter__(self) -> T:
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, traceback)
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError(
+            f"{self._name}() is not open yet, so it has no {attribute!r}: "
+            f"use `async with {self._name}(...) as it:`, and it.{attribute} in that block",
+            name=attribute,
+            obj=self,
+        )
+
+
+def only_in_a_block(
+    opening: Callable[P, AsyncGenerator[T]],
+) -> Callable[P, AbstractAsyncContextManager[T]]:
+    """As ``asynccontextmanager``, for public blocks: to use one before it is entered names it.
+
+    Without this, the call of a method of what the block yields is an AttributeError that names a
+    class of the standard library.
+    """
+    made = asynccontextmanager(opening)
+
+    @wraps(opening)
+    def unentered(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+        return _Unentered(made(*args, **kwargs), opening.__name__)
+
+    return unentered
 
 
 @asynccontextmanager

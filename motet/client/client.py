@@ -51,7 +51,7 @@ from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
 from motet.runtime.loops import refuse_in_asyncio
-from motet.runtime.scopes import open_hidden_nursery
+from motet.runtime.scopes import only_in_a_block, open_hidden_nursery
 
 BACKOFF: Final = Backoff(0.5, most=30.0)
 HEALTHY: Final = 30.0  # seconds a connection holds before its end is the first failure of a new row
@@ -513,7 +513,7 @@ class Client:
         self._sending.set()
 
 
-@asynccontextmanager
+@only_in_a_block
 async def connect(
     url: str,
     *,

@@ -42,6 +42,7 @@ from motet.embed.portal import (
 from motet.protocols.config import HostConfig
 from motet.protocols.run import RunOptions
 from motet.protocols.sessions import StopReport
+from motet.runtime.scopes import only_in_a_block
 
 if TYPE_CHECKING:
     from motet.actors.agents.spec import AgentSpec, AnyAgent
@@ -205,7 +206,7 @@ def _watched(future: Future[T]) -> asyncio.Future[T]:
     return watched
 
 
-@asynccontextmanager
+@only_in_a_block
 async def guest(
     config: str | Path | HostConfig | None = None, **opening: Unpack[HostOptions]
 ) -> AsyncGenerator[AsyncioHost]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -187,6 +189,28 @@ def test_a_blocking_call_inside_asyncio_names_the_awaitable_one() -> None:
             talker("hello").run_sync("hi")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("opening", "method"),
+    [
+        (motet.open_host, "run"),
+        (motet.guest, "run"),
+        (partial(motet.connect, "ws://127.0.0.1:1"), "send"),
+        (partial(open_journal, "missing/journal.db"), "read"),
+    ],
+)
+def test_a_block_that_was_not_entered_says_how_to_enter_it(
+    opening: Callable[[], Any], method: str
+) -> None:
+    name = getattr(opening, "func", opening).__name__
+    block = opening()
+    with pytest.raises(
+        AttributeError,
+        match=rf"^{name}\(\) is not open yet, .*`async with {name}\(\.\.\.\) as it:`.*it\.{method}",
+    ):
+        getattr(block, method)
+    assert not hasattr(block, method)  # an error of the class that `hasattr` knows
 
 
 def test_calls_of_trio_inside_asyncio_name_the_right_ones() -> None:
