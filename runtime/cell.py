@@ -335,7 +335,7 @@ class Cell(Owner):
         try:
             self.incarnation = self._next_incarnation()
             if self.incarnation is not None:
-                await self.incarnation.run(self._became_ready)
+                await self.incarnation.run()
                 self.failed_with = self.incarnation.failure
             elif self.links is not None:  # made before it failed to begin
                 break_links(self, self.failed_with)
@@ -370,8 +370,8 @@ class Cell(Owner):
             incarnation.finish()
         return incarnation
 
-    def _became_ready(self) -> None:
-        self.change("ready")
+    def became_ready(self) -> None:
+        super().became_ready()
         self.was_ready = True
         # Its traceback would keep the objects of the dead incarnation alive as long as this one.
         self.failed_before = None

@@ -177,8 +177,8 @@ class Incarnation:
 
     # ------------------------------------------------------------------ the actor's task
 
-    async def run(self, became_ready: Callable[[], None]) -> None:
-        """From ``on_start``, after which ``became_ready`` is called, to the end of the last task.
+    async def run(self) -> None:
+        """From ``on_start`` to the end of the last task.
 
         Raises nothing but what is nobody's failure; see ``foreign.py``.
         """
@@ -189,7 +189,7 @@ class Incarnation:
             while not self.finishing:
                 with trio.CancelScope(deadline=self.owner.cancel_at) as self.scope, foreign_code:
                     if not self.ready:
-                        await self._start(became_ready)
+                        await self._start()
                     await self._drain(self.scope)
         except Exception as error:
             end = self.fail if self.ready else self.crash
@@ -207,7 +207,7 @@ class Incarnation:
                 self.workers = self.owner.beside = None
             self.is_over = True
 
-    async def _start(self, became_ready: Callable[[], None]) -> None:
+    async def _start(self) -> None:
         seconds = self.actor.start_timeout
         if seconds == math.inf:
             await self.actor.on_start()
@@ -217,7 +217,7 @@ class Incarnation:
             if limit.cancelled_caught:
                 raise StartTimeout(self.owner.path, seconds)
         self.ready = True
-        became_ready()
+        self.owner.became_ready()
         if self.owner.mailbox.concurrent:
             self._with_workers().begin_concurrent()
 
@@ -296,6 +296,7 @@ class Incarnation:
         # A control message is counted only from here on, since it takes no room in a mailbox.
         mailbox.accepted += 1
         mailbox.taken += 1
+        assert self.owner.control, "there is one, or a message to retry"
         return self.owner.control.pop(0)
 
     async def _handle(self, item: Message | Told) -> None:

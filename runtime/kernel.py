@@ -206,7 +206,7 @@ class Owner:
 
         self.state: LifeState = "new"
         self.nursery: trio.Nursery | None = None  # the supervisor's; all tasks of the actor in it
-        self.control: list[Message] = []  # handled before all mail (G6)
+        self.control: list[Message] | None = None  # handled before all mail (G6)
         self.halted = True  # the turn must read its orders before it takes the next message
         self.paused = False
         self.ending = False  # the incarnation begins no further handler
@@ -350,6 +350,8 @@ class Owner:
         # After a stop no handler begins, so there is none that could take it.
         if self.mailbox.closed is not None:
             return
+        if self.control is None:  # an empty list would be a hundredth of an idle actor
+            self.control = []
         self.control.append(message)
         self.interrupt()
 
@@ -357,6 +359,10 @@ class Owner:
         """Have the turn read its orders before it takes the next message (G6)."""
         self.halted = True
         self.mailbox.wake()
+
+    def became_ready(self) -> None:
+        """``on_start`` has returned."""
+        self.change("ready")
 
     def change(self, event: LifeEvent) -> None:
         """Go to the next state of the life cycle; the only place that changes the state."""

@@ -48,7 +48,7 @@ def watch(watcher: Owner, target: Owner) -> None:
 
 def unwatch(watcher: Owner, target: Owner) -> None:
     """Undo :func:`watch`, also if its Terminated waits already; nothing if there is no watch."""
-    if target.state == "dead":
+    if target.state == "dead" and watcher.control:
         with suppress(ValueError):  # it is handled, or there was none
             watcher.control.remove(_report(target))
     if target.watchers is not None:

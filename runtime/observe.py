@@ -18,11 +18,8 @@ from motet.runtime.handlers import Call
 from motet.runtime.kernel import Kernel, Owner
 from motet.runtime.telemetry import (
     ASK_SECONDS,
-    FAILED,
-    HANDLE_SECONDS,
-    HANDLED,
     RESTARTS,
-    Meter,
+    GuardedTelemetry,
     SpanKind,
     TraceEvent,
     TraceKind,
@@ -58,8 +55,7 @@ class Observer:
             _emit(self._kernel, outcome, self._path, message, detail=_detail(failed))
             meter = self._kernel.meter
             if meter is not None:
-                meter.count(HANDLED if failed is None else FAILED, self._path)
-                meter.record(HANDLE_SECONDS, self._path, trio.current_time() - began)
+                meter.handled(self._path, trio.current_time() - began, done=failed is None)
 
     def bare_calls(self, calls: Mapping[type, Call]) -> Mapping[type, Call]:
         """The subset of ``calls`` that a told message needs nothing around."""
@@ -70,7 +66,7 @@ class Observer:
             return {}
         return {kind: self._timed(call, meter) for kind, call in calls.items()}
 
-    def _timed(self, call: Call, meter: Meter) -> Call:
+    def _timed(self, call: Call, meter: GuardedTelemetry) -> Call:
         """As :meth:`handling` for a meter only, at a fifth of its cost."""
         path = self._path
 
@@ -81,8 +77,7 @@ class Observer:
                 await call(actor, message)
                 done = True
             finally:
-                meter.count(HANDLED if done else FAILED, path)
-                meter.record(HANDLE_SECONDS, path, trio.current_time() - began)
+                meter.handled(path, trio.current_time() - began, done=done)
 
         return timed
 
