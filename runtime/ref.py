@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import get_ident
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 import trio
 from trio.lowlevel import reschedule
@@ -338,6 +338,18 @@ class LookedUpRef(Address, ABC, Generic[P_contra]):
         if not self._is_open:
             await self._opened()
         return await self._look_up(request).stream_to(request, take, timeout=timeout)
+
+    def threadsafe(self) -> NoReturn:
+        """Raises TypeError: other threads send to this through :meth:`System.portal`.
+
+        The actor is looked up, and may be made, in the loop, in the step in which it gets the
+        message. An inbox before that would belong to no actor, and would lose the order of a
+        thread when the next message goes to another one.
+        """
+        raise TypeError(
+            f"{self!r} has no threadsafe(), since its actor is found in the loop for each message: "
+            "use system.portal().call(ref.tell, message), or .submit(ref.ask, request)"
+        )
 
 
 def cell_of(ref: ActorRef[Any]) -> Cell:

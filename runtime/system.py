@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import trio
@@ -21,7 +21,7 @@ from motet.runtime.kernel import Kernel
 from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import Registry
-from motet.runtime.scopes import open_hidden_nursery
+from motet.runtime.scopes import only_in_a_block, open_hidden_nursery
 from motet.runtime.snapshot import ActorInfo, info_of, leftovers_of
 from motet.runtime.stopping import StopPlan, StopReport, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
@@ -185,7 +185,7 @@ class System(Kernel):
         return f"<System /{self.name}, {sum(1 for _ in self._root.tree())} actors>"
 
 
-@asynccontextmanager
+@only_in_a_block
 async def open_system(
     name: str = "system",
     *,

@@ -67,6 +67,25 @@ def test_an_identity_is_not_passivated_while_a_thread_has_told_it_something() ->
     trio.run(main)
 
 
+def test_a_reference_whose_actor_is_looked_up_names_the_portal_as_the_way_for_threads() -> None:
+    async def main() -> None:
+        found: list[tuple[int, int]] = []
+        async with open_system() as system:
+            kind = await system.registry.kind("log", lambda _: Noted(found))
+            identity, portal = kind.ref("a"), system.portal()
+            with pytest.raises(TypeError, match=r"IdentityRef log/a.*portal\(\)\.call\(ref\.tell"):
+                identity.threadsafe()
+
+            def work() -> list[tuple[int, int]]:  # what the error says to do
+                for number in range(20):
+                    portal.call(identity.tell, Note(1, number))
+                return portal.submit(identity.ask, Read()).result()
+
+            assert await trio.to_thread.run_sync(work) == [(1, number) for number in range(20)]
+
+    trio.run(main)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_threads_hand_to_identities_is_handled_or_accounted_for(seed: int) -> None:
     """Law: whatever threads tell and ask identities that are passivated, suspended, and end with

@@ -197,6 +197,7 @@ def test_a_blocking_call_inside_asyncio_names_the_awaitable_one() -> None:
         (motet.open_host, "run"),
         (motet.guest, "run"),
         (partial(motet.connect, "ws://127.0.0.1:1"), "send"),
+        (open_system, "start"),
         (partial(open_journal, "missing/journal.db"), "read"),
     ],
 )
