@@ -89,7 +89,8 @@ class Page:
 
     async def shows(self, text: str) -> None:
         """Wait until the page has a text."""
-        await self.until(f"document.body.innerText.includes({json.dumps(text)})")
+        # A page that is being loaded has no body yet.
+        await self.until(f"document.body?.innerText.includes({json.dumps(text)})")
 
     async def click(self, label: str) -> None:
         """Press the visible button with this text."""

@@ -72,6 +72,8 @@ class TroubledJournal(MemoryJournal):
     async def _trouble(self) -> None:
         for _ in range(self.sim.random.randrange(3)):
             await trio.lowlevel.checkpoint()
+        if not self.quiet and self.sim.random.random() < 0.05:
+            await trio.sleep(0.7)  # longer than some askers wait
         if not self.quiet and self.sim.random.random() < 0.1:
             raise OSError("the disk is full")
 
