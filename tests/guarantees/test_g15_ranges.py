@@ -118,10 +118,7 @@ def notes_nothing(calls: Iterable[Due], *_: object) -> tuple[Due, ...]:
 
 WITHOUT = room_calls.without
 DEFECTS: Final[dict[str, list[tuple[object, str, object]]]] = {
-    "keeps what has ended": [
-        (room_messages, "without", keeps_what_has_ended),
-        (room_messages, "ended_alone", notes_nothing),
-    ],
+    "keeps what has ended": [(room_messages, "without", keeps_what_has_ended)],
     "forgets the edge": [
         (room_messages, "without", forgets_what_has_ended_at_the_edge),
         (room_messages, "ended_alone", notes_nothing),
