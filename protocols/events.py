@@ -366,6 +366,9 @@ class MessageReaction(Event, frozen=True, tag="message.reaction"):
     change: int = 0
 
 
+MessageChanged: TypeAlias = MessageEdited | MessageDeleted | MessageReaction
+
+
 class RoomReplied(Event, frozen=True, tag="room.replied"):
     """The thread of a message of the room has ``replies`` messages now."""
 
@@ -420,11 +423,14 @@ class RoomIdle(Event, frozen=True, tag="room.idle"):
     reason: str
 
 
-class Warned(Event, frozen=True, tag="warning"):
-    """Something degraded and the run went on (seed 001). ``source`` says what."""
+class Warned(Event, frozen=True, omit_defaults=True, tag="warning"):
+    """Something degraded and the run went on (seed 001). ``source`` says what; ``number``: of a
+    notice that its room has stored, so that no kill has it told twice.
+    """
 
     source: str
     message: str
+    number: int = 0
 
 
 class ErrorStoreFailed(Event, frozen=True, tag="error_store.failed"):

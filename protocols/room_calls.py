@@ -12,15 +12,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from motet.protocols.events import CallDropped
+from motet.protocols.events import AnyEvent, CallDropped, Warned
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
 from motet.protocols.sessions import Principal
 
 EVERYBODY = "all"
 MOST_LATE = 200
 """Messages that are noted, one by one, to be of no call of a message that was edited after them."""
+AWAY = "the host was away for long: say it again to have it answered"
+CUT_OFF = "was cut off while it used its tools"
 MOST_DROPPED = 200
-"""Dropped calls in the state. Their events are on disk long before so many are there."""
+"""Dropped calls, or notices, in the state. Their events are on disk long before so many are."""
 
 # No call is in code, an address (``me@coder``, ``https://x/@coder``), or behind a backslash.
 _NO_CALLS = re.compile(
@@ -215,3 +218,30 @@ def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
     ]
     dropped = (*state.dropped, *events)[-MOST_DROPPED:]
     return replace(state, dropped=dropped, drops=state.drops + len(events))
+
+
+def noted(state: RoomState, *texts: str) -> RoomState:
+    """Say in the state what the room tells its people of the change that is stored with it.
+
+    A notice that is published before the change is told again when a kill comes between the two,
+    and one that is only published after it is lost. No secret enters the state: it may quote what
+    has failed.
+    """
+    told = map(redact_text, texts)
+    new = [Warned("room", text, number) for number, text in enumerate(told, state.noticed + 1)]
+    notices = (*state.notices, *new)[-MOST_DROPPED:]
+    return replace(state, notices=notices, noticed=state.noticed + len(new))
+
+
+def counted(state: RoomState) -> tuple[int, int, int]:
+    """How many changes of messages, notices and dropped calls there were."""
+    return state.changes, state.noticed, state.drops
+
+
+def to_tell(state: RoomState) -> tuple[Sequence[tuple[int, AnyEvent]], ...]:
+    """The events of the last of each, as in :func:`counted`, with their numbers."""
+    return (
+        [(one.change, one) for one in state.untold],
+        [(one.number, one) for one in state.notices],
+        [(one.number, one) for one in state.dropped],
+    )

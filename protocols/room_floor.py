@@ -115,12 +115,12 @@ def open_round(
     now: float,
     asked_by: Iterable[Principal] = (),
     only: Collection[str] | None = None,
-    told: int = 0,
+    told: tuple[int, int] = (0, 0),
 ) -> RoomState:
     """A new round for the messages of people up to number ``heard``, with fresh counters.
 
     Calls that wait for a turn come first, then those in the messages; ``only``: as of ``taken``.
-    ``told``: the dropped calls up to this number are on disk as events.
+    ``told``: the notices and the dropped calls up to these numbers are on disk as events.
     """
     called, later = taken(state, heard, only)
     floor = Floor(
@@ -138,7 +138,8 @@ def open_round(
         opened=now,
         usage=Usage(),
         calls=tuple(later),
-        dropped=tuple(one for one in state.dropped if one.number > told),
+        notices=tuple(one for one in state.notices if one.number > told[0]),
+        dropped=tuple(one for one in state.dropped if one.number > told[1]),
         skipped=_skipped(state, heard),
     )
     return _after("open", state, after)

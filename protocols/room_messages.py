@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
-from motet.protocols.events import MessageDeleted, MessageEdited, MessageReaction
+from motet.protocols.events import MessageChanged, MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import (
@@ -162,10 +162,7 @@ def amended(wish: Amendment, message: RoomMessage, now: float) -> RoomMessage | 
             return replace(message, reactions=tuple(kept))
 
 
-ChangeEvent: TypeAlias = MessageEdited | MessageDeleted | MessageReaction
-
-
-def event_of(wish: Amendment, change: int) -> ChangeEvent:
+def event_of(wish: Amendment, change: int) -> MessageChanged:
     """The event that tells of the change; ``change``: its number in the room."""
     match wish.act:
         case "edit":
@@ -213,7 +210,7 @@ def after_change(
     return replace(state, news=news, changes=number, untold=(*untold, event))
 
 
-def _without_texts(events: Iterable[ChangeEvent], number: int) -> tuple[ChangeEvent, ...]:
+def _without_texts(events: Iterable[MessageChanged], number: int) -> tuple[MessageChanged, ...]:
     """Earlier events of a message without its texts, which are not the message's any more."""
     return tuple(
         replace(one, text="") if isinstance(one, MessageEdited) and one.number == number else one

@@ -35,6 +35,10 @@ WHERE json_extract(state, '$.floor.going')
         AND json_extract(state, '$.drops') > (
             SELECT coalesce(max(json_extract(data, '$.number')), 0) FROM events
             WHERE stream = 'room:' || rooms.name AND event = 'call.dropped'))
+    OR (coalesce(json_extract(state, '$.notices'), '[]') <> '[]'
+        AND json_extract(state, '$.noticed') > (
+            SELECT coalesce(max(json_extract(data, '$.number')), 0) FROM events
+            WHERE stream = 'room:' || rooms.name AND event = 'warning'))
     OR coalesce(json_extract(state, '$.untold'), '[]') <> '[]'
     OR EXISTS (
         SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person' AND NOT deleted
@@ -53,10 +57,11 @@ WHERE json_extract(state, '$.floor.going')
             ORDER BY seq DESC LIMIT 1), 0)))
 ORDER BY name"""
 
-TOLD_DROPS: Final = (
-    "SELECT coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'call.dropped'), 0),"
-    " coalesce(max(json_extract(data, '$.change')), 0)"
-    " FROM events WHERE stream = ?1 AND event IN ('call.dropped', 'message.edited',"
+TOLD_LAST: Final = (
+    "SELECT coalesce(max(json_extract(data, '$.change')), 0),"
+    " coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'warning'), 0),"
+    " coalesce(max(json_extract(data, '$.number')) FILTER (WHERE event = 'call.dropped'), 0)"
+    " FROM events WHERE stream = ?1 AND event IN ('call.dropped', 'warning', 'message.edited',"
     " 'message.deleted', 'message.reaction')"
 )
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.events import CallDropped, MessageDeleted, MessageEdited, MessageReaction
+from motet.protocols.events import CallDropped, MessageChanged, Warned
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -261,9 +261,9 @@ class RoomState(msgspec.Struct, frozen=True):
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
         collected: the calls of people's messages up to this number are in ``calls``, or were.
-        dropped, drops: the last dropped calls, whose events may be on no disk; how many there are.
+        drops, dropped: how many calls were dropped; the last ones, whose events may be on no disk.
         news: changes of messages that a member has read and was not told of, by its name.
-        changes, untold: how many changes of messages there were; the last ones, as ``dropped``.
+        changes, untold, noticed, notices: the same of changes of messages, and of notices.
         joined: for each agent that was added later, when; and for all others that they were not.
         skipped: messages of people behind ``heard`` that open no round: a stop overtook them.
         scrubbing: messages that were changed, of whose old texts copies may have been left.
@@ -283,9 +283,11 @@ class RoomState(msgspec.Struct, frozen=True):
     collected: int = 0
     dropped: tuple[CallDropped, ...] = ()
     drops: int = 0
+    notices: tuple[Warned, ...] = ()
+    noticed: int = 0
     news: dict[str, tuple[News, ...]] = {}
     changes: int = 0
-    untold: tuple[MessageEdited | MessageDeleted | MessageReaction, ...] = ()
+    untold: tuple[MessageChanged, ...] = ()
     skipped: tuple[int, ...] = ()
     joined: dict[str, Joined] = {}
     scrubbing: tuple[int, ...] = ()
@@ -437,8 +439,7 @@ class RoomResult(msgspec.Struct, frozen=True):
     Attributes:
         messages: of agents since the text, oldest first; also answers to others who spoke then.
         turns: agents' turns of the last round, silent ones included.
-        reason: the reason why it ended: ``nobody to speak``, ``max_turns``, ``stopped``, a limit,
-            or that of its condition.
+        reason: of its end: ``nobody to speak``, ``max_turns``, ``stopped``, a limit, or other.
         usage: of the last round.
     """
 
@@ -556,8 +557,8 @@ class ReadSince(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.since"
     people: bool = False
 
 
-class ToldDrops(Request[tuple[int, int]], frozen=True, tag="rooms.drops"):
-    """The last dropped call and the last change whose events are on disk; 0: there is none."""
+class ToldLast(Request[tuple[int, int, int]], frozen=True, tag="rooms.told"):
+    """The last change, notice and dropped call whose events are on disk; 0: there is none."""
 
     name: str
 
@@ -594,6 +595,6 @@ RoomStoreMessage: TypeAlias = (
     | FindSaid
     | ReadRoom
     | ReadSince
-    | ToldDrops
+    | ToldLast
     | FindCosts
 )

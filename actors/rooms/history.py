@@ -25,7 +25,7 @@ from motet.protocols import room_reading as reading
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
-from motet.protocols.room_calls import collect, not_here, skip
+from motet.protocols.room_calls import collect, counted, not_here, skip, to_tell
 from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_messages import (
     Amendment,
@@ -49,7 +49,7 @@ from motet.protocols.rooms import (
     RoomState,
     Said,
     Say,
-    ToldDrops,
+    ToldLast,
 )
 from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal, SessionBusy
@@ -100,8 +100,8 @@ class RoomHistory:
         self._writing, self._loaded = trio.Lock(), False
         self._assumed: list[Change] = []  # since the write under way has begun
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
-        # The last dropped call, and the last change, that were published; negative: unknown.
-        self._told, self._shown = -1, -1
+        # The last ones that were published, as in ``counted``; negative: unknown.
+        self._told = [-1, -1, -1]
         self._clocks = clocks
 
     async def load(self) -> None:
@@ -114,8 +114,7 @@ class RoomHistory:
         found = await self.store.ask(FindRoom(self._settings.name, self._settings.room.history))
         assert found is not None
         self.messages = list(found.messages)
-        self._told = min(self._told, found.state.drops)  # the others were never stored
-        self._shown = min(self._shown, found.state.changes)
+        self._told = [*map(min, self._told, counted(found.state))]  # the others were never stored
         self._disk, state = found.state, self.state if self.behind else found.state
         waiting = [one for one in self.messages if one.kind == "person"]
         for one in waiting if not self._loaded else ():
@@ -441,13 +440,12 @@ class RoomHistory:
         # unpublished, and a second ``room.idle`` would follow it as if the next round were over.
         async with self._writing:
             floor, unanswered = self.state.floor, self.unanswered()
-            name, dropped = self._settings.name, self._disk.dropped
+            name = self._settings.name
             try:
                 published, is_idle = await self._publisher.last_published()
-                if self._told < 0 or self._shown < 0:
-                    known = dropped or self._disk.untold
-                    told = await self.store.ask(ToldDrops(name)) if known else (0, 0)
-                    self._told, self._shown = told
+                if min(self._told) < 0:
+                    known = any(to_tell(self._disk))
+                    self._told[:] = await self.store.ask(ToldLast(name)) if known else (0, 0, 0)
                 # The first message of a thread is one of its room, and was told there.
                 first = int(thread_of(name)[1] > 0)
                 last = self.state.heard if published is None else max(published, first)
@@ -469,24 +467,21 @@ class RoomHistory:
         return last > first
 
     async def _tell(self) -> None:
-        """Publish the dropped calls and the changes that are on disk: others have no final number.
-        Not before it is known which of them were."""
-        for change in self._disk.untold:
-            if 0 <= self._shown < change.change:
-                self._shown = change.change
-                await self._publisher.publish(change)
-        for one in self._disk.dropped:
-            if 0 <= self._told < one.number:
-                self._told = one.number
-                await self._publisher.publish(one)
+        """Publish what is on disk of changes, notices and dropped calls: others have no final
+        number. Not before it is known which of them were."""
+        for kind, events in enumerate(to_tell(self._disk)):
+            for number, event in events:
+                if 0 <= self._told[kind] < number:
+                    self._told[kind] = number
+                    await self._publisher.publish(event)
 
-    async def told(self) -> int:
-        """The number up to which the events of dropped calls are on disk."""
-        last = self._told
-        if self.state.dropped:
+    async def told(self) -> tuple[int, int]:
+        """The numbers up to which the events of notices and of dropped calls are on disk."""
+        _, notices, drops = self._told
+        if self.state.dropped or self.state.notices:
             with trio.move_on_after(ATTEMPT):
-                return last if await self._publisher.settled() else 0
-        return 0
+                return (notices, drops) if await self._publisher.settled() else (0, 0)
+        return 0, 0
 
     async def warn(self, message: str) -> None:
         await self._publisher.publish(Warned("room", message))

@@ -24,7 +24,7 @@ from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
-from motet.protocols.room_calls import not_here
+from motet.protocols.room_calls import AWAY, CUT_OFF, not_here, noted
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import (
     Amendment,
@@ -267,8 +267,7 @@ class RoomActor(Actor[RoomMessages]):
         cut = [turn.name for turn in self._state.floor.speaking if not self._state.holds(turn.name)]
         expected, old = await self._find_runs(cut), self._live.was_away
         if old and (unanswered or not (expected or self._state.held)):
-            await history.warn("the host was away for long: say it again to have it answered")
-            await self._end(INTERRUPTED)
+            await self._end(INTERRUPTED, AWAY)
         elif cut:
             await self._repeat([name for name in cut if not self._state.holds(name)])
         return True
@@ -311,12 +310,12 @@ class RoomActor(Actor[RoomMessages]):
         """Give members that were cut off another turn, unless it could have effects twice."""
         again = [name for name in cut if await self._members.may_repeat(name, self._state)]
         lost = [name for name in cut if name not in again]
-        for name in lost:
-            await self._history.warn(f"{name} was cut off while it used its tools")
+        notices = [f"{name} {CUT_OFF}" for name in lost]
         shown = await self._shown_when_cut(lost)
 
         def change(state: RoomState) -> RoomState:
-            return replace(shown(floor.recover_round(state, again)), usage=self._members.usage)
+            after = noted(shown(floor.recover_round(state, again)), *notices)
+            return replace(after, usage=self._members.usage)
 
         await self._history.record(change)
 
@@ -506,17 +505,15 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _end_turn(self, name: str, turn: Turn, note: Change, *, late: bool = False) -> None:
         """Store the result of a turn. ``late``: its member may not have the floor any more."""
-        text = without_head(turn.text, name)
+        text, notices = without_head(turn.text, name), list[str]()
         if turn.problem:
-            await self._history.warn(f"{name} has not answered: {turn.problem}")
+            notices.append(f"{name} has not answered: {turn.problem}")
         silent = is_pass(text)
         called = [] if silent else list(self._settings.called(text))
         if turn.floor_to in (member.name for member in self._settings.members):
             called.insert(0, turn.floor_to)
         elif turn.floor_to:
-            await self._history.warn(
-                f"{name} has given the floor to {turn.floor_to!r}, who is not here"
-            )
+            notices.append(f"{name} has given the floor to {turn.floor_to!r}, who is not here")
 
         # An earlier turn that has waited may end while its member has the floor again.
         waits = self._state.waiting.get(name) if late else None
@@ -525,7 +522,7 @@ class RoomActor(Actor[RoomMessages]):
 
         def change(state: RoomState) -> RoomState:
             has_floor, number = not late or state.holds(name), self._history.last + 1
-            state = note(state)
+            state = noted(note(state), *notices)
             if has_floor:
                 end = partial(floor.end_turn, silent=silent, called=called, tools=turn.tools)
                 state = end(state, name, number=number, again=turn.again)
@@ -535,7 +532,7 @@ class RoomActor(Actor[RoomMessages]):
 
         await self._history.record(change, draft)
 
-    async def _end(self, reason: str) -> None:
+    async def _end(self, reason: str, *notices: str) -> None:
         """End the round. One that was cut off leaves its messages unanswered, and calls that have
         come to no turn wait for the next after an interrupt; else they are dropped."""
         history, batch, control = self._history, self._batch, self._control
@@ -550,7 +547,7 @@ class RoomActor(Actor[RoomMessages]):
             shown = floor.shown_at_least(state, told, agents=batch.shown, people=batch.heard)
             for name in told:
                 shown = without_news(shown, name, batch.news.get(name, ()))
-            possible = self._possible(shown)[0]
+            possible = self._possible(noted(shown, *notices))[0]
             heard = cleared if history.unanswered() else max(cleared, history.said)
             after = floor.end_round(possible, reason, heard=heard, unheard=unheard, keep=keep)
             return replace(after, usage=self._members.usage)

@@ -73,7 +73,7 @@ from motet.protocols.room_tables import (
     SET,
     SINCE,
     THESE,
-    TOLD_DROPS,
+    TOLD_LAST,
     UNFINISHED,
     change_people,
     deletion,
@@ -101,7 +101,7 @@ from motet.protocols.rooms import (
     RoomState,
     Said,
     Say,
-    ToldDrops,
+    ToldLast,
 )
 from motet.protocols.session_keys import ROOM_CHANNEL, thread_of
 from motet.protocols.sessions import Principal
@@ -200,11 +200,11 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         of_round = await self._readers.read(FIND_ROUND, (name,)) if name else ()
         return costs_of(await self._readers.read(FIND_COSTS, params), of_round)
 
-    @handles(ToldDrops, concurrent=16)
-    async def told_drops(self, request: ToldDrops) -> tuple[int, int]:
-        (found,) = await self._readers.read(TOLD_DROPS, (storable(f"room:{request.name}"),))
-        drops, changes = map(int, map(str, found))
-        return drops, changes
+    @handles(ToldLast, concurrent=16)
+    async def told_last(self, request: ToldLast) -> tuple[int, int, int]:
+        (found,) = await self._readers.read(TOLD_LAST, (storable(f"room:{request.name}"),))
+        changes, notices, drops = map(int, map(str, found))
+        return changes, notices, drops
 
     @handles(FindMessages, concurrent=16)
     async def messages(self, request: FindMessages) -> tuple[RoomMessage, ...]:

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from motet.protocols.events import CallDropped
 from motet.protocols.room_calls import (
     collect,
+    counted,
     drop,
     mentioned,
     merged,
     not_here,
+    noted,
     settled,
     strangers,
     taken,
+    to_tell,
 )
 from motet.protocols.room_floor import end_round, open_round
 from motet.protocols.rooms import Due, MemberInfo, RoomMessage, RoomState
@@ -117,13 +120,23 @@ def test_a_dropped_call_has_a_number_and_a_chosen_member_had_none() -> None:
     assert state.drops == 3
 
 
+def test_a_notice_has_a_number_and_no_secret() -> None:
+    state = noted(RoomState(noticed=2), "ann has not answered: password=hunter2horse", "two")
+    assert [one.number for one in state.notices] == [3, 4]
+    assert counted(state) == (0, 4, 0)
+    assert "ann has not answered" in state.notices[0].message
+    assert "hunter2horse" not in str(state)
+
+
 def test_a_round_that_opens_keeps_the_calls_that_wait_and_forgets_what_is_told() -> None:
     state = collect(drop(RoomState(), [Due("zed", 0, ("ann",))], "x"), message(1), ["ann"])
-    state = open_round(state, heard=1, now=0.0)
+    state = open_round(noted(state, "lost"), heard=1, now=0.0)
+    assert to_tell(state) == ([], [(1, state.notices[0])], [(1, state.dropped[0])])
     assert state.dropped, "nobody knows yet that its event is on disk"
-    state = open_round(collect(state, message(2), ["ben"]), heard=2, now=0.0, told=1)
+    state = open_round(collect(state, message(2), ["ben"]), heard=2, now=0.0, told=(0, 1))
     assert [one.name for one in state.floor.due] == ["ann", "ben"]
     assert not state.dropped
+    assert [one.message for one in state.notices] == ["lost"], "this one is not told yet"
     kept = end_round(state, "stopped", keep=True)
     assert [one.name for one in kept.floor.due] == ["ann", "ben"]
     ended = end_round(collect(state, message(3), ["ann"]), "stopped", heard=3)

@@ -287,6 +287,11 @@ def test_a_turn_that_is_cut_off_ends_once(seed: int) -> None:
     assert World(drawn(str(seed))).play() == []
 
 
+def test_a_host_that_ends_while_it_tells_of_a_lost_turn_has_the_next_one_tell_it_no_more() -> None:
+    cuts = Cut("leave", 214), Cut("leave", 6)
+    assert World(Plan("run", True, cuts, stop=1.5, seed=2, denies=0.4)).play() == []
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(8))
 def test_a_turn_that_is_cut_off_ends_once_in_many_worlds(part: int) -> None:

@@ -16,6 +16,7 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.events import Warned
 from motet.protocols.models import ModelRequest
 
 Kind: TypeAlias = Literal["listens", "acts", "is allowed"]
@@ -168,3 +169,43 @@ def ask_twice(host: mt.SimulatedHost) -> None:
     for number in SAID[:2]:
         host.post(room, f"@dot words {number}", user="dora", key=number)
         host.advance(2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "every"),
+    [
+        ("crash", 21),
+        pytest.param("crash", 1, marks=pytest.mark.sweep),
+        pytest.param("power", 1, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_notice_of_a_turn_that_was_cut_off_is_told_once(fault: mt.HostFault, every: int) -> None:
+    """Law: a turn that its host cut off within a tool ends in one answer, or in one notice, also
+    when hosts die while they recover it.
+    """
+
+    def story(host: mt.SimulatedHost) -> None:
+        host.post(den("acts", 1), "@dot words 1", user="dora", key="1")
+        host.advance(0.6)
+        host.crash()
+        host.post(den("acts", 1), "@dot words 1", user="dora", key="1")
+        host.advance(2)
+
+    def check(host: mt.SimulatedHost) -> None:
+        host.post(den("acts", 1), "@dot words 1", user="dora", key="1")
+        host.advance(12)
+        host.settle()
+        assert len(host.call(answers)) + len(host.call(notices)) == 1
+
+    mt.sweep(story, fault, every=every, config=CONFIG, check=check).check()
+
+
+async def answers(host: Host) -> list[str]:
+    room = await host.open_room("den")
+    return [one.text for one in await room.history() if one.kind == "agent"]
+
+
+async def notices(host: Host) -> list[str]:
+    """The stored warnings of the room."""
+    found = await host.events.read("room:den", 0, 500)
+    return [one.event.message for one in found if isinstance(one.event, Warned)]

@@ -10,6 +10,7 @@ import trio
 
 import motet
 from motet.protocols.events import AnyEvent, CallDropped, MessageAdded, RoomIdle, RoomTurn, Warned
+from motet.protocols.room_calls import AWAY
 from motet.protocols.rooms import INTERRUPTED, NOBODY
 from tests import forks
 from tests.actors.rooms.talk import behind_the_host, said, turns, warnings
@@ -85,7 +86,7 @@ async def test_an_old_round_is_listed_and_not_resumed(tmp_path: Path) -> None:
     )
     events = await after(tmp_path)
     assert [one for one in events if not isinstance(one, MessageAdded)] == [
-        Warned("room", "the host was away for long: say it again to have it answered"),
+        Warned("room", AWAY, number=1),
         CallDropped("ann", ("alice",), INTERRUPTED, 0, 1, first=1, last=1),
         RoomIdle(INTERRUPTED),
     ]

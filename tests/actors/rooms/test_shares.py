@@ -25,9 +25,10 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms import member
+from motet.actors.rooms import room as actor
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.member import MemberRunner
-from motet.protocols import room_costs
+from motet.protocols import room_calls, room_costs
 from motet.protocols import room_floor as floor
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.models import ModelRequest
@@ -217,7 +218,7 @@ def broken(seed: object, acts: int = 14) -> list[str]:
         max_turns=6,
         budgets=chance.choice(BUDGETS),
     )
-    end, warn = floor.end_round, RoomHistory.warn
+    end, warn, note = floor.end_round, RoomHistory.warn, room_calls.noted
     with (
         pytest.MonkeyPatch.context() as patch,
         mt.simulated_host(sum(map(ord, f"{seed}")), config=CONFIG) as host,
@@ -232,7 +233,13 @@ def broken(seed: object, acts: int = 14) -> list[str]:
             world.reasons[self.state.floor.round] += f"; {message}"
             await warn(self, message)
 
+        def notes(state: RoomState, *texts: str) -> RoomState:
+            for text in texts:
+                world.reasons[state.floor.round] += f"; {text}"
+            return note(state, *texts)
+
         patch.setattr(floor, "end_round", ends)
+        patch.setattr(actor, "noted", notes)
         patch.setattr(RoomHistory, "warn", warns)
         host.room(room)
         for _ in range(acts):
