@@ -15,9 +15,9 @@ The envelope, its states, and who may settle it are in ``envelope.py``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -28,8 +28,10 @@ from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_ta
 from motet.protocols.messages import Asked, Message
 from motet.runtime.envelope import EXPIRED, TIMED_OUT, Answer, Ask, Result, TakingAsk, left_behind
 from motet.runtime.errors import AskTimeout
-from motet.runtime.here import HereAsk, nobody
+from motet.runtime.handlers import Handler
+from motet.runtime.here import HereAsk, Places, nobody
 from motet.runtime.kernel import Owner
+from motet.runtime.mailbox import Mailbox
 from motet.runtime.observe import asking
 from motet.runtime.reply import ReplyTo
 from motet.runtime.waits import Work, current_work, is_overdue
@@ -49,52 +51,53 @@ async def ask(
 ) -> R:
     """Put ``request`` in the mailbox (or see ``here.py``), and wait for its outcome (G1, G3)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
-    if not (owner.kernel.plain_in == get_ident() and type(message) in owner.handlers):
+    handler = owner.handlers.get(type(message)) if owner.kernel.plain_in == get_ident() else None
+    if handler is None:
         message = owner.admit(message)
+        handler = owner.handlers[type(message)]
     try:
         task = current_task()
     except RuntimeError:
         raise owner.kernel.loop.outside(owner.path) from None
-    mailbox, handler = owner.mailbox, owner.handlers[type(message)]
+    mailbox = owner.mailbox
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
-    limit = math.inf if seconds is None else trio.current_time() + seconds
+    limit = inf if seconds is None else trio.current_time() + seconds
     here = handler.here and kind is not AbandoningAsk
-    kind = kind if take is None else partial(TakingAsk, take=take)
+    if take is not None:
+        kind = partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
     # around the ask come on top, in each round, since another task may move them meanwhile.
     inherited = limit if work is None else min(limit, work.deadline)
+    places, aside = None, None
     while True:
         until = trio.current_effective_deadline()
-        until = inherited if inherited < until else until
-        # None while no handler may begin. The queue: as `put`, which sees whether it is open.
-        places = mailbox.places if here and len(mailbox.queue) < mailbox.limit else None
-        aside: HereAsk | None = None
-        if (
-            places is not None
-            and (until == math.inf or until > trio.current_time())
-            and places.take_place(handler)
-        ):
-            aside = HereAsk(
-                mailbox, message, target, task, until, limit, None, context,
-                asker=work, take=take or nobody,
-            )  # fmt: skip
-        # An ask that ends the search at once, as almost all do, is spared the calls of it. A place
-        # or the turn is free, or held by work that waits for nothing; and there is room.
-        if work is not None and aside is None:
-            free = mailbox.places
-            busy = target is work or target.waits or owner.halted
-            if handler.concurrent > 1:
-                busy = free is None or free.busy.get(handler.message_type, 0) >= handler.concurrent
-            if busy or len(mailbox.queue) >= mailbox.limit:
-                owner.refuse_endless(work, handler.message_type)
-        queue = mailbox.queue
-        envelope = aside or kind(mailbox, message, target, task, until, limit, queue, context)
+        if inherited < until:
+            until = inherited
+        if here:
+            places = _place(mailbox, handler, until)
+        if places is not None:
+            aside = HereAsk(mailbox, message, target, task, until, limit, None, context)
+            aside.asker, aside.take = work, take or nobody
+            envelope: Ask = aside
+        else:
+            # An ask that ends the search at once, as almost all do, is spared the calls of it. A
+            # place or the turn is free, or held by work that waits for nothing; and there is room.
+            if work is not None:
+                free = mailbox.places
+                busy = target is work or target.waits or owner.halted
+                if handler.concurrent > 1:
+                    busy = (
+                        free is None or free.busy.get(handler.message_type, 0) >= handler.concurrent
+                    )
+                if busy or len(mailbox.queue) >= mailbox.limit:
+                    owner.refuse_endless(work, handler.message_type)
+            envelope = kind(mailbox, message, target, task, until, limit, mailbox.queue, context)
         timer = None if seconds is None else owner.kernel.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
         else:
-            envelope.task.custom_sleep_data = envelope  # for dumps: Trio resets it at the wake-up
+            task.custom_sleep_data = envelope  # for dumps: Trio resets it at the wake-up
         try:
             if places is not None and aside is not None:
                 result = await places.answer_here(aside, handler)
@@ -114,11 +117,19 @@ async def ask(
             raise AskTimeout(mailbox.path, type(message), seconds or 0)
         if result is not EXPIRED:
             return result  # type: ignore[no-any-return]  # compared at `handles`; a cast is a call
-        # The actor found the request too late, but no Cancelled has arrived here: the deadline may
-        # have been moved. So look once more, and ask again with the own limit only.
+        # Found too late, but no Cancelled has arrived here: the deadline may have been moved.
         if not await may_ask_again(owner, work):
             raise AskTimeout(mailbox.path, type(message), 0)
         inherited = limit
+
+
+def _place(mailbox: Mailbox, handler: Handler, until: float) -> Places | None:
+    """The handlers of the actor, with a place taken in the asker's task; None: there is none."""
+    # None while no handler may begin. The queue: as `put`, which sees whether it is open.
+    places = mailbox.places if len(mailbox.queue) < mailbox.limit else None
+    if places is None or (until < inf and until <= trio.current_time()):
+        return None
+    return places if places.take_place(handler) else None
 
 
 class AbandoningAsk(Ask, eq=False):

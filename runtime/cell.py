@@ -85,13 +85,15 @@ class Cell(Owner):
         if before is not None:
             spec, concurrent = before.mailbox.spec, list(before.mailbox.concurrent)
             kind, handlers, budget = before.kind, before.handlers, before._own_budget()
-            grace = before.stop_grace
+            grace, ordered = before.stop_grace, before.mailbox.order is not None
         else:
             assert actor is not None
             spec, concurrent = actor.mailbox, actor.__motet_calls__.concurrent
             kind, handlers = type(actor).__name__, actor.__motet_handlers__
             budget, grace = _budget_of(actor), actor.stop_grace
-        order = order_of(spec, handlers)
+            ordered = actor.__motet_calls__.ordered or spec.overflow == "drop_oldest"
+        # Most have none, and to look through their handlers is a fiftieth of a start and stop.
+        order = order_of(spec, handlers) if ordered else None
         mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent, order)
         super().__init__(kernel, name, path, kind, handlers, mailbox)
         if actor is not None:

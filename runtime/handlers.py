@@ -85,9 +85,10 @@ class Calls:
     ``bare`` has the handlers in the turn without retries, which may be called with a told message
     directly. ``streams`` has the handlers of streams, which take a ``replies`` argument; in ``all``
     these discard their items. ``concurrent`` lists the message types with concurrent handlers.
+    ``ordered``: some have a priority or an age, so the mailbox needs an order.
     """
 
-    __slots__ = ("all", "bare", "concurrent", "streams")
+    __slots__ = ("all", "bare", "concurrent", "ordered", "streams")
 
     def __init__(self, actor: type, handlers: dict[type[Message], Handler]) -> None:
         # Looked up by the type of each item in a queue. The type of an envelope is no key, so the
@@ -96,6 +97,7 @@ class Calls:
         self.bare: dict[type, Call] = {}
         self.streams: dict[type, _StreamCall] = {}
         self.concurrent = [kind for kind, handler in handlers.items() if not handler.in_turn]
+        self.ordered = any(h.priority or h.max_age < math.inf for h in handlers.values())
         for kind, handler in handlers.items():
             # By name, since a subclass may override the method without marking it again.
             method = getattr(actor, handler.method)

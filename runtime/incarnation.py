@@ -339,9 +339,13 @@ class Incarnation:
         ask.scope = scope
         ask.target.serves = ask
         try:
-            call = self.call_of(ask)
+            message = ask.message
+            if type(ask) is Ask:  # as `call_of` does: a call is a hundredth of an ask
+                call = self._calls.all[type(message)](self.actor, message)
+            else:
+                call = self.call_of(ask)
             if self._observer is not None:
-                call = self._observed(ask.message, ask.context, call)
+                call = self._observed(message, ask.context, call)
             value = await call
             ask.result = Answer(value)
             if type(value) is ReplyTo:  # the handler has ended, and the ask stays open

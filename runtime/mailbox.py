@@ -438,7 +438,8 @@ class Mailbox(Counters):
         # Closed first: an outcome may have effects in this step, which find a closed mailbox.
         self.holder = None
         self.accept_no_more(reason)
-        queues = (self.stash, self.queue, *self.concurrent.values())
+        # Without the empty ones, which most are: an idle actor is stopped in fewer steps.
+        queues = [queue for queue in (self.stash, self.queue, *self.concurrent.values()) if queue]
         items = [item for queue in queues for item in queue.present()]
         for queue in queues:
             queue.clear()

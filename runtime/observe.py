@@ -68,16 +68,17 @@ class Observer:
 
     def _timed(self, call: Call, meter: GuardedTelemetry) -> Call:
         """As :meth:`handling` for a meter only, at a fifth of its cost."""
-        path = self._path
+        path, handled = self._path, meter.handled
+        now = trio.lowlevel.current_clock().current_time
 
         async def timed(actor: object, message: object) -> None:
-            began = trio.current_time()
+            began = now()
             done = False
             try:
                 await call(actor, message)
                 done = True
             finally:
-                meter.handled(path, trio.current_time() - began, done=done)
+                handled(path, now() - began, done=done)
 
         return timed
 

@@ -176,6 +176,8 @@ class ActorRef(Address, Generic[P_contra]):
         cell.parent.stop(cell, plan)
         with ending(cell.path, "stop"):
             await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
+        if not cell.is_occupied:
+            return plan.ledger.report(iter(()))
         return plan.ledger.report(left for below in cell.tree() for left in leftovers_of(below))
 
     async def drain(self, *, timeout: float = math.inf, grace: float | None = None) -> StopReport:

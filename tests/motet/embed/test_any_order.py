@@ -21,10 +21,16 @@ class Ledger:
     def __init__(self, runs: int) -> None:
         self.begun = self.ended = 0
         self._lock = threading.Lock()
-        steps = [step for _ in range(runs) for step in (call(("work", {})), say("done"))]
+        # Each call has its own argument: a run that gets the calls of several would else be a loop.
+        steps = [
+            step
+            for number in range(runs)
+            for step in (call(("work", {"number": number})), say("done"))
+        ]
         self.agent = motet.Agent("worker", model=Scripted(*steps), tools=[self.work])
 
-    async def work(self) -> None:
+    async def work(self, number: int) -> None:
+        del number
         self.begun += 1
         try:
             await trio.sleep(0.002)
