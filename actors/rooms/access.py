@@ -28,6 +28,7 @@ from motet.actors.rooms.table import no_room
 from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
 from motet.protocols.room_invites import Redeem
+from motet.protocols.room_messages import FindMessages
 from motet.protocols.room_people import PeopleChange, Standing, refusal
 from motet.protocols.rooms import ChangePeople, CreateRoom, FindRoom, RoomPlan, RoomRecord
 from motet.protocols.session_keys import thread_of
@@ -77,9 +78,21 @@ class RoomAccess:
         if problem := refusal(standing, who, invited=True, now=now, muted=muted):
             raise problem
 
+    async def is_begun(self, room: str) -> bool:
+        """False: it is a thread without a message, which opens with the first one, and for nothing
+        that is refused.
+        """
+        return not thread_of(room)[1] or bool(await self.parts.store.ask(FindMessages(room, (1,))))
+
     async def to_speak(self, room: str, who: Principal) -> OpenRoom:
-        """The open room, for somebody who may speak in it."""
+        """The open room, for somebody who may speak in it, and changes what was said there."""
         await self.speaker(room, who)
+        return await self.to_change(room, who)
+
+    async def to_change(self, room: str, who: Principal) -> OpenRoom:
+        """The open room, to change what was said there."""
+        if not await self.is_begun(room):
+            raise NotFound(f"nothing was said in {room!r} yet")
         return await open_room(self.parts, room, who)
 
     async def arrive(self, room: str, who: Principal) -> None:

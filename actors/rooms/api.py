@@ -6,7 +6,7 @@ exist for them (G16); a message is signed with the principal's name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -116,7 +116,7 @@ class RoomApi(RoomAccess):
         infos = [self._info(records[name], principal) for name in names]
         more = names[-1] if full or len(records) > limit else None
         seen = [one for one in infos if one is not None]
-        return RoomPage(await self._with_unread(seen, principal), more)
+        return RoomPage(await self._with_unread(seen, principal.user), more)
 
     def _named(self) -> set[str]:
         """The rooms whose definitions name people: no index of the store has them."""
@@ -126,10 +126,8 @@ class RoomApi(RoomAccess):
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
         home, number = thread_of(room)
         if number:
-            whole, live = (
-                await self.get(home, principal=principal),
-                self.parts.table.rooms.get(room),
-            )
+            whole = await self.get(home, principal=principal)
+            live = self.parts.table.rooms.get(room)
             idle = live is None or live.history.waits
             speaking = live.speaking() if live else ()
             names = tuple(one.name for one in speaking)
@@ -153,9 +151,8 @@ class RoomApi(RoomAccess):
         return info
 
     async def join(self, token: str, *, principal: Principal = LOCAL) -> RoomInfo:
-        return await self.get(
-            await administration.let_in(self, token, principal), principal=principal
-        )
+        room = await administration.let_in(self, token, principal)
+        return await self.get(room, principal=principal)
 
     async def create(
         self,
@@ -214,6 +211,8 @@ class RoomApi(RoomAccess):
         answers: AnswerEscalation | None = None,
         principal: Principal = LOCAL,
     ) -> Said:
+        if not await self.is_begun(room):
+            await self.speaker(room, principal)
         opened = await self.open(room, principal)
         user, role, settings = principal.user, principal.role, opened.live.settings
         if settings.standing.reads != "all":
@@ -249,7 +248,7 @@ class RoomApi(RoomAccess):
         self, room: str, number: int, *, principal: Principal = LOCAL
     ) -> RoomMessage:
         standing = await self.reader(room, principal)
-        opened = await open_room(self.parts, room, principal)
+        opened = await self.to_change(room, principal)
         moderates, user = standing.may(principal, "moderate"), principal.user
         return await opened.delete(number, user=user, role=principal.role, moderates=moderates)
 
@@ -301,18 +300,12 @@ class RoomApi(RoomAccess):
 
     # Shown of a room
 
-    async def _with_unread(
-        self, infos: Iterable[RoomInfo], principal: Principal
-    ) -> tuple[RoomInfo, ...]:
-        """The rooms of a list, with what the principal has not read in each."""
-        rooms = tuple(infos)
-        names = {one.name: one.hidden for one in rooms}
-        found = await self.parts.store.ask(CountUnread(principal.user, names)) if names else {}
-        marks = [found.get(one.name, Unread()) for one in rooms]
-        return tuple(
-            replace(one, read=mark.read, unread=mark.unread)
-            for one, mark in zip(rooms, marks, strict=True)
-        )
+    async def _with_unread(self, infos: Sequence[RoomInfo], user: str) -> tuple[RoomInfo, ...]:
+        """The rooms of a list, with what a user has not read in each."""
+        names = {one.name: one.hidden for one in infos}
+        found = await self.parts.store.ask(CountUnread(user, names)) if names else {}
+        marks = ((one, found.get(one.name, Unread())) for one in infos)
+        return tuple(replace(one, read=mark.read, unread=mark.unread) for one, mark in marks)
 
     def _info(self, record: RoomRecord, who: Principal) -> RoomInfo | None:
         """None: it is not the principal's, or a program's that has not opened it yet."""

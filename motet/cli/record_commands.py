@@ -279,9 +279,7 @@ def rooms(
         RoomLook,
         typer.Argument(
             metavar="ACTION",
-            help="list, show, create, set, people, add, remove, mute, unmute, ban, unban, leave, "
-            "transfer, title, slow, archive, unarchive, answers, details, invite, invites, revoke, "
-            "join, export or delete.",
+            help=f"{', '.join(one.value for one in RoomLook)}.",
         ),
     ] = RoomLook.LIST,
     room: RoomArgument = "",

@@ -2,13 +2,22 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
+import motet as library
+from motet.cli.record_commands import RoomLook
+from motet.cli.room_people import administer
 from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
-from motet.protocols.errors import ConfigError
+from motet.protocols.config import GatewayConfig
+from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.room_acts import AddPerson
 from motet.protocols.room_limits import Allowance, Budgets
+from motet.protocols.rooms import RoomPlan
+from tests.actors.rooms.talk import agent
 from tests.motet.command import motet, started, terminal
 
 FILE = """
@@ -117,3 +126,51 @@ def test_budgets_are_given_as_texts_and_a_wrong_one_is_named() -> None:
     for wrong in ("usd=5", "day.usd", "week.usd=5", "day.usd=much", "day.tokens=0"):
         with pytest.raises(ConfigError, match="--budget"):
             _ = Wanted(budgets=(wrong,)).change
+
+
+WORDS = {
+    RoomLook.ADD: "dora", RoomLook.REMOVE: "cleo", RoomLook.MUTE: "cleo", RoomLook.UNMUTE: "cleo",
+    RoomLook.BAN: "cleo", RoomLook.UNBAN: "cleo", RoomLook.TRANSFER: "bob", RoomLook.TITLE: "mine",
+    RoomLook.SLOW: "30", RoomLook.RATE: "6", RoomLook.ANSWERS: "member", RoomLook.DETAILS: "reader",
+    RoomLook.NEWCOMERS: "none", RoomLook.REVOKE: "{invite}", RoomLook.DELETE: "{room}",
+}  # fmt: skip
+REFUSED = r"is for only|no room"
+FREE = {RoomLook.PEOPLE, RoomLook.SUMMARY, RoomLook.LEAVE}
+"""What each of its people may do; the rest takes a right, but for those that name no room."""
+
+
+async def test_no_action_of_the_command_line_does_anything_for_those_without_the_right() -> None:
+    async with library.open_host(agents=[agent("ann", "yes")]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0", messages_per_minute=10**6))
+        alice, tokens = library.Principal("alice"), dict[str, str]()
+        for user in ("bob", "eve"):
+            tokens[user] = (await host.new_token(user, "operator")).token
+        people = "bob", "cleo"
+        made = await host.rooms.create("den", RoomPlan(("ann",)), people=people, principal=alice)
+        room = made.name
+        await host.rooms.manage(AddPerson(room=room, user="cleo", role="reader"), principal=alice)
+        invite = (await host.rooms.invite(room, principal=alice)).invite
+        opened = await host.open_room(room, principal=alice)
+
+        async def all_of_it() -> object:
+            invites = await host.rooms.invites(room, principal=alice)
+            return await host.rooms.export(room, principal=alice), invites
+
+        before = await all_of_it()
+        async with opened.subscribe() as told:
+            for user, token in tokens.items():
+                there = Server(None, url, token)
+                named = {RoomLook.LIST, RoomLook.CREATE, RoomLook.SHOW, RoomLook.SET, RoomLook.JOIN}
+                for look in {*RoomLook} - named - (FREE if user == "bob" else set()):
+                    words = WORDS.get(look, "").format(room=room, invite=invite.id).split()
+                    act = partial(administer, there, look.value, room, words, json=False)
+                    with pytest.raises(MotetError, match=REFUSED):
+                        await trio.to_thread.run_sync(act)
+                change = partial(set_room, there, room, Wanted(mode="steer"), json=False)
+                with pytest.raises(MotetError, match=REFUSED):
+                    await trio.to_thread.run_sync(change)
+            assert await all_of_it() == before
+            await host.rooms.post(room, "this comes first", principal=alice)
+            async for first in told:
+                assert getattr(first, "text", "") == "this comes first"
+                break
