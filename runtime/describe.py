@@ -6,17 +6,64 @@ Source: seed 000, contradictions 1 to 10 and 15.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from hashlib import blake2b
 from math import floor
-from typing import cast
+from secrets import token_bytes
+from typing import ClassVar, Generic, TypeVar, cast
 
+import attrs
 import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.texts import first_line, shorten, well_formed
-from motet.runtime.exceptions import message_of, safe_text, to_json_types
+from motet.runtime.exceptions import Stacks, message_of, safe_text, to_json_types
+
+V = TypeVar("V")
+
+
+@attrs.frozen(eq=False)
+class Known(Generic[V]):
+    """What was made of errors that came lately, found again by the likeness of an equal error.
+
+    Invariant: of an error itself only a keyed digest is kept, so that no text of it, which may be a
+    secret, stays in memory after it. When there are :data:`LIMIT` values no more are kept: their
+    owner begins anew, which is simple enough for two threads at once.
+
+    Attributes:
+        state: of the rules by which it was made.
+        stacks: as they were formatted; the code of them, whose places are in likenesses, is alive.
+        heads: beginnings of tracebacks, which have the stack only, as they were redacted.
+    """
+
+    state: object = None
+    stacks: Stacks = attrs.field(factory=Stacks)
+    heads: dict[str, str] = attrs.field(factory=dict[str, str])
+    values: dict[bytes | None, V] = attrs.field(factory=dict[bytes | None, V])
+    _key: bytes = attrs.field(factory=partial(token_bytes, 16), init=False)
+
+    LIMIT: ClassVar = 128
+    LARGEST: ClassVar = 16_384
+    """Bytes of an error, at most: so all values take some megabytes."""
+
+    @property
+    def is_full(self) -> bool:
+        return max(len(self.stacks), len(self.values)) >= self.LIMIT
+
+    def key(self, likeness: Hashable) -> bytes | None:
+        """The key of a value, from :func:`~motet.runtime.exceptions.likeness`; None: like nothing.
+
+        That has bytes first, and then texts, numbers and tuples, which their ``repr`` tells apart.
+        """
+        if not isinstance(likeness, tuple):
+            return None
+        first, *more = cast("tuple[object, ...]", likeness)
+        assert isinstance(first, bytes), likeness
+        said = b"%d,%b%b" % (len(first), first, repr(more).encode("utf-8", "backslashreplace"))
+        return blake2b(said, key=self._key, digest_size=16).digest()
+
 
 # Ids of stored errors: ``err_YYYYMMDD_HHMMSS_<6 hex>`` in UTC, 26 characters. They sort by time, to
 # the second.

@@ -428,7 +428,8 @@ class _Formatted(StackSummary):
         return cast("list[str]", [*self])
 
 
-Stacks: TypeAlias = dict[Hashable, _Formatted]
+Stacks: TypeAlias = dict[Hashable, tuple[_Formatted, list[_Frame]]]
+"""Formatted stacks by their places, with the frames: these keep the code of the places alive."""
 
 
 def _places(frames: list[_Frame]) -> Hashable:
@@ -447,14 +448,14 @@ class Trace(NamedTuple):
     frames: list[tuple[TracebackException | str, list[_Frame]]]
 
     def text(self, stacks: Stacks | None = None) -> str:
-        """``stacks``: those that were formatted before; is filled. Their code has to be alive."""
+        """``stacks``: those that were formatted before; is filled."""
         lines = self._lines({} if stacks is None else stacks)
         return well_formed("".join(_last(map(beginning, lines))))
 
     def head(self, stacks: Stacks) -> str:
         """The beginning that the text has in common with others of the same place; or nothing."""
-        stack = stacks.get(_places(self.frames[0][1])) if len(self.frames) == 1 else None
-        return "".join(("Traceback (most recent call last):\n", *stack.format())) if stack else ""
+        known = stacks.get(_places(self.frames[0][1])) if len(self.frames) == 1 else None
+        return "Traceback (most recent call last):\n" + "".join(known[0].format()) if known else ""
 
     def likeness(self) -> Hashable:
         """Equal for two tracebacks that have the same text, while both are alive."""
@@ -465,13 +466,13 @@ class Trace(NamedTuple):
 
     def _lines(self, stacks: Stacks) -> Iterator[str]:
         for part, frames in reversed(self.frames):
-            if (stack := stacks.get(where := _places(frames))) is None:
-                made = StackSummary.from_list(map(_summary, frames))
-                stack = stacks[where] = _Formatted(cast("list[FrameSummary]", made.format()))
+            if (known := stacks.get(where := _places(frames))) is None:
+                made: Any = StackSummary.from_list(map(_summary, frames)).format()
+                known = stacks[where] = _Formatted(made), frames
             if isinstance(part, str):
-                yield from (*stack.format(), part)
+                yield from (*known[0].format(), part)
             else:
-                part.stack = stack
+                part.stack = known[0]
         if self.whole is not None:
             yield from self.whole.format()
 

@@ -8,7 +8,7 @@ most, and is emptied block by block while its record is made. What is made of it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import attrs
 
@@ -27,9 +27,8 @@ from motet.protocols.errors import ErrorType
 from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, LongText, Texts, beginnings
 from motet.protocols.redaction.redact import redacted_after, redacted_head
 from motet.protocols.texts import first_line, well_formed
-from motet.runtime.describe import error_code, error_text, summarize
+from motet.runtime.describe import Known, error_code, error_text, summarize
 from motet.runtime.exceptions import (
-    Stacks,
     Trace,
     exception_object,
     sole,
@@ -108,11 +107,15 @@ class Description:
     blank: bool
 
 
+Made: TypeAlias = tuple[Description, str, str]
+"""The description, the raw error as JSON, and the fingerprint."""
+
+
 class Shared(NamedTuple):
-    """Parts of errors of one batch: texts as they were redacted, stacks as they were formatted."""
+    """Texts of one batch of errors as they were redacted, and parts that are known for longer."""
 
     texts: dict[str, str]
-    stacks: Stacks
+    known: Known[Made]
 
 
 def describe(
@@ -149,9 +152,10 @@ def whole_error(
     made = cast("JsonObject", raw) if isinstance(raw, dict) else {"message": raw}
     made = text_object(raw) if isinstance(raw, str) else made
     if isinstance(trace := made.get("traceback"), Trace):
-        text = trace.text(shared and shared.stacks)
+        text = trace.text(shared and shared.known.stacks)
         made = {**made, "traceback": text}
-        if shared and not keep_raw and text.startswith(head := trace.head(shared.stacks)):
-            shared.texts[text] = redacted_after(head, text.removeprefix(head), shared.texts)
+        if shared and not keep_raw and text.startswith(head := trace.head(shared.known.stacks)):
+            rest = text.removeprefix(head)
+            shared.texts[text] = redacted_after(head, rest, shared.texts, shared.known.heads)
     done = shared and shared.texts
     return recorded(with_code(made, code), long, keep_raw=keep_raw, done=done)

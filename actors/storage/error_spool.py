@@ -17,6 +17,7 @@ import trio
 from motet.actors.errors.capture import (
     Captured,
     Description,
+    Made,
     Shared,
     capture,
     describe,
@@ -28,9 +29,10 @@ from motet.protocols.error_records import PARSED, Forgotten, Given, Origin, boun
 from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
+from motet.protocols.redaction.redact import state_of_rules
 from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
-from motet.runtime.describe import new_id, summarize
+from motet.runtime.describe import Known, new_id, summarize
 from motet.runtime.exceptions import likeness
 from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
@@ -70,7 +72,6 @@ class Report:
         return self.description
 
 
-_Made: TypeAlias = tuple[Description, str, str]
 ErrorEntry: TypeAlias = Entry[Report, ErrorRecord]
 
 
@@ -109,6 +110,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._store = store
         self._hex = hex_source
         self._keep_raw = keep_raw
+        self._known = Known[Made]()
 
     def report(
         self,
@@ -192,11 +194,13 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return known is not None and known.covers(record)
 
     def prepared(self, entries: Sequence[ErrorEntry]) -> list[ErrorRecord | None]:
-        # Equal errors come in bursts. What is made of one is kept for its batch only, so that no
-        # secret of an error stays in memory after it, and no change of the rules is missed.
-        known = dict[Hashable, _Made]() if len(entries) > 1 else None
-        shared = Shared({}, {})
-        return [self._record(entry, known, shared) for entry in entries]
+        # Equal errors come in bursts, and again and again. What the redaction has left of one is
+        # kept until its rules change; with its stacks, so that the code in its likeness is alive.
+        known, state = self._known, state_of_rules()
+        if known.state is not state or known.is_full:
+            known = self._known = Known(state)
+        batch, shared = dict[Hashable, Made](), Shared({}, known)
+        return [self._record(entry, batch, shared) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:
         assert entry.record is not None
@@ -227,19 +231,24 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         (log.error if event == "errors_lost" else log.warning)(event, exc_info=None, **facts)
 
     def _record(
-        self, entry: ErrorEntry, known: dict[Hashable, _Made] | None, shared: Shared
+        self, entry: ErrorEntry, batch: dict[Hashable, Made], shared: Shared
     ) -> ErrorRecord | None:
         report, captured = entry.item, entry.item.captured
         if captured is None:  # prepared before, for a task that was cancelled
             return entry.record
         where, tool, arguments = report.origin, well_formed(report.origin.tool_name), ""
-        if known is None or captured.long:
+        if captured.long:
             found, raw, mark = self._described(entry.id, captured, tool, shared)
         else:
             like = likeness(captured.raw, tool, captured.code, captured.text, captured.clues)
-            if like not in known:
-                known[like] = self._described(entry.id, captured, tool, shared)
-            found, raw, mark = known[like]
+            if like not in batch:
+                kept = len(batch) < 8 and captured.size <= Known.LARGEST and not self._keep_raw
+                key, known = shared.known.key(like) if kept else None, shared.known.values
+                new = known.get(key) or self._described(entry.id, captured, tool, shared)
+                batch[like] = new
+                if key is not None and not new[0].blank:
+                    known[key] = new
+            found, raw, mark = batch[like]
         report.description = found
         if found.blank:
             return None
@@ -250,16 +259,13 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         except Exception as error:
             log.error("error_not_described", id=entry.id, reason=type(error).__name__)
         report.captured = None
-        made = entry.record = ErrorRecord(
+        entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
-            *(raw, found.summary, found.kind),
-            *(well_formed(where.run_id), well_formed(where.call_id)),
-            *(well_formed(where.agent), well_formed(where.user), arguments, mark),
+            *(raw, found.summary, found.kind, *map(well_formed, where[2:6]), arguments, mark),
         )
-        return made
+        return entry.record
 
-    def _described(self, of: str, captured: Captured, tool: str, shared: Shared) -> _Made:
-        """The description, the raw error as JSON, and the fingerprint."""
+    def _described(self, of: str, captured: Captured, tool: str, shared: Shared) -> Made:
         found = describe(captured, keep_raw=self._keep_raw, shared=shared)
         if found.blank:
             return found, "", ""
@@ -267,9 +273,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         try:
             raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw, shared=shared)
         except Exception as error:
+            self._known = Known()  # the places of its code may not be alive
             log.error("error_not_described", id=of, reason=type(error).__name__)
-        return (
-            found,
-            raw or msgspec.json.encode(heads).decode(),
-            fingerprint(tool, found.kind, heads),
-        )
+        raw = raw or msgspec.json.encode(heads).decode()
+        return found, raw, fingerprint(tool, found.kind, heads)

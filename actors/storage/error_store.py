@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -96,10 +96,8 @@ class Keep:
         return self.days is not None or self.megabytes is not None
 
 
-class RunStatement(Protocol):
-    """Runs one statement in a transaction of its own, and returns its rows."""
-
-    async def __call__(self, statement: Statement) -> tuple[Row, ...]: ...
+RunStatement: TypeAlias = Callable[[Statement], Awaitable[tuple[Row, ...]]]
+"""Runs one statement in a transaction of its own, and returns its rows."""
 
 
 async def prune_matching(write: RunStatement, request: ListErrors) -> int:
@@ -126,8 +124,7 @@ async def give_back(write: RunStatement) -> None:
 async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -> int:
     """Delete the oldest errors until the others take at most ``limit`` bytes."""
     ((size,),) = await read(Statement(SIZE))
-    excess = float(size or 0) - limit
-    deleted = 0
+    excess, deleted = float(size or 0) - limit, 0
     while excess > 0:
         going: list[int] = []
         for seq, taken in await read(Statement(*oldest_query())):
@@ -246,7 +243,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             if self._spool.is_idle:
                 await self._resolve_late()
 
-    @handles(StoreError, concurrent=256)
+    @handles(StoreError, concurrent=256, here=True)
     async def store_error(self, request: StoreError) -> StoredError:
         origin = Origin(
             *(request.session_id, request.tool_name, request.run_id, request.call_id),

@@ -113,11 +113,8 @@ class ErrorChannel:
         try:
             self.warn(origin.run_id, ErrorStoreFailed(first_line(origin.tool_name), why))
         except Exception as worse:
-            log.error(
-                "error_store_failed_event_lost",
-                run_id=origin.run_id,
-                error=redact(serialize_error(worse)),
-            )
+            told = redact(serialize_error(worse))
+            log.error("error_store_failed_event_lost", run_id=origin.run_id, error=told)
 
 
 # The answer of the tool ``get_error_detail``.
@@ -125,7 +122,6 @@ class ErrorChannel:
 INVALID_INPUT = "INVALID_INPUT"
 ERROR_NOT_FOUND = "ERROR_NOT_FOUND"
 DATABASE_ERROR = "DATABASE_ERROR"
-_SHOWN = 100
 
 
 async def error_detail(
@@ -145,7 +141,7 @@ async def error_detail(
     if not isinstance(error_id, str):
         given = "null" if error_id is None else type_name(error_id)
         return unsuccessful(INVALID_INPUT, f"error_id must be a string, not {given}")
-    if not (shown := shorten(first_line(error_id), _SHOWN)):
+    if not (shown := shorten(first_line(error_id), 100)):
         return unsuccessful(INVALID_INPUT, "error_id must be a string that is not blank")
     found = find_id(error_id)
     if found is None and not error_id.lstrip(" \"'`").startswith("err_"):

@@ -46,6 +46,7 @@ _NO_WORD_BEFORE = (
 _values: Counter[str] = Counter()
 _pattern: re.Pattern[str] | None = None
 _own: list[OwnRules] = []
+_state = object()
 _keys: list[bytes] = [secrets.token_bytes(16)]
 
 
@@ -61,11 +62,13 @@ def registered_secrets(
     kept = [line for line in lines if len(line) >= SHORTEST]
     if own is not None and own.is_empty:
         own = None
+    global _state
     _change(kept, 1)
     if own is not None:
         _own.append(own)
     if key is not None:
         _keys.append(key)
+    _state = object()  # at last: a thread that finds it finds the rest
     try:
         yield
     finally:
@@ -74,6 +77,12 @@ def registered_secrets(
             _own.remove(own)
         if key is not None:
             _keys.remove(key)
+        _state = object()
+
+
+def state_of_rules() -> object:
+    """Another object whenever the secrets, rules or keys of the process have changed."""
+    return _state
 
 
 def registered_secrets_pattern() -> re.Pattern[str] | None:
@@ -361,16 +370,19 @@ def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bo
     return "".join(parts)
 
 
-def redacted_after(head: str, rest: str, done: dict[str, str]) -> str:
-    """Redact ``head + rest``, of which many texts have the same head; ``done``: as in `redact`."""
+def redacted_after(head: str, rest: str, done: dict[str, str], heads: dict[str, str]) -> str:
+    """Redact ``head + rest``, of which many texts have the same head.
+
+    ``done``: as in `redact`. ``heads``: those behind which no secret can go on; is filled.
+    """
     if head + rest in done:
         return done[head + rest]
-    if (made := done.get(head)) is None:
+    if (made := heads.get(head)) is None:
         one = Redactor()
         made = one.feed(head)
         if not one.is_clear:  # a secret may go on behind it
             return redact_text(head + rest)
-        done[head] = made
+        heads[head] = made
     return made + str(redact(rest, done=done))
 
 
@@ -408,7 +420,9 @@ def redact(
             table = cast("dict[str, object]", value)
             told = _named_value(table)
             return {
-                redact_text(key, known, tagged=tagged): _redact_under(
+                redact_text(key, known, tagged=tagged)
+                if known or not tagged
+                else _redacted_name(key): _redact_under(
                     told if told and key in _VALUE_KEYS else key, item, known, tagged, done
                 )
                 for key, item in table.items()
@@ -443,7 +457,7 @@ def _redact_under(
     if not isinstance(value, str) or not value:
         return redact(value, known, tagged=tagged, done=done)
     table = _table()
-    kind = named.name_kind(table, key[-80:].lower(), key[-80:])
+    kind = _kind_of_name(key)
     if kind in ("password", "secret", "weak"):
         if values.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
             return _mask("password" if kind == "password" else "secret", value, tagged=tagged)
@@ -451,6 +465,26 @@ def _redact_under(
         line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)
         return line.partition(": ")[2]
     return redact(value, known, tagged=tagged, done=done)
+
+
+def _redacted_name(name: str) -> str:
+    return _known_name(_state, name)[0] if _is_word(name) else redact_text(name)
+
+
+def _kind_of_name(name: str) -> str:
+    if _is_word(name):
+        return _known_name(_state, name)[1]
+    return named.name_kind(_table(), name[-80:].lower(), name[-80:])
+
+
+def _is_word(name: str) -> bool:
+    """Whether it is a usual name, which comes again and again, and no token of a vendor."""
+    return len(name) < _ANYWHERE and name.isidentifier()
+
+
+@lru_cache(512)
+def _known_name(_by: object, name: str) -> tuple[str, str]:
+    return redact_text(name), named.name_kind(_table(), name.lower(), name)
 
 
 def _allowed(value: str) -> bool:

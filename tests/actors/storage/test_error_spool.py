@@ -40,6 +40,7 @@ from motet.protocols.long_texts import ERROR_LIMIT, WRITTEN_LIMIT
 from motet.protocols.redaction import redact as redaction
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import exceptions
+from motet.runtime.describe import Known
 from motet.runtime.exceptions import serialize_error
 from motet.runtime.spill import spilled
 from motet.runtime.spool_entries import Entry
@@ -488,6 +489,45 @@ def test_a_batch_makes_of_each_error_the_record_that_it_makes_of_it_alone(
     assert all(entry.item.description is not None for entry in batch)
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(ALIKE) - 1), st.integers(0, 3), st.booleans()),
+        min_size=2,
+        max_size=30,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=30)
+def test_what_is_remembered_of_an_error_is_what_would_be_made_of_it_now(
+    drawn: list[tuple[int, int, bool]], raw: bool
+) -> None:
+    """Law: for errors that come one after another while hosts come and go whose secrets they have.
+    No secret is in memory after it."""
+    spool = ErrorSpool(store_nothing)
+    for which, call, is_secret in drawn:
+        with redaction.registered_secrets(["no route"] if is_secret else []):
+            (entry,), (other,) = (entries([(which, call)], raw=raw) for _ in range(2))
+            made = spool.prepared([entry])
+            assert made == ErrorSpool(store_nothing).prepared([other])
+            assert not (is_secret and "no route" in repr(made))
+    known = spool._known  # pyright: ignore[reportPrivateUsage]
+    assert "hunter2" not in repr([known, known.values])
+    assert known.values or all(ALIKE[which]() in (None, "") for which, _, _ in drawn)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=400))
+@settings(max_examples=20)
+def test_values_are_found_by_their_likeness_only(drawn: list[tuple[int, int]]) -> None:
+    """Law: a value that is found is that of the same likeness."""
+    known = Known[tuple[int, int]]()
+    for size, code in drawn:
+        key = known.key((b"1" * size, "1" * code, code))
+        assert key is not None
+        assert known.values.setdefault(key, (size, code)) == (size, code)
+    assert known.is_full == (len(known.values) >= Known.LIMIT)
+    assert known.key(object()) is None
+
+
 def test_equal_errors_of_a_batch_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[Captured] = []
 
@@ -496,9 +536,14 @@ def test_equal_errors_of_a_batch_are_described_once(monkeypatch: pytest.MonkeyPa
         return describe(captured, **options)
 
     monkeypatch.setattr("motet.actors.storage.error_spool.describe", count)
-    made = ErrorSpool(store_nothing).prepared(entries([(0, 0), (5, 1)] * 20, raw=False))
+    spool = ErrorSpool(store_nothing)
+    made = spool.prepared(entries([(0, 0), (5, 1)] * 20, raw=False))
+    again = [spool.prepared([entry])[0] for entry in entries([(5, 1), (0, 0)], raw=False)]
 
     assert len(described) == 2
+    assert [record and record.raw_error for record in again] == [
+        record and record.raw_error for record in made[1::-1]
+    ]
     assert len({record.fingerprint for record in made if record is not None}) == 2
     assert len({record.arguments for record in made if record is not None}) == 40
 
