@@ -110,7 +110,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._store = store
         self._hex = hex_source
         self._keep_raw = keep_raw
-        self._known = Known[Made]()
+        self._known: Known[Made] = Known()
 
     def report(
         self,
@@ -198,7 +198,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         # kept until its rules change; with its stacks, so that the code in its likeness is alive.
         known, state = self._known, state_of_rules()
         if known.state is not state or known.is_full:
-            known = self._known = Known(state)
+            known = self._known = Known[Made](state)
         batch, shared = dict[Hashable, Made](), Shared({}, known)
         return [self._record(entry, batch, shared) for entry in entries]
 
@@ -259,9 +259,11 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         except Exception as error:
             log.error("error_not_described", id=entry.id, reason=type(error).__name__)
         report.captured = None
+        run, call, agent, user = map(well_formed, where[2:6])
         entry.record = ErrorRecord(
             *(entry.id, entry.timestamp, well_formed(where.session_id), tool),
-            *(raw, found.summary, found.kind, *map(well_formed, where[2:6]), arguments, mark),
+            *(raw, found.summary, found.kind),
+            *(run, call, agent, user, arguments, mark),
         )
         return entry.record
 
@@ -273,7 +275,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         try:
             raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw, shared=shared)
         except Exception as error:
-            self._known = Known()  # the places of its code may not be alive
+            self._known = Known[Made]()  # the places of its code may not be alive
             log.error("error_not_described", id=of, reason=type(error).__name__)
         raw = raw or msgspec.json.encode(heads).decode()
         return found, raw, fingerprint(tool, found.kind, heads)

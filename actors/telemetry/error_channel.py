@@ -120,7 +120,6 @@ class ErrorChannel:
 # The answer of the tool ``get_error_detail``.
 
 INVALID_INPUT = "INVALID_INPUT"
-ERROR_NOT_FOUND = "ERROR_NOT_FOUND"
 DATABASE_ERROR = "DATABASE_ERROR"
 
 
@@ -156,7 +155,7 @@ async def error_detail(
             span.failed(DATABASE_ERROR)
         return unsuccessful(DATABASE_ERROR, f"the error store cannot be read: {summarize(error)}")
     if stored is None:
-        return unsuccessful(ERROR_NOT_FOUND, f"no error {found or shown} in this session")
+        return unsuccessful("ERROR_NOT_FOUND", f"no error {found or shown} in this session")
     if span is not None:
         span.error_id, span.tool = stored.id, stored.tool_name
     return {"success": True, "data": detail_data(stored)}
