@@ -125,6 +125,11 @@ def errors(
     raise typer.Exit(list_errors(setup, filters, each=each, json=json))
 
 
+Redact = Annotated[
+    bool, typer.Option("--redact", help="With export: mask secrets, as in stored errors.")
+]
+
+
 class SessionLook(StrEnum):
     """The parts of ``motet sessions``."""
 
@@ -158,9 +163,7 @@ def sessions(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="With export: the file to write."),
     ] = None,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="With export: mask secrets, as in stored errors.")
-    ] = False,
+    redact: Redact = False,
     yes: Annotated[bool, typer.Option("--yes", help="With delete: do not ask.")] = False,
     children: Annotated[
         bool, typer.Option("--children", help="Include sessions of sub-agents.")
@@ -271,7 +274,7 @@ class RoomLook(StrEnum):
         "motet rooms add dev-20c76fc1 bob moderator   ·   motet rooms add dev-20c76fc1 'irc:*'",
         "motet rooms mute dev-20c76fc1 bob 10m   ·   motet rooms slow dev-20c76fc1 30",
         "motet rooms invite dev-20c76fc1 reader 7d 5   ·   motet rooms join mti_...",
-        "motet rooms export dev-20c76fc1 > dev.jsonl",
+        "motet rooms export dev-20c76fc1 --redact > dev.jsonl",
     )
 )
 def rooms(
@@ -307,6 +310,7 @@ def rooms(
     turn_timeout: TurnTimeoutOption = None,
     budget: BudgetOption = None,
     activation: RoomActivation = None,
+    redact: Redact = False,
     json: Json = False,
     config: Config = None,
     state: State = None,
@@ -334,7 +338,7 @@ def rooms(
     if look not in (RoomLook.LIST, RoomLook.SHOW, RoomLook.CREATE, RoomLook.SET):
         from motet.cli.room_people import administer
 
-        code = administer(server, look.value, room, words or [], json=json)
+        code = administer(server, look.value, room, words or [], json=json, redacted=redact)
     elif query:
         code = act.list_remote_rooms(server, json=json, query=query)
     elif look is RoomLook.CREATE:

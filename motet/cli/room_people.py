@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 from motet.cli.errors import clock_time
@@ -15,6 +16,7 @@ from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line, visible
 from motet.cli.rooms import Server, ask, named_room
 from motet.cli.screen import console
+from motet.cli.sessions import exported, rules_of
 from motet.client import Client
 from motet.protocols.command_texts import invite_text, people_text, summary_text
 from motet.protocols.errors import ConfigError, InputValidation
@@ -29,9 +31,17 @@ from motet.runtime.outside import wall_time
 T = TypeVar("T")
 
 
-def administer(server: Server, action: str, room: str, words: Sequence[str], *, json: bool) -> int:
+def administer(
+    server: Server,
+    action: str,
+    room: str,
+    words: Sequence[str],
+    *,
+    json: bool,
+    redacted: bool = False,
+) -> int:
     """Carry out one action. Raises ``ConfigError`` for words that are none of it, and what the
-    server answers.
+    server answers. ``redacted``: an export without secrets.
     """
     if action == "join" and not room:
         raise ConfigError("with which invite? motet rooms join mti_...")
@@ -61,7 +71,8 @@ def administer(server: Server, action: str, room: str, words: Sequence[str], *, 
             info = ask(server, lambda client: client.join(name))
             _print(info, info.name, json=json)
         case "export":
-            _export(server, name)
+            with rules_of(server.setup) if redacted and server.setup else nullcontext():
+                _export(server, name, redacted=redacted)
         case "delete":
             if rest != name:
                 raise ConfigError(f"to delete it and all in it: motet rooms delete {name} {name}")
@@ -109,8 +120,12 @@ def _print_invites(found: tuple[RoomInvite, ...], *, json: bool) -> None:
     console(sys.stdout).print(table)
 
 
-def _export(server: Server, room: str) -> None:
-    """Print the room as JSON lines: the room with its people first, then each message."""
+def _export(server: Server, room: str, *, redacted: bool) -> None:
+    """Print the room as JSON lines: the room with its people first, then each message.
+
+    ``redacted``: without secrets. The masks have the tags that they have in the errors of the same
+    state; those of a server elsewhere, whose key stays there, have tags of this export.
+    """
 
     async def read(client: Client) -> None:
         after: int | None = 0
@@ -118,9 +133,9 @@ def _export(server: Server, room: str) -> None:
             part: RoomExport = await client.export_room(room, after=after)
             if after == 0:
                 head = {"room": part.room, "owner": part.owner, "terms": part.terms}
-                print(in_json(head | {"people": part.people}))
+                print(exported(head | {"people": part.people}, redacted=redacted))
             for message in part.messages:
-                print(in_json(message))
+                print(exported(message, redacted=redacted))
             after = part.next
 
     ask(server, read)

@@ -81,7 +81,7 @@ def export_session(
     configuration; their masks have the tags that they have in the errors of the same state.
     """
     session = _named(session, "export")
-    with _rules(setup) if redacted else nullcontext():
+    with rules_of(setup) if redacted else nullcontext():
         if output is None:
             trio.run(_export, setup.state, session, sys.stdout, redacted)
             return OK
@@ -178,7 +178,7 @@ async def _newest(state: Path, session: str, limit: int) -> tuple[HistoryRow, ..
         return tuple(rows.history_row(row) for row in reversed(found))
 
 
-def _rules(setup: Setup) -> AbstractContextManager[None]:
+def rules_of(setup: Setup) -> AbstractContextManager[None]:
     """The rules and the key with which hosts of this configuration redact."""
     own, file = setup.config.redaction, setup.state / KEY_FILE
     key = file.read_bytes() if file.is_file() else b""  # made by the first host, not here
@@ -207,7 +207,12 @@ async def _all_rows(readers: Readers, session: str) -> AsyncGenerator[HistoryRow
 
 
 def _write(file: TextIO, line: SessionHead | RowLine, *, redacted: bool) -> None:
-    file.write(in_json(redact(msgspec.to_builtins(line)) if redacted else line) + "\n")
+    file.write(exported(line, redacted=redacted) + "\n")
+
+
+def exported(line: object, *, redacted: bool) -> str:
+    """A line of an export as JSON; without secrets, by the rules that are in force."""
+    return in_json(redact(msgspec.to_builtins(line)) if redacted else line)
 
 
 async def _session(readers: Readers, session: str) -> SessionInfo:

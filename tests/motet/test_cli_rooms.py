@@ -9,11 +9,15 @@ import pytest
 import trio
 
 import motet as library
+from motet.actors.storage.location import KEY_FILE
 from motet.cli.record_commands import RoomLook
 from motet.cli.room_people import administer
 from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
+from motet.cli.running import announced
+from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.redaction.redact import redact_text, registered_secrets
 from motet.protocols.room_acts import AddPerson
 from motet.protocols.room_limits import Allowance, Budgets
 from motet.protocols.rooms import RoomPlan
@@ -174,3 +178,43 @@ async def test_no_action_of_the_command_line_does_anything_for_those_without_the
             async for first in told:
                 assert getattr(first, "text", "") == "this comes first"
                 break
+
+
+async def test_an_export_is_redacted_on_request_with_the_rules_and_tags_of_its_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: the lines and their fields are those of the export as it was said. A server elsewhere
+    keeps its rules and the key of its tags."""
+    own = '[[redaction.deny]]\npattern = "(Zq81[0-9A-Za-z]{8,40})"\nkind = "acme"\n'
+    (tmp_path / "motet.toml").write_text(own)
+    setup, secret = load_setup(tmp_path / "motet.toml", tmp_path / "st"), "Zq81kfLw02xPabQ77"
+    lines: dict[str, list[dict[str, object]]] = {}
+    async with library.open_host(tmp_path / "st", agents=[agent("ann", "yes")]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        token = (await host.new_token("local", "operator")).token
+        plan = RoomPlan(("ann",), activation="off")
+        room = (await host.rooms.create("den", plan)).name
+        for text in (f"DB_PASSWORD={secret}", f"it is {secret}x", "nothing secret"):
+            await host.rooms.post(room, text)
+        with announced(tmp_path / "st", url, token, None):
+            for name, server, redacted in (
+                ("plain", Server(setup), False),
+                ("here", Server(setup), True),
+                ("there", Server(None, url, token), True),
+            ):
+                act = partial(administer, server, "export", room, [], json=False, redacted=redacted)
+                assert await trio.to_thread.run_sync(act) == 0
+                lines[name] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        with registered_secrets([], key=(tmp_path / "st" / KEY_FILE).read_bytes()):
+            masked = redact_text(f"DB_PASSWORD={secret}")
+    texts = {name: [one.get("text") for one in found] for name, found in lines.items()}
+    blank = {name: [one | {"text": ""} for one in found] for name, found in lines.items()}
+    assert blank["plain"] == blank["here"] == blank["there"]
+    assert secret in str(texts["plain"])
+    assert secret not in str(texts["here"])
+    assert f"DB_PASSWORD={secret}" not in texts["there"]
+    assert f"DB_PASSWORD=[secret:acme{masked[-6:]}" in texts["here"], "the tag is the host's"
+    assert [str(text)[:18] for text in texts["here"]][-2:] == [
+        "it is [secret:acme",
+        "nothing secret",
+    ]
