@@ -201,6 +201,13 @@ CREATE TABLE spans (
 ) WITHOUT ROWID;
 """
 
+# Those that a host looks at when it starts: the status of their runs may be a later one.
+UNSETTLED_TRACES = """
+DROP INDEX traces_open;
+CREATE INDEX traces_open ON traces (run_id)
+WHERE ended IS NULL OR status IN ('waiting', 'interrupted');
+"""
+
 SUMMARIES = """
 CREATE TABLE summaries (                    -- each stands for all rows before its start_pos
     session TEXT NOT NULL REFERENCES sessions,

@@ -57,6 +57,7 @@ MIGRATIONS: tuple[str, ...] = (
     room_newcomers.STEP,
     room_costs.NO_TRIGGERS,
     room_tables.STEP,
+    tables.UNSETTLED_TRACES,
 )
 VERSION = len(MIGRATIONS)
 

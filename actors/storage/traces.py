@@ -98,6 +98,14 @@ UPDATE traces SET ended = max(started, seen), status = coalesce(
     (SELECT status FROM runs WHERE runs.run_id = traces.run_id
      AND status NOT IN ('queued', 'running')), 'interrupted')
 WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)) RETURNING run_id"""
+# A run that waited, or was interrupted, and has ended since, a moment before its host did.
+_SETTLE_TRACES = """
+UPDATE traces SET (status, ended) = (
+    SELECT status, max(traces.ended, updated) FROM runs WHERE runs.run_id = traces.run_id)
+WHERE status IN ('waiting', 'interrupted') AND run_id NOT IN (SELECT value FROM json_each(?))
+  AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = traces.run_id
+              AND runs.status NOT IN ('queued', 'running', 'waiting', 'interrupted'))
+RETURNING run_id"""
 _ADD_ROOT = f"""
 INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id"""
@@ -164,6 +172,7 @@ def close_statements(
     return (
         Statement(_CLOSE_SPANS, besides),
         Statement(_CLOSE_TRACES, besides),
+        Statement(_SETTLE_TRACES, besides),
         *(statement for root in roots for statement in root),
     )
 

@@ -31,7 +31,7 @@ POINTS = (
     "before_child",
 )
 MODES: tuple[QueueMode, ...] = ("followup", "steer", "collect", "interrupt")
-SOME = 61
+SOME = 103
 
 
 def says(*texts: str, mode: QueueMode | None = None, after: float = 0.3) -> Story:
@@ -165,6 +165,16 @@ def test_a_stop_soon_after_a_kill_is_a_stop(name: str) -> None:
     """Law: the same for runs that the last host has begun, resumed or not; their traces say it."""
     story, options = STORIES[name]
     assert everywhere(story, "crash", every=SOME, **options)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "name", ["tools", "children", "approvals", "suspended approvals", "collect"]
+)
+def test_a_stop_soon_after_a_kill_at_every_step_is_a_stop(name: str, seed: int) -> None:
+    story, options = STORIES[name]
+    assert everywhere(story, "crash", seeds=(seed,), every=3, **options)
 
 
 @pytest.mark.parametrize("name", ["nap", "again"])

@@ -116,10 +116,10 @@ def kill(fault: mt.HostFault, kind: Kind, members: int, every: int) -> mt.SweepR
 @pytest.mark.parametrize(
     ("fault", "kind", "members", "every"),
     [
-        ("power", "listens", 1, 13),
-        ("crash", "listens", 2, 29),
-        ("power", "acts", 2, 23),
-        ("crash", "is allowed", 1, 17),
+        ("power", "listens", 1, 29),
+        ("crash", "listens", 2, 61),
+        ("power", "acts", 2, 47),
+        ("crash", "is allowed", 1, 37),
     ],
 )
 def test_what_is_said_into_a_turn_is_answered_once_after_a_kill_at_some_moment(
@@ -174,7 +174,7 @@ def ask_twice(host: mt.SimulatedHost) -> None:
 @pytest.mark.parametrize(
     ("fault", "every"),
     [
-        ("crash", 21),
+        ("crash", 47),
         pytest.param("crash", 1, marks=pytest.mark.sweep),
         pytest.param("power", 1, marks=pytest.mark.sweep),
     ],
