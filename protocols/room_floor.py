@@ -286,10 +286,10 @@ def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
     """
     floor, names = state.floor, set(again)
     back = tuple(turn for turn in floor.speaking if turn.name in names)
-    due = tuple(due for due in floor.due if due.name not in names)
     kept = tuple(turn for turn in floor.speaking if state.holds(turn.name))
     passes = floor.passes + len(floor.speaking) - len(back) - len(kept)
-    floor = replace(floor, speaking=kept, due=back + due, passes=passes)
+    due = merged((*back, *floor.due), ())  # one may have been called again while it spoke
+    floor = replace(floor, speaking=kept, due=due, passes=passes)
     return _after("recover", state, replace(state, floor=floor))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from motet.protocols.events import CallDropped
-from motet.protocols.room_calls import collect
+from motet.protocols.room_calls import collect, covers, merged
 from motet.protocols.room_floor import (
     TRANSITIONS,
     Choose,
@@ -319,6 +319,32 @@ def test_a_member_that_was_cut_off_may_speak_again_first_at_the_cost_of_a_turn()
     state = recover_round(state, ["ann"])
     assert due_of(state) == [("ann", 2), ("ben", 0)]
     assert give_floor(state, [Due("ann", 2)], now=0.0).floor.turns == 2
+
+
+calls = st.lists(
+    st.builds(
+        lambda name, first, length: Due(name, 0, (), (), ("ada",), first, first + length),
+        st.sampled_from(NAMES),
+        st.integers(1, 9),
+        st.integers(0, 3),
+    ),
+    max_size=5,
+)
+
+
+@given(calls, calls, st.sets(st.sampled_from(NAMES)))
+def test_a_kill_loses_no_call_of_a_member_that_speaks_again(
+    speaking: list[Due], due: list[Due], again: set[str]
+) -> None:
+    """Law: what waited for a member that had the floor waits for it still, beside its own turn."""
+    floor = Floor(going=True, speaking=merged(speaking, ()), due=merged(due, ()))
+    left = recover_round(RoomState(floor=floor), again).floor.due
+    assert len(left) == len({one.name for one in left})
+    turns = [one for one in floor.speaking if one.name in again]
+    for call in (*floor.due, *turns):
+        (other,) = (one for one in left if one.name == call.name)
+        assert all(covers(other, one) for one in range(call.first, call.last + 1))
+    assert {one.name for one in left} == {one.name for one in (*floor.due, *turns)}
 
 
 def test_several_may_speak_at_once_but_not_more_than_there_are_turns() -> None:
