@@ -7,6 +7,7 @@ comes when the runs have ended, or names those that have not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, get_args
 
@@ -296,9 +297,10 @@ async def _resolve(call: Invocation) -> Reply:
         )
     except NotFound:
         return "What failed here, the owner of the room and admins decide."
-    word, rest = _split(call.argument)
+    said = re.sub(r"^((?:esc_\w+\s+)?)give[ -]up\b", r"\1give_up", call.argument.strip())
+    word, rest = _split(said)
     if word in get_args(Decision):
-        word, rest = (found[0].id if len(found) == 1 else ""), call.argument
+        word, rest = (found[0].id if len(found) == 1 else ""), said
     decided, note = _split(rest)
     if not word or not decided:
         waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
@@ -311,8 +313,8 @@ async def _resolve(call: Invocation) -> Reply:
         info = await api.resolve(word, decision, note=note, principal=principal)
     except InputValidation as error:
         return f"Nothing was done: {error}"
-    reply = f"{info.id}: {info.decision}"
-    return GoesOn(f"{reply}, {info.next_run} goes on", info.next_run) if info.next_run else reply
+    run, reply = info.next_run, f"{info.id}: {info.decision}"
+    return GoesOn(f"{reply}, {run} goes on", run) if run else reply
 
 
 def _split(text: str) -> tuple[str, str]:

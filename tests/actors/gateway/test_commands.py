@@ -195,7 +195,8 @@ async def test_an_approval_is_answered_and_the_run_goes_on() -> None:
     assert own.ran == ["wipe a"]
 
 
-async def test_an_escalation_is_answered_and_the_next_run_is_named() -> None:
+@pytest.mark.parametrize("giving_up", ["{} give_up", "give up", "{} give up"])
+async def test_an_escalation_is_answered_and_the_next_run_is_named(giving_up: str) -> None:
     fails = [call(("broken", {"n": n})) for n in range(4)]
     model = Scripted(fails[0], say("one"), fails[1], say("two"), fails[2], say("three"), fails[3])
     agent = motet.Agent("a", model=model, limits=motet.Limits(tool_errors=1))
@@ -229,7 +230,7 @@ async def test_an_escalation_is_answered_and_the_next_run_is_named() -> None:
             note = text.split(None, 1)[1:]
             assert without_history(told.text).endswith(note[0] if note else "where you stopped.")
             last = await fail(host)
-        answer = await typed(host, f"/resolve {last} give_up")
+        answer = await typed(host, f"/resolve {giving_up.format(last)}")
         assert (answer.text, bool(answer.run_id)) == (f"{last}: give_up", False)
         with pytest.raises(EscalationAnswered, match="alice has answered"):
             await typed(host, f"/resolve {last} retry")
