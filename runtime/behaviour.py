@@ -38,6 +38,8 @@ class Behaviour(Generic[P_contra]):
     __motet_handlers__: ClassVar[dict[type[Message], Handler]] = {}
     __motet_calls__: ClassVar[Calls]
     __motet_owner__: Owner | None = None
+    # Of the state that a machine is in; see `machine.py`.
+    __motet_postpones__: tuple[type[Message], ...] = ()
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)

@@ -238,6 +238,11 @@ class Incarnation:
                 queue = mailbox.queue
                 continue
             if not queue:
+                if mailbox.waiting:  # for the place of one that was not postponed after all
+                    mailbox.admit()
+                    queue = mailbox.queue
+                    if queue:
+                        continue
                 if owner.rested is not None:
                     owner.rest()
                 await mailbox.park(task)
@@ -246,7 +251,7 @@ class Incarnation:
                 continue
             item = queue.popleft()
             mailbox.taken += 1
-            if mailbox.waiting and not queue.is_gap(item):
+            if mailbox.waiting and not queue.is_gap(item) and not self._keeps_place(item):
                 mailbox.admit()
             # Most messages are told, bare and not observed: then there is one look into a table and
             # one call between the queue and the handler.
@@ -275,6 +280,12 @@ class Incarnation:
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = BATCH
+
+    def _keeps_place(self, item: Message | Told | Ask) -> bool:
+        """Whether a taken item will be postponed: a waiting sender must not get its place."""
+        postpones = self.actor.__motet_postpones__
+        kind = type(item) if isinstance(item, Message) else type(item.message)
+        return kind in postpones
 
     async def _obey(self) -> bool:
         """Obey one order that goes before all mail; False if there is none (G6)."""

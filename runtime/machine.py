@@ -7,7 +7,11 @@ state it is in. The invariants:
 * a transition is taken when the handler that asked for it has returned, and not if it failed or was
   cancelled. ``on_enter`` and ``on_leave`` do not wait, so that nothing can come in between;
 * the timers of a state end when it is left: none of their messages is handled after that;
-* what a state postpones is handled first, in its order, in the states after it.
+* what a state postpones is handled first, in its order, in the states after it. Until then it has a
+  place in the mailbox, which no sender that waits gets. The last place is never taken, since the
+  message that ends the state needs it: what finds no other becomes a dead letter, and its asker
+  gets MailboxFull (with ``drop_oldest``, the one postponed first). The ``gen_statem`` of OTP
+  postpones without a bound, which a bounded mailbox cannot (G13).
 
 Choices not taken. A table of (state, message) to (action, state) has no types for the data of a
 state; a ``match`` in each handler forgets cases. Handlers that return the next state (as Akka's
@@ -198,7 +202,7 @@ class Machine(Actor[P_contra], Generic[P_contra]):
         if found is not None:
             result = await found(state, message, *replies)
         elif kind in state.postpones:
-            self.stash()
+            self._cell.mailbox.reserve_place(postponed=True)
             return None
         elif own is not None:
             result = await own(self, message, *replies)
@@ -230,6 +234,7 @@ class Machine(Actor[P_contra], Generic[P_contra]):
                 before.__motet_timers__.cancel_all()
         after.__motet_machine__ = self
         self.__motet_state__ = after
+        self.__motet_postpones__ = after.postpones
         after.on_enter()
         if before is not None and before.postpones:
             self.unstash_all()

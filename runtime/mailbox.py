@@ -364,18 +364,22 @@ class Mailbox(Counters):
 
     # ------------------------------------------------------------------ stashing
 
-    def reserve_place(self) -> None:
+    def reserve_place(self, *, postponed: bool = False) -> None:
         """Reserve room to stash the message being handled in the turn.
 
         Not when the handler returns: the queue might be full, and the message has been handled.
+        ``postponed``: nobody could catch an error; without room, it ends as ``put_aside`` says.
         """
         if self.reserved:
             return
-        # The last place is left for the message that ends the waiting.
-        if self.stash.items + 1 >= self.spec.capacity or len(self.queue) >= self._room():
+        if not postponed and self._cannot_stash():
             raise MailboxFull(self.path, self.spec.capacity)
         self.reserved = 1
         self._set_limit()
+
+    def _cannot_stash(self) -> bool:
+        # The last place is left for the message that ends the waiting.
+        return self.stash.items + 1 >= self.spec.capacity or len(self.queue) >= self._room()
 
     def cancel_reservation(self) -> None:
         """The handler did not return, so its message is not stashed after all."""
@@ -392,6 +396,14 @@ class Mailbox(Counters):
             self._refuse(item, ActorDead(self.path, self.closed))
             self.bury(item, self.closed)
             return
+        if self._cannot_stash():  # it was postponed
+            oldest = self.stash.take() if self.spec.overflow == "drop_oldest" else None
+            self._drop(item if oldest is None else oldest, "no place was left to postpone it")
+            if oldest is None:
+                self.lost += 1
+                self.admit()
+                return
+            self.stashed -= 1
         self.taken -= 1
         self.stashed += 1
         if self.stash is NOTHING:
@@ -574,6 +586,8 @@ class Mailbox(Counters):
     def _drop(self, item: Item, reason: str) -> None:
         self._refuse(item, MailboxFull(self.path, self.spec.capacity))
         self.bury(item, reason)
+        if isinstance(item, Told):
+            item.ended()  # a timer goes on
 
     def _refuse(self, item: Item, error: Exception) -> None:
         if isinstance(item, Ask):

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime import (
     Actor,
     Machine,
+    MailboxFull,
     MailboxSpec,
     MotetRuntimeError,
     NotInState,
@@ -20,6 +21,8 @@ from motet.runtime import (
     handles,
     open_system,
 )
+
+NO_PLACE = "no place was left to postpone it"
 
 
 class Push(Message, frozen=True, tag="push"):
@@ -224,6 +227,112 @@ async def test_a_failing_enter_crashes_the_machine_which_begins_anew() -> None:
         assert ref.statistics().restarts == 1
 
 
+class Small(Gate):
+    mailbox = MailboxSpec(capacity=4)
+
+    async def initial(self) -> State[Any, Gate]:
+        return Shut()
+
+
+class Shut(State[Coin, Gate]):
+    postpones = (Push, Passed)
+
+    @handles(Coin)
+    async def coin(self, _: Coin) -> str:
+        self.become(Free())
+        return "open"
+
+
+class Free(State[Push, Gate]):
+    @handles(Push)
+    async def push(self, _: Push) -> None:
+        self.machine.passed += 1
+
+
+async def test_a_machine_goes_on_when_no_place_is_left_to_postpone_a_message() -> None:
+    """All places but the last are for what is postponed; the last is for what ends the state."""
+    async with open_system() as system:
+        ref = await system.start(Small, name="small")
+        for _ in range(5):
+            await ref.tell(Push())
+        await wait_all_tasks_blocked()
+        assert ref.statistics().stashed == 3
+        with pytest.raises(MailboxFull):
+            await ref.ask(Passed())
+        assert [letter.reason for letter in system.dead_letters] == [NO_PLACE] * 3
+        assert await ref.ask(Coin()) == "open"
+        assert await ref.ask(Passed()) == 3
+        assert ref.statistics().restarts == 0
+
+
+async def test_the_place_of_a_postponed_message_is_not_given_to_a_sender_that_waits() -> None:
+    """Else the mailbox would be full again when the message is postponed, with a place to spare."""
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(Small, name="small")
+        ref.suspend()
+        for _ in range(3):
+            nursery.start_soon(ref.tell, Push())
+        await wait_all_tasks_blocked()
+        nursery.start_soon(ref.tell, Coin())
+        await wait_all_tasks_blocked()
+        nursery.start_soon(ref.tell, Push())  # finds the mailbox full
+        await wait_all_tasks_blocked()
+        assert ref.statistics().waiting == 1
+        ref.resume()
+        await wait_all_tasks_blocked()
+        assert await ref.ask(Passed()) == 4
+        assert len(system.dead_letters) == 0
+
+
+async def test_a_sender_gets_the_place_of_a_message_that_is_not_postponed_after_all(
+    autojump_clock: MockClock,
+) -> None:
+    class One(Small):
+        mailbox = MailboxSpec(capacity=1)
+
+        async def initial(self) -> State[Any, Gate]:
+            self.timers.once(1, Push(), key="push")
+            return Busy()
+
+    class Busy(State[Coin, Gate]):
+        postpones = (Push,)
+
+        @handles(Coin)
+        async def coin(self, _: Coin) -> str:
+            await trio.sleep(2)
+            self.machine.timers.cancel("push")  # it waits in the only place
+            return "tried"
+
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(One, name="one")
+        nursery.start_soon(ref.ask, Coin())
+        await trio.sleep(1.5)
+        with trio.fail_after(10):
+            assert await ref.ask(Passed()) == 0
+
+
+async def test_a_machine_that_drops_the_oldest_drops_the_message_postponed_first() -> None:
+    class Dropping(Small):
+        mailbox = MailboxSpec(capacity=4, overflow="drop_oldest")
+
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(Dropping, name="dropping")
+
+        async def ask() -> None:
+            with pytest.raises(MailboxFull):
+                await ref.ask(Passed())
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        for _ in range(3):
+            await ref.tell(Push())
+        await wait_all_tasks_blocked()
+        assert ref.statistics().stashed == 3
+        assert await ref.ask(Coin()) == "open"
+        assert await ref.ask(Passed()) == 3
+        assert [type(letter.message) for letter in system.dead_letters] == [Passed]
+
+
 # ---------------------------------------------------------------------- timers
 
 
@@ -287,6 +396,23 @@ async def test_a_fixed_delay_waits_for_the_handler(autojump_clock: MockClock) ->
         assert len(actor.seen) == 3
         with pytest.raises(ValueError, match="a period"):
             actor.timers.every(0, Tick())
+
+
+async def test_a_fixed_delay_goes_on_after_a_message_that_the_mailbox_dropped(
+    autojump_clock: MockClock,
+) -> None:
+    class Narrow(Ticker):
+        mailbox = MailboxSpec(capacity=1, overflow="drop_oldest")
+
+    actor = Narrow()
+    async with open_system() as system:
+        ref = await system.start(lambda: actor, name="narrow")
+        actor.timers.every(1, Tick("timer"), fixed_delay=True)
+        await ref.tell(Tick("busy", 1.5))
+        await trio.sleep(1.2)
+        await ref.tell(Tick("other"))  # takes the place of the timer's
+        await trio.sleep(4.5)
+        assert [name for _, name in actor.seen] == ["busy", "other"] + ["timer"] * 4
 
 
 async def test_an_idle_actor_is_told_once_in_each_pause(autojump_clock: MockClock) -> None:

@@ -162,7 +162,7 @@ class Go(Request[bool], frozen=True, tag="threads.go"):
 class Door(Machine[Note | Go]):
     """Notes what comes while it is open, and postpones it while it is closed."""
 
-    mailbox = MailboxSpec(capacity=256)  # a message that cannot be postponed crashes its machine
+    mailbox = MailboxSpec(capacity=256)  # all that is sent can be postponed
 
     def __init__(self, found: list[tuple[int, int]]) -> None:
         self.found = found
