@@ -13,8 +13,7 @@ message type with concurrent handlers, and ``stash`` has the messages that a han
 last two count as stashed.
 
 A ``trio.open_memory_channel`` will not do: it can neither withdraw an item nor drop its oldest,
-and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both). The queues, and the
-line of the senders, are in ``queues.py``.
+and is slower than :meth:`Mailbox.put`. The queues and the senders are in ``queues.py``.
 """
 
 from __future__ import annotations

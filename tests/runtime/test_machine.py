@@ -402,16 +402,16 @@ async def test_a_fixed_delay_goes_on_after_a_message_that_the_mailbox_dropped(
     autojump_clock: MockClock,
 ) -> None:
     class Narrow(Ticker):
-        mailbox = MailboxSpec(capacity=1, overflow="drop_oldest")
+        mailbox = MailboxSpec(capacity=1, overflow="drop_newest")
 
     actor = Narrow()
     async with open_system() as system:
         ref = await system.start(lambda: actor, name="narrow")
         actor.timers.every(1, Tick("timer"), fixed_delay=True)
         await ref.tell(Tick("busy", 1.5))
-        await trio.sleep(1.2)
-        await ref.tell(Tick("other"))  # takes the place of the timer's
-        await trio.sleep(4.5)
+        await wait_all_tasks_blocked()
+        await ref.tell(Tick("other"))  # takes the only place
+        await trio.sleep(5.5)
         assert [name for _, name in actor.seen] == ["busy", "other"] + ["timer"] * 4
 
 
