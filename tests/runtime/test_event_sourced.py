@@ -25,7 +25,9 @@ from motet.runtime import (
     MotetRuntimeError,
     Persistence,
     StartFailed,
+    StartTimeout,
     StoredEvent,
+    Supervision,
     handles,
     open_system,
 )
@@ -418,3 +420,73 @@ def test_the_kernel_loads_nothing_of_agents_and_no_database() -> None:
 
 def test_an_event_sourced_actor_is_an_actor() -> None:
     assert issubclass(Account, Actor)
+
+
+class SlowlyRead(MemoryJournal):
+    """A page takes ``seconds``."""
+
+    seconds = 0.0
+
+    async def read(self, stream: str, after: int, limit: int, /) -> Sequence[StoredEvent]:
+        await trio.sleep(self.seconds)
+        return await super().read(stream, after, limit)
+
+
+class Timed(EventSourced[Deposit | Balance, Deposited]):
+    start_timeout = 5.0
+    balance = 0
+
+    def apply(self, event: Deposited) -> None:
+        self.balance += event.amount
+
+    @handles(Deposit)
+    async def deposit(self, request: Deposit) -> int:
+        return await self.persist(*map(Deposited, request.amounts))
+
+    @handles(Balance)
+    async def report(self, _: Balance) -> int:
+        return self.balance
+
+
+async def test_a_recovery_that_exceeds_the_time_of_a_start_is_a_failed_start_and_loses_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    journal = SlowlyRead()
+    async with open_system() as system:
+        first = await system.start(Timed, journal, "a", name="first")
+        await first.ask(Deposit([1] * 1_200))  # three pages
+        await first.stop()
+        journal.seconds = 2.0
+        began = trio.current_time()
+        with pytest.raises(StartFailed) as failed:
+            await system.start(Timed, journal, "a", name="second")
+        assert isinstance(failed.value.__cause__, StartTimeout)
+        assert trio.current_time() == began + 5
+        journal.seconds = 1.0
+        second = await system.start(Timed, journal, "a", name="second")
+        assert await second.ask(Balance()) == 1_200
+        assert await second.ask(Deposit([5])) == 1_201
+
+
+async def test_a_restart_whose_recovery_exceeds_the_time_counts_as_a_crash_and_keeps_the_mail(
+    autojump_clock: MockClock,
+) -> None:
+    journal = SlowlyRead()
+    rules = Supervision(intensity=10, period=1, backoff=1, backoff_max=1, jitter=0)
+    async with open_system(supervision=rules) as system, trio.open_nursery() as nursery:
+        ref = await system.start(Timed, journal, "a", name="timed")
+        await ref.ask(Deposit([1] * 1_200))
+        journal.seconds = 2.0
+        with system.restarts.follow() as restarts:
+            system.inject(ref.path, "crash")
+
+            async def faster() -> None:
+                await trio.sleep(15)
+                journal.seconds = 0.5
+
+            nursery.start_soon(faster)
+            assert await ref.ask(Balance()) == 1_200
+        errors = [event.error or "" async for event in restarts]
+        assert len(errors) >= 3
+        assert all("StartTimeout" in error for error in errors[1:])
+        assert ref.statistics().restarts == len(errors)

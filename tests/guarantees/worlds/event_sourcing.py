@@ -26,7 +26,9 @@ from motet.runtime import (
     handles,
     open_system,
 )
+from motet.runtime import event_sourced as module
 from motet.runtime.testing import Simulation
+from motet.runtime.testing.scheduler import patched
 from tests.guarantees.law import ANY, Search
 
 KEYS = "ab"
@@ -150,6 +152,40 @@ class Notes(EventSourced[Put | PutBeside | Crash | Numbers, Noted | All]):
             )
 
 
+class SlowJournal(TroubledJournal):
+    """Some of its pages take so long that a recovery exceeds the time of a start."""
+
+    async def read(self, stream: str, after: int, limit: int, /) -> Sequence[StoredEvent]:
+        if not self.quiet:
+            await trio.sleep(self.sim.random.choice((0, 0.3, 0.6, 1.2)))
+        return await super().read(stream, after, limit)
+
+
+class TimedNotes(Notes):
+    """Has two seconds for its recovery, and no message before it is whole."""
+
+    persistence = Persistence(snapshot_every=12)
+    start_timeout = 2.0
+
+    def __init__(self, journal: TroubledJournal, key: str) -> None:
+        super().__init__(journal, key)
+        self.began = trio.current_time()
+        self.replayed = False
+
+    def apply(self, event: Noted | All) -> None:
+        if not self.replayed and trio.current_time() > self.began + self.start_timeout:
+            self.journal.sim.violated("events", self.path, f"applied {event} after its time")
+        super().apply(event)
+
+    async def on_replayed(self) -> None:
+        self.replayed = True
+
+    def _compare(self) -> None:
+        if not self.replayed:
+            self.journal.sim.violated("events", self.path, "handles a message before it is whole")
+        super()._compare()
+
+
 Notebook = Kind[Put | PutBeside | Crash | Numbers]
 
 
@@ -180,11 +216,20 @@ class _Client:
 
 async def event_sourced(sim: Simulation) -> None:
     """Play, then judge the log by the answers, and the state of a new incarnation by the log."""
-    journal = TroubledJournal(sim)
+    await _played(sim, TroubledJournal(sim), Notes)
+
+
+async def timed(sim: Simulation) -> None:
+    """The same with pages of two events, many of which are slow, and a time for each start."""
+    with patched([(module, "PAGE", 2)]):
+        await _played(sim, SlowJournal(sim), TimedNotes)
+
+
+async def _played(sim: Simulation, journal: TroubledJournal, make: type[Notes]) -> None:
     async with open_system(chance=lambda: 0.5) as system:
         kinds = [
             await system.registry.kind(
-                name, lambda key: Notes(journal, key), idle_after=1, supervision=RULES
+                name, lambda key: make(journal, key), idle_after=1, supervision=RULES
             )
             for name in ("here", "there")
         ]
@@ -244,3 +289,4 @@ def _judge(sim: Simulation, key: str, log: list[int], clients: list[_Client]) ->
 
 
 SEARCH = Search(ANY, event_sourced)
+TIMED = Search(ANY, timed)

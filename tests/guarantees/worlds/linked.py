@@ -19,13 +19,13 @@ from typing import Any
 import attrs
 import trio
 
-from motet.protocols.messages import Message
+from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, LinkBroken, Supervision, handles, open_system
 from motet.runtime.ref import cell_of
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import Law, Search
 
-__all__ = ["LINKED", "NAME"]
+__all__ = ["LINKED", "NAME", "Crash", "End", "Join", "Linked", "Model", "Work", "links_of"]
 
 NAME = "G9 links"
 ROUNDS = 12
@@ -48,11 +48,15 @@ class Join(Message, frozen=True, tag="linked.join"):
     undone: bool = False
 
 
+class Work(Request[str], frozen=True, tag="linked.work"):
+    """Takes a while; the answer is the path of its actor."""
+
+
 class Broken(Exception):
     """A handler was told to fail."""
 
 
-class Linked(Actor[Crash | End | Join]):
+class Linked(Actor[Crash | End | Join | Work]):
     def __init__(self, reasons: list[tuple[str, str]]) -> None:
         self.reasons = reasons
 
@@ -70,6 +74,11 @@ class Linked(Actor[Crash | End | Join]):
     @handles(End)
     async def end(self, _: End) -> None:
         self.stop_soon()
+
+    @handles(Work)
+    async def work(self, _: Work) -> str:
+        await trio.sleep(0.5)
+        return self.path
 
     @handles(Join)
     async def join(self, message: Join) -> None:
@@ -173,7 +182,7 @@ async def _linked(sim: Simulation) -> None:
                 model.after(path, message)
             await trio.sleep(100)
             seen = {path: ref.statistics().restarts for path, ref in living.items()}
-            links = _links(sim, living)
+            links = links_of(sim, living)
             if burst == 1:
                 if seen != model.restarts:
                     sim.violated("G9", "/system", f"restarts {seen}, expected {model.restarts}")
@@ -193,7 +202,7 @@ def _drawn(roll: float, path: str, sim: Simulation) -> tuple[str, Message | None
     return path, End() if roll < 0.95 else None
 
 
-def _links(sim: Simulation, living: dict[str, ActorRef[Any]]) -> set[frozenset[str]]:
+def links_of(sim: Simulation, living: dict[str, ActorRef[Any]]) -> set[frozenset[str]]:
     """The links there are; each has to be on both sides, and between two who live."""
     sides = [
         (path, other.path) for path, ref in living.items() for other in cell_of(ref).links or ()
