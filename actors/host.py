@@ -194,7 +194,7 @@ class Host(Records):
         self, agent: str, text: str, *, deps: object = None, **options: Unpack[RunOptions]
     ) -> AbstractAsyncContextManager[RunStream[Any]]: ...
 
-    @asynccontextmanager
+    @only_in_a_block
     async def stream(
         self,
         agent: AnyAgent | str,

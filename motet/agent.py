@@ -6,7 +6,7 @@ It stands above the host, which it opens. Everything below passes an ``AgentSpec
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
@@ -19,6 +19,7 @@ from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.run import Bounds, RunResult
 from motet.runtime.loops import refuse_in_asyncio, refuse_in_loop
+from motet.runtime.scopes import only_in_a_block
 
 Out = TypeVar("Out")
 
@@ -125,7 +126,7 @@ class Agent(AgentSpec[D_contra, O_co]):
         self, text: str, *, deps: D_contra, **bounds: Unpack[Bounds]
     ) -> AbstractAsyncContextManager[RunStream[O_co]]: ...
 
-    @asynccontextmanager
+    @only_in_a_block
     async def stream(
         self, text: str, *, deps: object = None, **bounds: Unpack[Bounds]
     ) -> AsyncGenerator[RunStream[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
@@ -21,6 +21,7 @@ from motet.runtime.monitors import ending, wait_terminated
 from motet.runtime.order import DIRECT_UP_TO
 from motet.runtime.outside import foreign_code
 from motet.runtime.reply import ReplyTo
+from motet.runtime.scopes import only_in_a_block
 from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
 from motet.runtime.stopping import StopReport, wait_bounded, within
 from motet.runtime.stream import ReplyStream, observed_stream, open_stream
@@ -316,14 +317,9 @@ class LookedUpRef(Address, ABC, Generic[P_contra]):
             await self._opened()
         return await self._look_up(request).ask(request, timeout=timeout, abandon=abandon)
 
-    def stream(
-        self, request: Streamed[P_contra, T, R]
-    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
+    @only_in_a_block
+    async def stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
         """As :meth:`ActorRef.stream`."""
-        return self._stream(request)
-
-    @asynccontextmanager
-    async def _stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
         if not self._is_open:
             await self._opened()
         async with self._look_up(request).stream(request) as items:
@@ -355,5 +351,10 @@ class LookedUpRef(Address, ABC, Generic[P_contra]):
 
 
 def cell_of(ref: ActorRef[Any]) -> Cell:
-    """The cell of a reference; for the kernel."""
+    """The cell of a reference; for the kernel. Raises TypeError for any other object."""
+    if not isinstance(ref, ActorRef):
+        raise TypeError(
+            f"{ref!r} is no reference to one actor, as watches, links and names need: use that of "
+            "the actor itself, its self.ref"
+        )
     return ref._cell  # pyright: ignore[reportPrivateUsage]  # not public, since users need no cell

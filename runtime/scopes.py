@@ -54,20 +54,34 @@ class _Unentered(AbstractAsyncContextManager[T]):
             obj=self,
         )
 
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._name}() is a block, not an iterator: "
+            f"use `async with {self._name}(...) as it:`, and `async for ... in it` in that block"
+        )
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._name}() is a block, and is not awaited: "
+            f"use `async with {self._name}(...) as it:`"
+        )
+
 
 def only_in_a_block(
-    opening: Callable[P, AsyncGenerator[T]],
+    opening: Callable[P, AsyncGenerator[T]], name: str | None = None
 ) -> Callable[P, AbstractAsyncContextManager[T]]:
     """As ``asynccontextmanager``, for public blocks: to use one before it is entered names it.
 
     Without this, the call of a method of what the block yields is an AttributeError that names a
-    class of the standard library.
+    class of the standard library, and iteration a TypeError. ``name``: that of the public method,
+    if ``opening`` has another.
     """
     made = asynccontextmanager(opening)
+    called = opening.__name__ if name is None else name
 
     @wraps(opening)
     def unentered(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
-        return _Unentered(made(*args, **kwargs), opening.__name__)
+        return _Unentered(made(*args, **kwargs), called)
 
     return unentered
 

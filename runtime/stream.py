@@ -8,7 +8,6 @@ item resumes the reader; where a function call is enough, ``ActorRef.stream_to``
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -22,6 +21,7 @@ from motet.runtime.errors import AskTimeout
 from motet.runtime.foreign import PROGRAM_ENDS, shown
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
+from motet.runtime.scopes import only_in_a_block
 from motet.runtime.waits import current_deadline, current_work
 
 __all__ = ["STREAM_BUFFER", "ReplyStream", "StreamAsk", "observed_stream", "open_stream"]
@@ -153,8 +153,7 @@ class StreamAsk(ItemsAsk, eq=False):
         self._deliver(outcome.Error(AskTimeout(self.mailbox.path, type(self.message), 0)))
 
 
-@asynccontextmanager
-async def open_stream(
+async def _open_stream(
     owner: Owner, request: StreamRequest[T, R], context: str | None = None
 ) -> AsyncGenerator[ReplyStream[T, R]]:
     """Stream ``request`` from an actor (see :meth:`ActorRef.stream`)."""
@@ -188,11 +187,14 @@ async def open_stream(
             work.waits.remove(envelope)
 
 
-@asynccontextmanager
-async def observed_stream(
+async def _observed_stream(
     owner: Owner, request: StreamRequest[T, R]
 ) -> AsyncGenerator[ReplyStream[T, R]]:
-    """As :func:`open_stream`, with a span and a trace around it."""
+    """As :func:`_open_stream`, with a span and a trace around it."""
     with asking(owner.kernel, owner.path, request) as context:
         async with open_stream(owner, request, context) as items:
             yield items
+
+
+open_stream = only_in_a_block(_open_stream, "stream")
+observed_stream = only_in_a_block(_observed_stream, "stream")

@@ -10,7 +10,6 @@ import random
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from typing import Final, Self, TypeAlias, TypeVar
 
 import attrs
@@ -449,7 +448,7 @@ class Client:
 
     # -- streams ---------------------------------------------------------------------------------
 
-    @asynccontextmanager
+    @only_in_a_block
     async def stream(
         self, stream: str, after: int | None = None, *, capacity: int = CAPACITY
     ) -> AsyncGenerator[Events]:

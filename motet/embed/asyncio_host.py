@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -139,7 +139,7 @@ class AsyncioHost:
         self, agent: str, text: str, *, deps: object = None, **options: Unpack[RunOptions]
     ) -> AbstractAsyncContextManager[AsyncioStream[Any]]: ...
 
-    @asynccontextmanager
+    @only_in_a_block
     async def stream(
         self,
         agent: AnyAgent | str,

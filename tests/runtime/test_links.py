@@ -197,3 +197,19 @@ async def test_a_stop_in_order_fails_nobody() -> None:
         report = await system.stop()
         assert report.ended == ("/system/other", "/system/one")
     assert system.restarts.count == 0
+
+
+async def test_a_link_or_a_watch_of_an_identity_says_to_use_the_reference_of_its_actor() -> None:
+    class Linking(Part):
+        @handles(End)
+        async def end(self, _: End) -> None:
+            identity: Any = self.system.registry.ref("parts", "a")
+            for use in (self.link, self.unlink, self.watch, self.unwatch):
+                with pytest.raises(TypeError, match=r"<IdentityRef parts/a.*self\.ref"):
+                    use(identity)
+
+    async with open_system() as system:
+        await system.registry.kind("parts", lambda _: Part())
+        one = await system.start(Linking, name="one")
+        await one.tell(End())
+        assert await one.ask(Work()) == "None"

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from motet.protocols.messages import StreamRequest
+from motet.runtime import Actor, Replies, handles, open_system
 from motet.runtime.scopes import cancel_at, shielded_close
+
+
+class Count(StreamRequest[int, str], frozen=True, tag="scopes.count"):
+    to: int
+
+
+class Meters:
+    def count(self, *_: object) -> None: ...
+    def record(self, *_: object) -> None: ...
+
+
+class Source(Actor[Count]):
+    @handles(Count)
+    async def count(self, request: Count, replies: Replies[int]) -> str:
+        for number in range(request.to):
+            await replies.send(number)
+        return "all"
 
 
 @pytest.fixture
@@ -52,3 +72,25 @@ async def test_an_order_for_the_past_cancels_in_this_step() -> None:
     with trio.CancelScope() as scope:
         cancel_at(scope, -math.inf)
         assert scope.cancel_called
+
+
+@pytest.mark.parametrize("observed", [False, True])
+async def test_a_stream_that_is_used_before_its_block_says_what_to_write(observed: bool) -> None:
+    meter = Meters() if observed else None
+    async with open_system(telemetry=meter) as system:
+        source = await system.start(Source, name="source")
+        kind = await system.registry.kind("sources", lambda _: Source())
+        block: Any
+        for block in (source.stream(Count(2)), kind.ref("a").stream(Count(2))):
+            with pytest.raises(
+                TypeError, match=r"use `async with stream\(\.\.\.\) as it:`, and `async f"
+            ):
+                async for _ in block:
+                    pass
+            with pytest.raises(TypeError, match=r"is not awaited: use `async with stream\("):
+                await block
+            with pytest.raises(AttributeError, match=r"has no 'result': use `async with stream\("):
+                _ = block.result
+            async with block as items:  # it is still good
+                assert [item async for item in items] == [0, 1]
+                assert items.result == "all"

@@ -214,6 +214,33 @@ def test_a_block_that_was_not_entered_says_how_to_enter_it(
     assert not hasattr(block, method)  # an error of the class that `hasattr` knows
 
 
+ITERATED = (
+    r"^stream\(\) is a block.*`async with stream\(\.\.\.\) as it:`, and `async for \.\.\. in it`"
+)
+
+
+async def iterated(block: Any) -> None:
+    async for _ in block:
+        raise AssertionError
+
+
+def test_a_stream_that_is_iterated_without_its_block_says_how_to_enter_it() -> None:
+    async def on_trio() -> None:
+        with pytest.raises(TypeError, match=ITERATED):
+            await iterated(talker("hello").stream("hi"))
+        async with motet.open_host() as host:
+            with pytest.raises(TypeError, match=ITERATED):
+                await iterated(host.stream(talker("hello"), "hi"))
+
+    async def on_asyncio() -> None:
+        async with motet.guest() as host:
+            with pytest.raises(TypeError, match=ITERATED):
+                await iterated(host.stream(talker("hello"), "hi"))
+
+    trio.run(on_trio)
+    asyncio.run(on_asyncio())
+
+
 def test_calls_of_trio_inside_asyncio_name_the_right_ones() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match=r"inside asyncio: .*HostThread.*motet\.guest"):
