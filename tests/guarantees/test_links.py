@@ -18,7 +18,7 @@ from motet.runtime import cell as cell_module
 from motet.runtime.cell import Cell
 from motet.runtime.feed import Restarts
 from motet.runtime.kernel import Owner
-from motet.runtime.stopping import StopPlan
+from motet.runtime.stopping import StopPlan, at_once
 from motet.runtime.supervision import Decision
 from motet.runtime.supervisor import Supervisor
 from motet.runtime.testing.scheduler import Patch
@@ -61,7 +61,7 @@ def test_the_laws_in_10_000_schedules(law: Law, part: int) -> None:
 def _fail_by_passivation() -> list[Patch]:
     def passivate(supervisor: Supervisor[Cell], cell: Cell) -> bool:
         links.break_links(cell, None)
-        supervisor.stop(cell, cell_module.at_once())
+        supervisor.stop(cell, at_once())
         return True
 
     return [(registry, "_passivate", passivate)]
