@@ -352,9 +352,10 @@ class LookedUpRef(Address, ABC, Generic[P_contra]):
 
 def cell_of(ref: ActorRef[Any]) -> Cell:
     """The cell of a reference; for the kernel. Raises TypeError for any other object."""
-    if not isinstance(ref, ActorRef):
+    try:
+        return ref._cell  # pyright: ignore[reportPrivateUsage]  # not public: users need no cell
+    except AttributeError:
         raise TypeError(
             f"{ref!r} is no reference to one actor, as watches, links and names need: use that of "
             "the actor itself, its self.ref"
-        )
-    return ref._cell  # pyright: ignore[reportPrivateUsage]  # not public, since users need no cell
+        ) from None
