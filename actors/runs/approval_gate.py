@@ -90,6 +90,16 @@ class ApprovalGate:
         """See ``Approver`` of the tool executor."""
         return self.pending.call_scopes
 
+    def clear(self, request: ExecuteCall, tool: Tool) -> bool:
+        """Let a call that nobody asks about begin, if it need not wait; False: authorize it."""
+        step, call_id = self.pending.steps.get(request.run_id), request.call.id
+        if step is None or step.in_order or step.on_record or call_id in step.held:
+            return False
+        if not step.is_journalled and not tool.only_reads:
+            return False
+        step.move(call_id, "clear")
+        return True
+
     async def authorize(
         self, request: ExecuteCall, tool: Tool, args: JsonObject, asked: Sequence[Asking]
     ) -> Permission:
@@ -147,8 +157,12 @@ class ApprovalGate:
         step = self.pending.steps.get(request.run_id)
         if step is None:
             return True
-        if [run for run in self._with_callers(step.run) if run.scope.cancel_called]:
-            return False
+        run: Run | None = step.run
+        while run is not None:
+            if run.scope.cancel_called:
+                return False
+            caller = run.lineage.caller
+            run = None if caller is None else self._table.runs.get(caller[0])
         step.move(request.call.id, "begin")
         return True
 

@@ -220,11 +220,14 @@ class CallStates:
     """The states of the calls of one answer, by their ids. ``left``: what its run resumes from."""
 
     def __init__(self, calls: Iterable[Call], left: Resumption | None = None) -> None:
-        results = {row.call_id for row in left.results} if left is not None else set[str]()
-        self._states: dict[str, CallState] = {
+        if left is None:
+            self._states: dict[str, CallState] = {call.id: "new" for call in calls}
+            return
+        results = {row.call_id for row in left.results}
+        self._states = {
             call.id: resumed_state(
-                announced=left is not None and call.id in left.announced,
-                reported=left is not None and call.id in left.reported,
+                announced=call.id in left.announced,
+                reported=call.id in left.reported,
                 has_result=call.id in results,
             )
             for call in calls
@@ -245,4 +248,4 @@ class CallStates:
 
     def has_any(self, *states: CallState) -> bool:
         """Whether a call is in one of these states."""
-        return any(state in states for state in self._states.values())
+        return not frozenset(states).isdisjoint(self._states.values())

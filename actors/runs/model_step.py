@@ -191,7 +191,8 @@ class ModelStep:
                 span.agent = asks
 
             def take(part: Streamed) -> None:
-                span.part(part)
+                if span.first_token is None or type(part) is Retrying:
+                    span.part(part)
                 if isinstance(part, shown):
                     self._publisher.part(part)
 

@@ -61,7 +61,9 @@ class RunPublisher:
 
     async def say(self, role: events.Role, author: str, text: str) -> None:
         """A whole message."""
-        await self.emit(events.MessageAdded(role, author, text, self._message))
+        event = events.MessageAdded(role, author, text, self._message)
+        if self._late or not self._outlet.put(self._run, event):
+            await self.emit(event)
         self._message += 1
 
     def part(self, part: Streamed) -> None:

@@ -8,12 +8,12 @@ stops of a run one is the first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import attrs
+import msgspec
 import trio
 
 from motet.actors.agents.spec import AnyAgent
@@ -106,8 +106,7 @@ _PROGRESS: Final[frozenset[type]] = frozenset(
 )
 
 
-@attrs.define(eq=False)
-class Progress:
+class Progress(msgspec.Struct, eq=False):
     """When a run was last heard of, and what it waits on, read from its own events.
 
     Laws: every event is progress, but for the warning of a stall, which nobody notes; a stall is
@@ -123,8 +122,8 @@ class Progress:
 
     at: float | None = None
     doing: str = ""
-    calls: dict[str, str] = attrs.field(factory=dict[str, str])
-    approvals: set[str] = attrs.field(factory=set[str])
+    calls: dict[str, str] = {}
+    approvals: set[str] = set()
     announced: bool = False
 
     def touch(self, now: float) -> None:
@@ -134,7 +133,7 @@ class Progress:
     def note(self, event: AnyEvent, now: float) -> None:
         """There was an event of it."""
         self.at, self.announced = now, False
-        if type(event) not in _PROGRESS:
+        if type(event) not in _PROGRESS:  # a look by type: a `match` of structs is slow
             return
         match event:
             case events.Activity(phase=phase):
@@ -184,8 +183,7 @@ class Burst:
         self.until = max(self.until, min(now + pause, self.began + LONGEST * pause))
 
 
-@attrs.define(eq=False)
-class Placement:
+class Placement(msgspec.Struct, eq=False):
     """Where an input stands in its session.
 
     Attributes:
@@ -247,14 +245,14 @@ class Input:
         return self.sender or self.principal.user
 
 
-@attrs.define(eq=False)
-class Lineage:
+class Lineage(msgspec.Struct, eq=False):
     """The runs above and below a run.
 
     Attributes:
         caller: the run that this one is a child of, and the call that asked for it.
         in_background: its caller goes on while it works, and is told of its end.
         child_limit: how many children of its caller work at once; it waits for a place.
+        limiter: the same for its own children; None until it has one.
         children: that work beside it; None until there is one.
         below: the live runs that work for it, beside it or for a call.
         ancestors: on whose behalf it works, outermost first: it may call no tool that policy
@@ -266,15 +264,15 @@ class Lineage:
     caller: tuple[str, str] | None = None
     in_background: bool = False
     child_limit: trio.CapacityLimiter | None = None
+    limiter: trio.CapacityLimiter | None = None
     children: ChildSet | None = None
-    below: list[Run] = attrs.field(factory=list["Run"])
+    below: list[Run] = []
     ancestors: tuple[Subject, ...] = ()
     budget: Budget | None = None
     start_soon: StartSoon | None = None
 
 
-@attrs.define(eq=False)
-class Carried:
+class Carried(msgspec.Struct, eq=False):
     """The state that a run carries from host to host, or over a wait for a person.
 
     Attributes:
@@ -296,7 +294,7 @@ class Carried:
     approval_missed: bool = False
     entered: tuple[str, ...] = ()
     handed_to: tuple[str, ...] = ()
-    fixes: list[Fix] = attrs.field(factory=list[Fix])
+    fixes: list[Fix] = []
 
 
 @attrs.define(eq=False)
@@ -349,10 +347,13 @@ class Run:
     admission: int = 0
     reads_anew: Callable[[Fix], None] | None = attrs.field(default=None, repr=False)
 
-    @cached_property
+    @property
     def child_limiter(self) -> trio.CapacityLimiter:
         """For children that work at once."""
-        return trio.CapacityLimiter(self.limits.parallel_children)
+        # A `cached_property` would give the class a `__getattr__`, and make each attribute slow.
+        if self.lineage.limiter is None:
+            self.lineage.limiter = trio.CapacityLimiter(self.limits.parallel_children)
+        return self.lineage.limiter
 
     @property
     def subjects(self) -> tuple[Subject, ...]:

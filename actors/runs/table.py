@@ -447,7 +447,7 @@ class RunTable:
     def note(self, run_id: str, event: AnyEvent) -> None:
         """Count an event as progress of its run, and of the runs that wait for that one."""
         run = self.runs.get(run_id)
-        if run is None or isinstance(event, RunStalled):
+        if run is None or type(event) is RunStalled:
             return
         now = self.now()
         run.progress.note(event, now)

@@ -73,6 +73,7 @@ class ToolStep:
         )
         self._rows, self._refused = tuple(rows), tuple(refused)
         self._journalling = trio.Lock()
+        self._trace = services.tracer.of(run.id)
         self._spans: dict[int, ToolSpan] = {}
         self._announced = left.announced if left is not None else frozenset[str]()
         self._fixes: list[Fix] = []
@@ -208,7 +209,7 @@ class ToolStep:
                 await self._announce(index, call)
                 await self._report(result, index)
             return result
-        self._spans[index] = self.services.tracer.of(run.id).tool(call)
+        self._spans[index] = self._trace.tool(call)
         await self._announce(index, call)
         said = run.input
         return ExecuteCall(
@@ -224,7 +225,10 @@ class ToolStep:
             if isinstance(became, Failed):
                 raise became.error
             result = self._screened(became.value)
-            result = self._as_now(self._since_kill(call, result))
+            if self._repeats:
+                result = self._since_kill(call, result)
+            if self._fixes:
+                result = self._as_now(result)
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.
@@ -249,9 +253,9 @@ class ToolStep:
             return
         if call.id not in self._announced:
             args = preview(call.arguments, ARGUMENT_PREVIEW)
-            await self.services.events.emit(
-                self.run, events.ToolCall(call.id, call.name, args, index)
-            )
+            event = events.ToolCall(call.id, call.name, args, index)
+            if not self.services.events.put(self.run, event):
+                await self.services.events.emit(self.run, event)
         # After the event, which is cut as a whole or not at all: so no end comes without a begin.
         self.approvals.move(call.id, "announce")
 
@@ -278,7 +282,8 @@ class ToolStep:
             result_id=result.result_id,
             failure=result.failure,
         )
-        await self.services.events.emit(self.run, event)
+        if not self.services.events.put(self.run, event):
+            await self.services.events.emit(self.run, event)
         self.approvals.move(result.call_id, "report")
 
     # The intent of the calls
@@ -291,6 +296,7 @@ class ToolStep:
         run, toolkit = self.run, self.services.toolkits.of(self.run)
         hooks, tools = self.services.hooks.hooks, toolkit.catalog.by_name(run.agent.name)
         policy, subjects, gated = toolkit.policy, run.subjects, "before_tool" in hooks.points
+        is_open = policy.is_open
         for call in self.calls:
             tool = tools.get(call.name)
             if tool is None or tool.only_reads or call.id in (*self._known, *self._repeats):
@@ -298,7 +304,7 @@ class ToolStep:
             if (
                 tool.approval is not False
                 or (gated and hooks.at("before_tool", tool.name))
-                or policy.ruling(subjects, tool).effect == "ask"
+                or (not is_open and policy.ruling(subjects, tool).effect == "ask")
             ):
                 yield call.id
 

@@ -29,6 +29,11 @@ from motet.protocols.storage import (
 
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
+STATEMENTS = 256
+"""Compiled statements that a connection keeps. A turn runs about 25, and what is written for many
+turns at once must be found again after a dozen of them: with apsw's 100 it was compiled each time.
+"""
+
 
 class _Cursor(Protocol):
     """apsw's, which declares values as a union with Buffer that Python 3.11's typing lacks."""
@@ -48,7 +53,7 @@ class Connection(apsw.Connection):
     """
 
     def __init__(self, filename: str, flags: int = WRITE, vfs: str | None = None) -> None:
-        super().__init__(filename, flags, vfs)
+        super().__init__(filename, flags, vfs, STATEMENTS)
         # Without it a statement whose plan could depend on its parameters is compiled each time.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._cursor = cast(_Cursor, self.cursor())

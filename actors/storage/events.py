@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -73,6 +73,7 @@ QUOTING: frozenset[type] = frozenset(
     | {RunCancelled, RunEscalated, RunRefused, InputDropped}
 )
 """Events whose text may quote the value that failed."""
+_ENDS: frozenset[type] = frozenset(get_args(InputEnd))
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
 _encoder = msgspec.json.Encoder()
 
@@ -143,7 +144,7 @@ def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     ended = tuple(
         (record.run_id, END_STEP)
         for record, _ in records
-        if isinstance(record.event, InputEnd) and record.run_id is not None
+        if type(record.event) in _ENDS and record.run_id is not None
     )
     if ended:
         statements.append(Statement(_PUBLISHED, each=ended))

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, TypeAlias
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -37,8 +38,7 @@ ROOM = 8_000_000
 """Characters of stored rows, about as many bytes."""
 
 
-@attrs.define
-class _Cached:
+class _Cached(msgspec.Struct, eq=False):
     context: SessionContext
     size: int
     scan: TranscriptScan = EMPTY_SCAN
@@ -187,10 +187,9 @@ Entry: TypeAlias = Statement | tuple[int, ChatMessage]
 """A statement, or a step and its row. Most rows are never written, and never made a statement."""
 
 
-@attrs.define(eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, eq=False):
     since: float
-    entries: list[Entry] = attrs.field(factory=list[Entry])
+    entries: list[Entry] = []
 
     def statements(self, run_id: str) -> tuple[Statement, ...]:
         """All entries, each of which is its statement from now on."""

@@ -531,7 +531,7 @@ class RunTables(TableStore):
             except ExpectationFailed:
                 return None
             # The cache holds what a reader would decode, not what the run had in hand.
-            change.add([row for _, row in stored], sum(len(body) for body, _ in stored))
+            change.add([row for _, row in stored], sum([len(body) for body, _ in stored]))
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)

@@ -22,6 +22,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import apsw
 import attrs
+import msgspec
 import trio
 
 from motet.actors.storage.connection import Connection, Jobs, storage_error
@@ -151,8 +152,7 @@ class CommitStatistics:
     waiting: int
 
 
-@attrs.define(eq=False)
-class _Entry(Generic[T, R]):
+class _Entry(msgspec.Struct, Generic[T, R], eq=False):
     item: T
     result: R | StorageError
     task: trio.lowlevel.Task | None = None

@@ -231,6 +231,7 @@ class PublishQueue:
         self._clock = clock
         self._queue = RecordQueue(capacity)
         self._arrived = trio.Event()
+        self._has_news = False  # since the last `take`; without a call for each record
         self._pressed = trio.Event()
         self._moved = trio.Event()
 
@@ -258,7 +259,9 @@ class PublishQueue:
         if not queue.put(record):
             return False
         self._subscribers.dropped += queue.dropped - dropped
-        self._arrived.set()
+        if not self._has_news:
+            self._has_news = True
+            self._arrived.set()
         return True
 
     async def room(self) -> None:
@@ -315,7 +318,7 @@ class PublishQueue:
 
     def take(self) -> None:
         """Move all queued records into the batch."""
-        self._arrived, self._pressed = trio.Event(), trio.Event()
+        self._arrived, self._pressed, self._has_news = trio.Event(), trio.Event(), False
         self.batch += self._queue.take()
         self.moved()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Self, TypeVar
 
 import attrs
@@ -149,7 +149,7 @@ class ModelSpan(OpenSpan, eq=False):
         if response.stop_reason == "content_filter":
             self.status = "refused"
         self.output = response.text or " ".join(
-            f"{call.name}({call.arguments[:PREVIEW]})" for call in response.calls
+            [f"{call.name}({call.arguments[:PREVIEW]})" for call in response.calls]
         )
 
 
@@ -280,7 +280,8 @@ class RunTrace:
 
     def tool(self, call: Call, *, parent: OpenSpan | None = None) -> ToolSpan:
         """A tool call; until it ends, spans that name its id are its children."""
-        span = self._begin(ToolSpan, "tool", call.name, (parent or self.root).id, self.now())
+        now, above = self._offset + self._tracer.clock(), parent or self.root
+        span = self._begin(ToolSpan, "tool", call.name, above.id, now)
         span.call_id = call.id
         self._calls[call.id] = span
         if self._tracer.verbose:
@@ -306,7 +307,9 @@ class RunTrace:
         self._count += 1
         span = of(self, f"{self._prefix}{self._count:04x}", kind, name, started, parent)
         if self.status == "running" and self._count <= SPAN_LIMIT:
-            self._queue(span)
+            self._news.append(span)
+            if not self._is_queued:
+                self._queue()
         else:
             span.left_out = True
             self.left_out += 1
@@ -316,7 +319,7 @@ class RunTrace:
 
     def ended(self, span: OpenSpan) -> None:
         """Count a span that has just ended; only :class:`OpenSpan` calls it."""
-        span.ended = self.now()
+        span.ended = self._offset + self._tracer.clock()
         if isinstance(span, ToolSpan) and self._calls.get(span.call_id) is span:
             del self._calls[span.call_id]
         elif isinstance(span, ModelSpan) and span.usage is not None:
@@ -324,8 +327,8 @@ class RunTrace:
         if span.status == "error" and span.kind in ("model", "tool"):
             self.errors += 1
         if span.id in self._stored_open:
-            del self._stored_open[span.id]
-            self._queue(span)
+            self._news.append(self._stored_open.pop(span.id))
+            self._queue()
 
     def finish(
         self, status: RunStatus, output: str = "", *, error: str = "", error_id: str | None = None
@@ -376,9 +379,8 @@ class RunTrace:
             self.left_out,
         )
 
-    def _queue(self, span: OpenSpan) -> None:
-        """Queue a span for the store. A quiet trace is held back while it has only its root."""
-        self._news.append(span)
+    def _queue(self) -> None:
+        """Have the store take the news. A quiet trace is held back while it has only its root."""
         if not self._is_queued and (self._count > 1 or not self._quiet):
             self._is_queued = True
             self._tracer.changed(self)
@@ -409,6 +411,8 @@ class Tracer:
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
     _changed: dict[RunTrace, None] = attrs.field(factory=dict["RunTrace", None], init=False)
     _ended: int = attrs.field(default=0, init=False)
+    # A `cached_property` would make every look at an attribute slow, as attrs implements it.
+    _nowhere: RunTrace | None = attrs.field(default=None, init=False)
 
     def on_news(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` whenever the queue stops being empty; replaces an earlier one.
@@ -475,13 +479,13 @@ class Tracer:
 
     def of(self, run_id: str) -> RunTrace:
         """The trace of a live run; for any other, one that records nothing."""
-        return self.live.get(run_id) or self._nowhere
+        return self.live.get(run_id) or self._nothing()
 
-    @cached_property
-    def _nowhere(self) -> RunTrace:
-        trace = Tracer().begin("", session="", agent="", user="")
-        trace.finish("completed")
-        return trace
+    def _nothing(self) -> RunTrace:
+        if self._nowhere is None:
+            self._nowhere = Tracer().begin("", session="", agent="", user="")
+            self._nowhere.finish("completed")
+        return self._nowhere
 
     def changed(self, trace: RunTrace) -> None:
         """Queue a trace for the store; only :class:`RunTrace` calls it."""
@@ -563,9 +567,9 @@ def as_span(
     status = span.status
     if ending == "cancelled" or (span.was_cut and ending in ("limited", "interrupted")):
         status = ending
-    model = span if isinstance(span, ModelSpan) else _NO_MODEL
-    call = span if isinstance(span, ToolSpan) else _NO_CALL
-    tool = span.tool if isinstance(span, StoreSpan) else ""
+    model = span if type(span) is ModelSpan else _NO_MODEL  # `isinstance` of a struct is slow
+    call = span if type(span) is ToolSpan else _NO_CALL
+    tool = span.tool if type(span) is StoreSpan else ""
     return Span(
         span.id,
         span.kind,

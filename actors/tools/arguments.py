@@ -165,8 +165,11 @@ class Arguments:
         """The arguments as JSON data, repaired unless ``strict``. Raises ``ArgumentError``."""
         plain: JsonObject | None
         try:
-            with foreign_code:
+            try:
                 plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
+            except BaseException:
+                with foreign_code:  # entered only for an error
+                    raise
         except Exception:
             plain = None
         if plain is None:  # each by itself may still be repaired, or has a problem to report
@@ -179,8 +182,11 @@ class Arguments:
     def typed(self, args: JsonObject) -> dict[str, object]:
         """Checked arguments as the values for a Python function. Raises ``ArgumentError``."""
         try:
-            with foreign_code:
+            try:
                 values = dict(zip(self.parameters, astuple(self._fitting(args)), strict=True))
+            except BaseException:
+                with foreign_code:
+                    raise
         except Exception:  # as above
             return {
                 name: _convert(self.parameters[name], value, strict=True)
@@ -366,7 +372,9 @@ def _messages(name: str, error: Exception) -> Sequence[str]:
 def preview(text: str, limit: int) -> JsonObject:
     """Arguments for people, strings cut to ``limit``; invalid ones as their text."""
     try:
-        return shortened(_decode_object(text), limit)
+        fields = _decode_object(text)
+        # What a value becomes as JSON again is at most a few times as long as it was.
+        return fields if 8 * len(text) <= limit else shortened(fields, limit)
     except (ArgumentError, RecursionError):
         return {"arguments": text[:limit]}
 

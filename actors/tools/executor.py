@@ -33,7 +33,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import Rules
-from motet.actors.tools.results import INLINE_LIMIT, inline, readable
+from motet.actors.tools.results import INLINE_LIMIT, inline, is_plain, readable
 from motet.actors.tools.tool import NotBegun, Tool, asked_by_tool
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, FailureClass, JsonObject, Outcome
@@ -89,6 +89,10 @@ class Approver(Protocol):
 
     @property
     def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]: ...
+
+    def clear(self, request: ExecuteCall, tool: Tool, /) -> bool:
+        """Let a call that nobody asks about begin, if it need not wait; False: authorize it."""
+        ...
 
     async def authorize(
         self, request: ExecuteCall, tool: Tool, args: JsonObject, asked: Sequence[Asking], /
@@ -241,7 +245,11 @@ class ToolExecutor(Actor[ExecuteCall]):
         work = _Work(request, context, catalog, policy, trio.current_time())
         result: CallResult | None = None
         try:
-            result = await self._shown(work, await self._end_of(work))
+            end = await self._end_of(work)
+            if is_plain(end.value, work.limit):
+                result = end.of(request.call, end.value)
+            else:
+                result = await self._shown(work, end)
         finally:
             ms = (trio.current_time() - work.started) * 1000
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
@@ -263,12 +271,13 @@ class ToolExecutor(Actor[ExecuteCall]):
             return tool
         verdict: Verdict = "abandoned"
         try:
+            # No coroutine is made for hooks and tools that are not there to be asked.
             end = (
                 self._ask_policy(work, tool)
                 or await self._parse(work, tool)
                 or self._ask_breaker(work, tool)
-                or await self._ask_hooks(work, tool)
-                or await self._ask_tool(work, tool)
+                or ("before_tool" in self._hooks.hooks.points and await self._ask_hooks(work, tool))
+                or (tool.approval is not False and await self._ask_tool(work, tool))
                 or await self._authorize(work, tool)
                 or await self._run(work, tool)
             )
@@ -335,8 +344,6 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _ask_hooks(self, work: _Work, tool: Tool) -> _End | None:
         """None is the permission of the gates, given for ``work.args``."""
-        if "before_tool" not in self._hooks.hooks.points:
-            return None
         verdict = await self._hooks.ask(work.before())
         match verdict.decision:
             case Allow(args=replaced):
@@ -353,8 +360,7 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _ask_tool(self, work: _Work, tool: Tool) -> _End | None:
         """Add the request of the tool's own declaration for a person, if any. It ends no call."""
-        if tool.approval is not False:
-            work.asked += await asked_by_tool(tool, work.context, work.args)
+        work.asked += await asked_by_tool(tool, work.context, work.args)
         return None
 
     async def _authorize(self, work: _Work, tool: Tool) -> _End | None:
@@ -368,6 +374,9 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return None
             reasons = "; ".join(one.reason for one in work.asked)
             return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
+        is_due = not work.asked and work.rules is work.policy.rules
+        if is_due and self._approvals.clear(work.request, tool):
+            return None
         permission = await self._approvals.authorize(work.request, tool, work.args, work.asked)
         if not permission.refusal:
             if permission.approved != work.context.approved:
@@ -395,21 +404,25 @@ class ToolExecutor(Actor[ExecuteCall]):
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         call, late = (work.request.run_id, work.request.call.id), False
-        under_way = UnderWay(call[0], f"tool {tool.name!r}")
+        now = trio.current_time()
+        under_way = UnderWay(call[0], f"tool {tool.name!r}", began=now)
         if self._approvals is not None:
             under_way.start = partial(self._approvals.begin, work.request)
         if not tool.begins_itself and not under_way.begin():
             return NOT_BEGUN
         try:
-            with trio.CancelScope(relative_deadline=tool.timeout) as scope, under_way:
+            with trio.CancelScope(deadline=now + tool.timeout) as scope, under_way:
                 # Time a child run spends waiting for approval does not count against this time-out:
                 # the approver moves the deadline.
                 self._call_scopes[call] = scope
                 programs = work.context.programs
                 programs.ended = False
                 try:
-                    with foreign_code:
+                    try:
                         value = await tool.run(work.context, work.args)
+                    except BaseException:
+                        with foreign_code:
+                            raise
                 except Exception as raised:
                     in_time = trio.current_time() < scope.deadline and not programs.children
                     if not (in_time and self._is_one_of_many(raised)):

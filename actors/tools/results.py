@@ -18,7 +18,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
 import attrs
@@ -119,6 +119,19 @@ class Readable(msgspec.Struct, frozen=True):
     def fits(self, limit: int) -> bool:
         """Whether nothing has to be stored."""
         return self.size <= limit and not self.binaries
+
+
+def is_plain(value: object, limit: int) -> TypeGuard[str]:
+    """Whether :func:`readable` would find a value to be its own text, and one that fits."""
+    # A shorter text than a run of base64 has none, and one of ASCII is as many bytes.
+    return (
+        type(value) is str
+        and len(value) <= limit
+        and len(value) < RUN_LENGTH
+        and value.isascii()
+        and "\0" not in value
+        and ";base64," not in value.lower()
+    )
 
 
 def readable(value: object) -> Readable:
