@@ -1,13 +1,15 @@
-"""The result of a run, as its caller gets it."""
+"""The result of a run, as its caller gets it; and its progress, as its events show it."""
 
 from __future__ import annotations
 
-from typing import Generic, Self, TypedDict, cast
+from typing import Final, Generic, Self, TypedDict, cast
 
 import attrs
+import msgspec
 from msgspec import UNSET
 from typing_extensions import TypeVar
 
+from motet.protocols import events
 from motet.protocols.approvals import ApprovalPending
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import (
@@ -19,6 +21,7 @@ from motet.protocols.errors import (
     RunCancelled,
 )
 from motet.protocols.escalations import escalation_id
+from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
 from motet.protocols.sessions import Principal, RunStatus
@@ -130,3 +133,77 @@ class RunOptions(Bounds, total=False):
     session: str | None
     principal: Principal
     key: str | None
+
+
+# Progress
+
+_PHASES = {
+    "waiting_model": "the model",
+    "waiting_children": "its sub-agents",
+    "compacting": "a summary by the model",
+    "queued": "a place at its model",
+}
+
+_PROGRESS: Final[frozenset[type]] = frozenset(
+    {events.Activity, events.ToolCall, events.ToolResult}
+    | {events.ApprovalRequested, events.ApprovalResolved}
+)
+
+
+class Progress(msgspec.Struct, eq=False):
+    """When a run was last heard of, and what it waits on, read from its own events.
+
+    Laws: every event is progress, but for the warning of a stall, which nobody notes; a stall is
+    announced once until there is progress again; a run that waits for a person is not stalled.
+
+    Attributes:
+        at: time of the last event, by trio's clock; None: not yet.
+        doing: its phase, as it has said.
+        calls: names of the tools that have not ended, by call.
+        approvals: that people have to give.
+        announced: whether its stall was announced.
+    """
+
+    at: float | None = None
+    doing: str = ""
+    calls: dict[str, str] = {}
+    approvals: set[str] = set()
+    announced: bool = False
+
+    def touch(self, now: float) -> None:
+        """There was an event of it, or of a run that works for it."""
+        self.at, self.announced = now, False
+
+    def note(self, event: AnyEvent, now: float) -> None:
+        """There was an event of it."""
+        self.at, self.announced = now, False
+        if type(event) not in _PROGRESS:  # a look by type: a `match` of structs is slow
+            return
+        match event:
+            case events.Activity(phase=phase):
+                self.doing = phase
+            case events.ToolCall(id=call, name=name):
+                self.calls[call] = name
+            case events.ToolResult(id=call):
+                self.calls.pop(call, None)
+            case events.ApprovalRequested(id=approval):
+                self.approvals.add(approval)
+            case events.ApprovalResolved(id=approval):
+                self.approvals.discard(approval)
+            case _:
+                pass
+
+    def stalled(self, now: float, limit: float) -> float | None:
+        """Seconds without an event, if they are too many and were not announced."""
+        if self.at is None or self.announced or self.approvals or now - self.at < limit:
+            return None
+        return now - self.at
+
+    def waits_on(self, *, stopping: bool) -> str:
+        """In words for people."""
+        if self.calls:
+            names = ", ".join(dict.fromkeys(self.calls.values()))
+            what = f"the tool {names}" if len(self.calls) == 1 else f"the tools {names}"
+        else:
+            what = _PHASES.get(self.doing, "what it has begun")
+        return f"the clean-up of {what}, since it was stopped" if stopping else what

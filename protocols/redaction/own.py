@@ -119,7 +119,7 @@ def _literal(parsed: Parsed) -> str:
     return max(best, run, key=len)
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class DenyRule:
     """A rule for more that is a secret. One of ``pattern``, ``shape``, ``name``, ``parameter`` and
     ``programs`` is given.
@@ -194,7 +194,7 @@ class DenyRule:
             at = stop
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class OwnRules:
     """Rules beside those of motet.
 

@@ -183,7 +183,7 @@ AHEAD = 24
 """Characters behind a place in which ``also`` is looked for."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Rules:
     """All rules, in the tables that the finders use."""
 

@@ -28,7 +28,7 @@ HEAD = 3
 """Characters by which a shape is looked up."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Shape:
     """One published format. The tail is open if its last part has no greatest length."""
 
@@ -96,7 +96,7 @@ def expanded(letters: str) -> str:
 Table = dict[str, tuple[Shape, ...]]
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Shapes:
     """The tables of all shapes."""
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import gc
 import sys
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 import motet
 from bench.turns import FakeModel, double
+from motet.actors.runs.run import Run
 
+OURS = ("motet.actors.", "motet.runtime.", "motet.protocols.")
 TURNS = 10
 
 
@@ -78,6 +81,16 @@ def test_a_turn_takes_no_more_steps_of_trio_than_it_did(tools: bool, most: float
         return steps.count / TURNS
 
     assert trio.run(story, clock=MockClock()) <= most
+
+
+def test_nothing_of_a_run_has_its_attributes_looked_up_slowly() -> None:
+    """attrs gives a slotted class with a ``cached_property`` a ``__getattr__``. With one, the
+    interpreter takes its slow way to every attribute, also to those that are there."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(OURS)]
+    found = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    assert Run in found
+    slow = [one.__qualname__ for one in found if attrs.has(one) and hasattr(one, "__getattr__")]
+    assert slow == []
 
 
 @pytest.mark.parametrize("tools", [False, True])

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.runs.run import Progress
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import WatchdogConfig
+from motet.protocols.run import Progress
 from tests.actors.runs.ops import ops, pending
 from tests.paced import Paced
 from tests.scripted import Scripted, call, say

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.actors.tools.arguments import (
@@ -21,6 +21,7 @@ from motet.actors.tools.arguments import (
 )
 from motet.actors.tools.tool import Range, tool
 from motet.protocols.chat import JsonObject
+from motet.protocols.stable_json import shortened
 
 
 class Point(msgspec.Struct):
@@ -190,6 +191,20 @@ def test_a_preview_is_never_refused() -> None:
     assert preview("{broken", 3) == {"arguments": "{br"}
     deep = '{"a": ' + "[" * 900 + "]" * 900 + "}"
     assert preview(deep, 3) in ({"arguments": '{"a'}, {"a": "[[["})
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=3), st.booleans())
+@example({"a": [1e15, 1e15]}, True)
+def test_a_short_text_needs_no_cut_in_its_preview(value: JsonObject, dense: bool) -> None:
+    """Law: a preview has the values of the text, each cut to the limit, also where the text is so
+    short that nobody looks at them one by one."""
+    text = json.dumps(value, ensure_ascii=dense, separators=(",", ":") if dense else None)
+    try:
+        read = msgspec.json.decode(text, type=JsonObject)
+    except msgspec.DecodeError:  # half of a surrogate pair
+        return
+    limit = 8 * len(text)
+    assert preview(text, limit) == shortened(read, limit) == read
 
 
 @given(CHECKS, st.dictionaries(NAMES, JSON) | JSON)

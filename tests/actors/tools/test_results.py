@@ -21,6 +21,7 @@ from motet.actors.tools.results import (
     Inlined,
     inline,
     omitted,
+    is_plain,
     readable,
     result_page,
     storable,
@@ -445,3 +446,21 @@ def test_hostile_text_takes_linear_time() -> None:
     for hostile in ("A" * 60 + "\n", "data:", "data:a/b;a=b;", "A-", "Aa0"):
         text_without_binary(hostile * (500_000 // len(hostile)) + ";base64,", omitted)
     assert encoded(100_000) not in text_without_binary(encoded(100_000) * 3, omitted)
+
+
+@given(
+    st.text() | st.text("ab;base64,\0 \n", max_size=300) | st.integers(0, 300).map(encoded),
+    st.integers(0, 400),
+)
+@example("x" * 255, 255)
+@example("A1b2" * 64, 400)
+@example("data:text/plain;BASE64,aGk=", 400)
+def test_a_plain_text_is_its_own_result(value: str, limit: int) -> None:
+    """Law: what is taken without a look into it would have been left as it is, and fits."""
+    if is_plain(value, limit):
+        read = readable(value)
+        assert read.text == value
+        assert read.fits(limit)
+    assert (
+        is_plain(value, limit) or not value.isalpha() or not value.isascii() or len(value) > limit
+    )
