@@ -89,8 +89,8 @@ def test_nothing_of_a_run_has_its_attributes_looked_up_slowly() -> None:
     modules = [module for name, module in sys.modules.items() if name.startswith(OURS)]
     found = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
     assert Run in found
-    slow = [one.__qualname__ for one in found if attrs.has(one) and hasattr(one, "__getattr__")]
-    assert slow == []
+    slow = {one.__qualname__ for one in found if attrs.has(one) and hasattr(one, "__getattr__")}
+    assert slow <= {"_Screen"}  # it passes on what an object of the MCP SDK has
 
 
 @pytest.mark.parametrize("tools", [False, True])
