@@ -290,11 +290,10 @@ async def _pending(call: Invocation) -> tuple[ApprovalInfo, ...]:
 
 async def _resolve(call: Invocation) -> Reply:
     """Answer the escalation that is named, or the only one that is open here."""
-    api, principal, here = call.api, call.principal, None if call.room else call.session
+    api, principal, room = call.api, call.principal, call.room or None
+    here = None if room else call.session
     try:
-        found = await api.escalations(
-            session=here, room=call.room or None, state="open", principal=principal
-        )
+        found = await api.escalations(session=here, room=room, state="open", principal=principal)
     except NotFound:
         return "What failed here, the owner of the room and admins decide."
     said = re.sub(r"^((?:esc_\w+\s+)?)give[ -]up\b", r"\1give_up", call.argument.strip())

@@ -166,9 +166,8 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
             past = self._clock() - self._keep.days * DAY
             deleted += await prune_matching(self._change, ListErrors(end=past))
         if self._keep.megabytes is not None:
-            deleted += await prune_to_size(
-                self._query, self._change, self._keep.megabytes * MEGABYTE
-            )
+            limit = self._keep.megabytes * MEGABYTE
+            deleted += await prune_to_size(self._query, self._change, limit)
         await give_back(self._change)
         return deleted
 
