@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.protocols.redaction.personal import luhn
+from motet.protocols.redaction.redact import SHORTEST, registered_secrets
 from motet.protocols.redaction.redact import redact as redact_value
 from motet.protocols.redaction.redact import redact_text as redact_real
 from tests.protocols.redaction.builders import alike
@@ -242,6 +243,26 @@ def test_a_value_keeps_its_structure(value: dict[str, object]) -> None:
     once = redact(value)
     assert redact(once) == once
     assert shape(once) == shape(value)
+
+
+NAMES = ["password", "db_password", "token", "message", "port", "maxTokens", "Cookie", "apiKey"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), texts, st.booleans()), max_size=8))
+def test_names_of_fields_that_come_again_are_looked_at_by_the_rules_of_now(
+    drawn: list[tuple[str, str, bool]],
+) -> None:
+    """Law: while secrets come and go, a field is redacted as by rules that remember no names."""
+    for name, text, is_secret in drawn:
+        value = {name: text, "other": [{name: [text]}]}
+        with registered_secrets([name] if is_secret else []):
+            made = redact_value(value)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("motet.protocols.redaction.redact._is_word", str.isspace)
+                assert made == redact_value(value)
+            assert (name in cast("dict[str, object]", made)) != (
+                is_secret and len(name) >= SHORTEST
+            )
 
 
 def shape(value: object) -> object:
