@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -71,6 +72,25 @@ def not_here(names: Sequence[str], members: Sequence[MemberInfo]) -> str:
     """A notice that nobody has one of these names."""
     unknown = ", ".join(f"@{name}" for name in names)
     return f"nobody here is called {unknown}: {', '.join(member.name for member in members)}"
+
+
+class Names(Protocol):
+    """Who is in a room, as its calls go."""
+
+    @property
+    def members(self) -> tuple[MemberInfo, ...]: ...
+
+    def strangers(self, text: str, authors: Collection[str]) -> tuple[str, ...]: ...
+
+
+def unknown_names(
+    name: str, state: RoomState, messages: Sequence[RoomMessage], names: Names
+) -> str:
+    """A notice for a member that has called names in its last turn which nobody has."""
+    own = [one for one in messages if one.author == name and one.seq > state.seen.get(name, 0)]
+    authors = {one.author for one in messages if one.kind == "person"}
+    unknown = names.strangers(" ".join(one.text for one in own), authors)
+    return not_here(unknown, names.members) if unknown else ""
 
 
 def merged(calls: Iterable[Due], more: Iterable[Due]) -> tuple[Due, ...]:

@@ -55,6 +55,7 @@ _CHANGE: Final = (
 )
 _SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
+_TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {_SESSIONS})"
 _STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
     "event IN ('tool.call', 'tool.result', 'child.started') AND (stream = 'room:' || ?1"
@@ -70,7 +71,7 @@ _COPIES: Final = (
     ("steps", "body", f"run_id IN {_RUNS}"),
     ("events", "data", f"stream IN {_STREAMS} AND {_OWN_TURNS}"),
     ("events", "data", f"{_IN_ROOM} AND {_OWN_TURNS}"),
-    ("spans", "body", f"run_id IN {_RUNS}"),
+    ("spans", "body", f"run_id IN {_TRACED}"),
     ("summaries", "text", f"session IN {_SESSIONS}"),
     ("memories", "text", f"session IN {_SESSIONS}"),
 )
@@ -123,6 +124,7 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
                 f" WHERE {where.format(run=_RUN)} AND ?4 <> ''",
                 (room, message.seq, before, home),
             )
+    yield Statement(_SHOWN, params)  # the turns of a room below, where they were shown
     yield Statement(_TOLD, (room, message.seq, message.text))
     yield outdated(room, message.seq)
 
@@ -139,17 +141,28 @@ ROOMS_BELOW: Final = (
     " JOIN rooms ON rooms.above = runs.run_id WHERE sessions.owner = 'room:' || ?1"
 )
 """The rooms that have answered calls of a room's members."""
+_ABOVE: Final = (
+    "FROM rooms JOIN runs ON runs.run_id = rooms.above JOIN sessions AS above USING (session)"
+    " WHERE rooms.name = ?1"
+)
 _SHOWN: Final = (
-    "UPDATE events SET data = room_text(data, ?3, ?4) WHERE event = 'child.started'"
-    f" AND (stream IN {_STREAMS} OR {_IN_ROOM}) AND instr(data, '[#' || ?3 || ' ') > 0"
-    " AND json_extract(data, '$.session') IN"
-    " (SELECT session FROM sessions WHERE owner = 'room:' || ?2)"
+    "UPDATE events SET data = room_text(data, ?2, ?3) WHERE event = 'child.started' AND stream IN"
+    f" (SELECT 'session:' || above.session {_ABOVE} UNION SELECT above.owner {_ABOVE} UNION"
+    f" SELECT stream FROM streams, (SELECT above.owner AS room {_ABOVE}) WHERE stream > room || '/'"
+    " AND stream < room || '0') AND instr(data, '[#' || ?2 || ' ') > 0"
+    f" AND json_extract(data, '$.session') IN {_SESSIONS}"
 )
 
 
-def shown(room: str, below: str, message: RoomMessage) -> Statement:
-    """Put a message as it is now in place of the old one where its room's turns were shown."""
-    return Statement(_SHOWN, (room, below, message.label, line_of(message)))
+_EDITED: Final = (
+    "UPDATE rooms SET state = room_text(state, ?2, ?3)"
+    " WHERE name = ?1 AND instr(state, '[#' || ?2 || ' ') > 0"
+)
+
+
+def untold(below: str, message: RoomMessage) -> Statement:
+    """Put a message as it is now in the changes of its copies that a room has not told yet."""
+    return Statement(_EDITED, (below, message.label, line_of(message)))
 
 
 _THREAD: Final = (

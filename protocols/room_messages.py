@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageChanged, MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
@@ -458,6 +458,13 @@ _CALLS: Final = re.compile(r"[\w.-]+\(\{")
 Fix: TypeAlias = Callable[[ChatMessage], ChatMessage]
 
 
+def fixed_call(fix: Fix, call: Call) -> Call:
+    """A call as it is after a fix; its arguments may quote a message."""
+    row = fix(AssistantMessage("", (call,)))
+    assert isinstance(row, AssistantMessage)
+    return row.calls[0]
+
+
 def fixed_text(fix: Fix, text: str) -> str:
     """The same for the text of an input."""
     return fix(UserMessage(text)).text
@@ -468,6 +475,21 @@ def fixed_rows(fixes: Iterable[Fix], rows: tuple[ChatMessage, ...]) -> tuple[Cha
     for fix in fixes:
         rows = tuple(map(fix, rows))
     return rows
+
+
+class Recorded(Protocol):
+    """What a trace has of a request and its answer."""
+
+    output: str
+    input: str | ModelRequest
+
+
+def fix_recorded(fixes: Sequence[Fix], found: Iterable[Recorded]) -> None:
+    """Change what is recorded, in place."""
+    for one in found if fixes else ():
+        for fix in fixes:
+            one.output = fixed_text(fix, fix(AssistantMessage(one.output)).text)
+            one.input = fixed_input(fix, one.input)
 
 
 def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
@@ -532,10 +554,18 @@ def _each_text(stored: str, fix: Callable[[str], str]) -> str:
 # Requests to the store of rooms
 
 
-class ChangeMessage(Request[None], frozen=True, tag="rooms.change_message"):
+class ChangedCopy(msgspec.Struct, frozen=True):
+    """A message of a room below that was given a changed one. ``before``: its old text."""
+
+    room: str
+    message: RoomMessage
+    before: str
+
+
+class ChangeMessage(Request[tuple[ChangedCopy, ...]], frozen=True, tag="rooms.change_message"):
     """Store a message as it is now, and the state of the room, in one transaction.
 
-    ``before``: its old text, of which no copy is left; None: the text is as it was.
+    ``before``: its old text, of which no copy is left, also below; None: the text is as it was.
     """
 
     name: str

@@ -9,7 +9,7 @@ read, in its run and in what it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +19,14 @@ from motet.protocols.room_floor import asked_by, unread
 from motet.protocols.room_messages import line_of
 from motet.protocols.room_newcomers import Joined, Newcomers
 from motet.protocols.room_presence import CountUnshown
-from motet.protocols.rooms import RoomMessage, RoomState
+from motet.protocols.rooms import (
+    LATELY,
+    Activation,
+    MemberInfo,
+    RoomMessage,
+    RoomState,
+    RoomView,
+)
 from motet.protocols.sessions import Principal
 
 PAGE: Final = 20
@@ -180,3 +187,77 @@ def read_also(state: RoomState, name: str, people: Iterable[Principal]) -> RoomS
     if (waits := waiting.get(name)) is not None:
         waiting[name] = replace(waits, asked_by=also(waits.asked_by))
     return replace(state, floor=replace(state.floor, speaking=speaking), waiting=waiting)
+
+
+# The messages in memory, and the attempts to store them
+
+
+PAUSE, LONGEST_PAUSE = 0.1, 10.0
+BUSY: Final = (
+    "the agents of room {!r} are speaking, and nothing is taken meanwhile: "
+    "try again when their round is over, or stop it"
+)
+
+
+def kept(
+    messages: Sequence[RoomMessage],
+    waiting: Sequence[RoomMessage],
+    most: int,
+    heard: int,
+    round: int,
+) -> tuple[list[RoomMessage], int]:
+    """The messages that a member may still be shown, and the last ones that wait for an answer.
+
+    With them the number up to which those that wait are dropped; 0: none. ``heard``: the last
+    message that is answered.
+    """
+    last = waiting[-max(most, LATELY) :]
+    cut = last[0].seq - 1 if len(last) < len(waiting) else 0
+    wait = {one.seq for one in waiting}
+    heard_by = [one for one in messages if one.seq not in wait]
+    older = (
+        one
+        for one in heard_by[:-most]
+        if one.seq == heard or (one.kind == "agent" and one.round == round)
+    )
+    return sorted((*older, *heard_by[-most:], *last), key=lambda one: one.seq), cut
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait between attempts, for ever."""
+    pause = PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def view_of(
+    room: str,
+    state: RoomState,
+    messages: Sequence[RoomMessage],
+    members: tuple[MemberInfo, ...],
+    *,
+    most: int,
+    turns: int,
+    elapsed: float,
+    alone: Callable[[Collection[str]], bool],
+    activation: Activation | None,
+) -> RoomView:
+    """A room as policies and conditions see it. ``most``, ``turns``: messages that an agent is
+    shown, and turns for one message of a person; ``alone``: whether these people are at most one.
+    """
+    said = (one for one in messages if not one.deleted)
+    heard = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
+    shown = heard[-most:]
+    return RoomView(
+        room=room,
+        members=members,
+        messages=tuple(shown),
+        round=tuple(one for one in messages if one.round == state.floor.round),
+        floor=state.floor,
+        left=turns - state.floor.turns,
+        elapsed=elapsed if state.opened else 0.0,
+        waiting=tuple(state.waiting),
+        alone=alone({one.author for one in shown if one.kind == "person"}),
+        activation=activation,
+    )

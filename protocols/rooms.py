@@ -222,8 +222,7 @@ class Waiting(msgspec.Struct, frozen=True):
     Attributes:
         round, turn, given: of the turn, as in ``RoomState``. since: Unix seconds.
         counted: the part of its usage that its round has counted.
-        asked_by: the people whose words it answers.
-        planned: how much it may use, and who pays for it.
+        asked_by, planned: the people whose words it answers; what it may use, and who pays.
     """
 
     run_id: str
@@ -526,9 +525,9 @@ class KeepState(Request[None], frozen=True, tag="rooms.keep"):
 class Say(Request[Said], frozen=True, tag="rooms.say"):
     """Store a message and the state of the room in one transaction.
 
-    ``key``: the idempotency key of a person. Raises ``KeyConflict`` if it was used for another
-    message. ``answers``: the answer to a member's escalation that the message is; when that very
-    answer is on record, it is a duplicate. Raises ``EscalationAnswered`` for another one.
+    ``key``: the idempotency key of a person, for the message with the text ``given`` (empty: its
+    own). Raises ``KeyConflict`` if it was used for another one. ``answers``: the answer to a
+    member's escalation that it is. Raises ``EscalationAnswered`` if there is another one.
     """
 
     name: str
@@ -536,6 +535,7 @@ class Say(Request[Said], frozen=True, tag="rooms.say"):
     state: RoomState
     key: str | None = None
     answers: AnswerEscalation | None = None
+    given: str = ""
 
 
 class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):

@@ -9,7 +9,7 @@ However many messages wait for an answer, memory has the last of them only, and 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeAlias
@@ -35,6 +35,7 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     after_change,
     amended,
+    fixed_text,
 )
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
@@ -62,7 +63,6 @@ People: TypeAlias = Collection[Principal]
 
 ATTEMPT = 5.0
 """Seconds for one attempt to write, also while the host closes."""
-PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 _log = logger("motet.rooms")
 
@@ -182,7 +182,7 @@ class RoomHistory:
         mark, first = self._control.mark(), next(iter(self.unanswered()), None)
         if first is None or self._cut <= self.answered:
             return first
-        for pause in _pauses():
+        for pause in reading.pauses():
             try:
                 found = await self.said_since(self.answered, 1 + len(self.state.skipped))
                 first = next(one for one in found if one.seq not in self.state.skipped)
@@ -237,6 +237,9 @@ class RoomHistory:
                 if said is None:
                     raise refused
                 return said
+            given = draft.text
+            for fix in above.carried.fixes if (above := self._control.above) else ():
+                draft = evolve(draft, text=fixed_text(fix, draft.text))  # changed since it was read
             # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
             with trio.CancelScope(shield=True):
                 sent, control = self._control.clears if clears is None else clears, self._control
@@ -245,7 +248,7 @@ class RoomHistory:
                 skips = sent != control.clears and bool(going or self.unanswered())
                 state = self._begin(lambda state: state)
                 with self._clocks.speaking(self._settings.name, draft.author) as stored:
-                    said = await self._say(state, draft, key, answers, skips=skips)
+                    said = await self._say(state, draft, key, answers, skips=skips, given=given)
                     stored(not said.duplicate)
                 if not said.duplicate:
                     if sent != control.clears and not skips:
@@ -259,7 +262,7 @@ class RoomHistory:
         self,
         wish: Amendment,
         reads: Callable[[], bool],
-        correct: Callable[[RoomMessage, str], None],
+        correct: Callable[[RoomMessage, str, str], None],
     ) -> RoomMessage:
         """Change a message, on disk and wherever it was read, and publish that.
 
@@ -296,9 +299,11 @@ class RoomHistory:
                 state = replace(state, scrubbing=(*state.scrubbing, after.seq))
             change = ChangeMessage(room.name, after, state, before.text if is_text else None)
             with trio.CancelScope(shield=True):
-                await self.store.ask(change)
+                below = await self.store.ask(change)
                 if is_text:
-                    correct(after, before.text)
+                    correct(after, before.text, room.name)
+                for copy in below:
+                    correct(copy.message, copy.before, copy.room)
                 self.messages[:] = [after if one.seq == after.seq else one for one in self.messages]
                 self._stored(state)
                 if working or (is_text and reads()):  # or one has resumed meanwhile
@@ -316,6 +321,9 @@ class RoomHistory:
             if left and not changes:
                 found = (await self.these(left)).values()
                 changes = tuple(ChangeMessage(name, one, self.state, "") for one in found)
+            if changes:  # what turns have told meanwhile is to be found
+                with trio.move_on_after(ATTEMPT):
+                    await self._publisher.settled()
             for change in changes:
                 left = tuple(one for one in left if one != change.message.seq)
                 state = self._begin(partial(replace, scrubbing=left))
@@ -330,6 +338,11 @@ class RoomHistory:
         """The message that this thread is about is another one now; it is on disk."""
         first = replace(message, seq=1, thread=message.seq, reactions=())
         self.messages[:] = [first if one.seq == 1 else one for one in self.messages]
+
+    async def said_now(self) -> tuple[RoomMessage, ...]:
+        """Those in memory, when what is on its way is stored."""
+        async with self._writing:
+            return tuple(self.messages)
 
     async def these(self, numbers: Collection[int]) -> dict[int, RoomMessage]:
         """The messages with these numbers that there are. Raises ``StorageError``."""
@@ -384,12 +397,8 @@ class RoomHistory:
     def _refusal(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
         room, speaking = self._settings.room, self.state.floor.going and not self.state.held
-        if room.mode != "reject" or not (speaking or self.unanswered()):
-            return None
-        return SessionBusy(
-            f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
-            "try again when their round is over, or stop it"
-        )
+        is_busy = room.mode == "reject" and bool(speaking or self.unanswered())
+        return SessionBusy(reading.BUSY.format(room.name)) if is_busy else None
 
     async def record(
         self, change: Change, draft: Draft | None = None, *, patient: bool = True
@@ -400,12 +409,12 @@ class RoomHistory:
         only between two attempts. The change holds in memory in any case, unless cancelled.
         """
         mark = self._control.mark()
-        for pause in _pauses():
+        for pause in reading.pauses():
             problem = await self._attempt(change, draft)
             if not problem:
                 return
             _log.error("a room could not be stored", room=self._settings.name, error=problem)
-            if pause == PAUSE:
+            if pause == reading.PAUSE:
                 await self.warn("messages of this room cannot be stored; motet keeps trying")
             if self._control.overtaken(mark) or not patient:
                 break
@@ -514,6 +523,7 @@ class RoomHistory:
         answers: AnswerEscalation | None = None,
         *,
         skips: bool = False,
+        given: str = "",
     ) -> Said:
         message = RoomMessage(
             self.last + 1,
@@ -532,7 +542,7 @@ class RoomHistory:
             state = (
                 skip(state, message, called, STOPPED) if skips else collect(state, message, called)
             )
-        said = await self.store.ask(Say(self._settings.name, message, state, key, answers))
+        said = await self.store.ask(Say(self._settings.name, message, state, key, answers, given))
         if not said.duplicate:
             self.messages.append(message)
             if draft.kind == "person":
@@ -572,24 +582,7 @@ class RoomHistory:
     def _trim(self) -> None:
         """Drop the messages from memory that no member will be shown, and the first that wait."""
         most, heard, round = self._settings.room.history, self.answered, self.state.floor.round
-        if len(self.messages) <= most:
-            return
-        waiting = self.unanswered()
-        kept = waiting[-max(most, LATELY) :]
-        if len(kept) < len(waiting):
-            self._cut = max(self._cut, kept[0].seq - 1)
-        wait = {one.seq for one in waiting}
-        heard_by = [one for one in self.messages if one.seq not in wait]
-        older = (
-            one
-            for one in heard_by[:-most]
-            if one.seq == heard or (one.kind == "agent" and one.round == round)
-        )
-        self.messages[:] = sorted((*older, *heard_by[-most:], *kept), key=lambda one: one.seq)
-
-
-def _pauses() -> Iterator[float]:
-    pause = PAUSE
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_PAUSE)
+        if len(self.messages) > most:
+            waiting = self.unanswered()
+            self.messages[:], cut = reading.kept(self.messages, waiting, most, heard, round)
+            self._cut = max(self._cut, cut)

@@ -36,7 +36,7 @@ from motet.protocols.room_newcomers import (
     summary_line,
 )
 from motet.protocols.room_people import Standing, is_gone
-from motet.protocols.room_reading import arrive
+from motet.protocols.room_reading import arrive, view_of
 from motet.protocols.rooms import LATELY, OFF, Due, ReadSince, RoomMessage, RoomState, RoomView
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
@@ -103,24 +103,13 @@ class LiveRoom:
 
     def view(self) -> RoomView:
         """The room now, as policies and conditions see it."""
-        room = self.settings.room
-        state, messages = self.history.state, self.history.messages
-        said = (one for one in messages if not one.deleted)
-        heard = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
-        shown = heard[-room.history :]
-        people = {one.author for one in shown if one.kind == "person"}
-        return RoomView(
-            room=room.name,
-            members=self.settings.members,
-            messages=tuple(shown),
-            round=tuple(one for one in messages if one.round == state.floor.round),
-            floor=state.floor,
-            left=room.max_turns - state.floor.turns,
-            elapsed=self.members.elapsed if state.opened else 0.0,
-            waiting=tuple(state.waiting),
-            alone=bool(self.control.above) or not self.settings.is_shared(people),
-            activation=room.activation,
-        )
+        room, above, shared = self.settings.room, self.control.above, self.settings.is_shared
+        history, most, turns = self.history, room.history, room.max_turns
+        return view_of(
+            room.name, history.state, history.messages, self.settings.members,
+            most=most, turns=turns, elapsed=self.members.elapsed,
+            alone=lambda people: bool(above) or not shared(people), activation=room.activation,
+        )  # fmt: skip
 
     def speaking(self) -> tuple[Speaking, ...]:
         """The members that have the floor."""

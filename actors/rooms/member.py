@@ -228,9 +228,9 @@ class MemberRunner:
         """What members read in their next turns is not rendered yet."""
         self._fixes.clear()
 
-    def readers(self) -> list[Run | SuspendedRun]:
-        """The runs of the room that have not ended, in which a message may have been read."""
-        table, user = self.detached.services.table, acts_as(self._settings.name).user
+    def readers(self, user: str) -> list[Run | SuspendedRun]:
+        """The runs of a room that have not ended, in which a message may have been read."""
+        table = self.detached.services.table
         live = (one for one in table.runs.values() if one.input.principal.user == user)
         left = (one for one in table.all_suspended() if one.user == user)
         return [*(one for one in live if one.result is None), *left]
@@ -239,16 +239,18 @@ class MemberRunner:
         """Whether there are any, or ends of some that are not stored."""
         user, queues = acts_as(self._settings.name).user, self.detached.services.table.queues
         ended = any(queue.correct(user, None) for queue in queues.values())
-        return ended or bool(self._runs or self.readers())
+        return ended or bool(self._runs or self.readers(user))
 
-    def correct(self, message: RoomMessage, before: str) -> None:
-        """Have the runs of the room read a message anew, whose text was ``before``. A turn that has
-        not begun reads it as it is now, too.
+    def correct(self, message: RoomMessage, before: str, room: str) -> None:
+        """Have the runs of a room, this or one below, read a message anew, whose text was
+        ``before``. A turn that has not begun reads it as it is now, too.
         """
-        fix, user = reader_of(message, before), acts_as(self._settings.name).user
-        self._fixes.append(fix)
-        for one in self.readers():
+        fix, user = reader_of(message, before), acts_as(room).user
+        if room == self._settings.name:
+            self._fixes.append(fix)
+        for one in self.readers(user):
             one.correct(fix)
+            self.detached.services.journal.correct(one.id, fix)
         for queue in self.detached.services.table.queues.values():
             queue.correct(user, fix)
         self.detached.services.tracer.correct(user, fix)

@@ -232,7 +232,7 @@ class OpenRoom:
         if (thread := self._parts.table.rooms.get(f"{self.name}/{found.seq}")) is not None:
             thread.history.follow(found)
         for live in self._parts.table.below(self.name):
-            for copy in edits_of_copies(live.history.messages, found):
+            for copy in edits_of_copies(await live.history.said_now(), found):
                 with suppress(MotetError):  # it has ended in between: the copy on disk is changed
                     await OpenRoom(live, self._parts)._amend(copy)
         return found

@@ -24,7 +24,7 @@ from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
-from motet.protocols.room_calls import AWAY, CUT_OFF, not_here, noted
+from motet.protocols.room_calls import AWAY, CUT_OFF, noted, unknown_names
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import (
     Amendment,
@@ -150,9 +150,10 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Amend, concurrent=8)
     async def amend(self, request: Amend) -> RoomMessage:
-        def correct(message: RoomMessage, before: str) -> None:
-            self._steering.correct(message)
-            self._members.correct(message, before)
+        def correct(message: RoomMessage, before: str, room: str) -> None:
+            if room == self._live.name:
+                self._steering.correct(message)
+            self._members.correct(message, before, room)
 
         found = await self._history.amend(request.wish, self._members.reads, correct)
         self._drive_soon()
@@ -424,7 +425,7 @@ class RoomActor(Actor[RoomMessages]):
             event = RoomTurn(due.name, number, left, users, due.called_by)
             await self._publisher.publish(event)
             batch.announced.add(due.name)
-            notice = self._notice(due.name, state, messages)
+            notice = unknown_names(due.name, state, messages, self._settings)
             lines = first[due.name] + news_lines(told[due.name], changed)
             cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
             lines += unshown_lines(await self._history.unshown(cut))
@@ -454,13 +455,6 @@ class RoomActor(Actor[RoomMessages]):
                     await self._end_turn(name, Turn(problem=problem), note)
                 given.done.set()
                 self._publisher.works(name, on=False)
-
-    def _notice(self, name: str, state: RoomState, messages: Sequence[RoomMessage]) -> str:
-        """A notice for a member that has called names in its last turn which nobody has."""
-        own = [one for one in messages if one.author == name and one.seq > state.seen.get(name, 0)]
-        authors = {one.author for one in messages if one.kind == "person"}
-        unknown = self._settings.strangers(" ".join(one.text for one in own), authors)
-        return not_here(unknown, self._settings.members) if unknown else ""
 
     async def _take_turn(self, given: Given) -> None:
         name, batch = given.due.name, given.batch

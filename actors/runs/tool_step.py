@@ -24,7 +24,7 @@ from motet.actors.transcript.grammar import held, missing_result, row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
 from motet.protocols.chat import Call, ChatMessage, ToolMessage
-from motet.protocols.room_messages import Fix, fixed_text
+from motet.protocols.room_messages import Fix, fixed_call, fixed_text
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -240,7 +240,8 @@ class ToolStep:
 
     async def tell(self, index: int, result: CallResult) -> None:
         if result.kind != LATER:
-            row, journal = row_of(result), self.services.journal
+            now = self._as_now(result) if self._fixes else result
+            row, journal = row_of(now), self.services.journal
             # Before the result that announces it: after a kill between the two, the next host would
             # go on with the old agent and tell it that another one has taken over.
             if self.run.next_agent is not None:
@@ -252,6 +253,8 @@ class ToolStep:
         if self.states[call.id] == "announced":
             return
         if call.id not in self._announced:
+            for fix in self.run.carried.fixes:  # it may quote what was changed since it was read
+                call = fixed_call(fix, call)
             args = preview(call.arguments, ARGUMENT_PREVIEW)
             event = events.ToolCall(call.id, call.name, args, index)
             if not self.services.events.put(self.run, event):

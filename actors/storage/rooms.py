@@ -24,7 +24,7 @@ from motet.protocols.room_changes import (
     copies,
     open_thread,
     scrub,
-    shown,
+    untold,
 )
 from motet.protocols.room_costs import FIND as FIND_COSTS
 from motet.protocols.room_costs import FIND_ROUND, costs_of
@@ -38,6 +38,7 @@ from motet.protocols.room_invites import (
 )
 from motet.protocols.room_limits import DAY, Costs, FindCosts, hour_of
 from motet.protocols.room_messages import (
+    ChangedCopy,
     ChangeMessage,
     FindMessages,
     OpenThread,
@@ -212,18 +213,24 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         return room_messages(await self._readers.read(THESE, params))
 
     @handles(ChangeMessage, concurrent=16)
-    async def change(self, request: ChangeMessage) -> None:
-        name, message = storable(request.name), request.message
+    async def change(self, request: ChangeMessage) -> tuple[ChangedCopy, ...]:
+        name, message, below = storable(request.name), request.message, list[ChangedCopy]()
         statements = [change(name, message), self._kept(name, request.state)]
         with ExitStack() as stack:
             if request.before is not None:
-                statements += await self._scrubbed(name, message, request.before, stack)
+                statements += await self._scrubbed(name, message, request.before, stack, below)
             await self._write(tuple(statements))
+        return tuple(below)
 
     async def _scrubbed(
-        self, name: str, message: RoomMessage, before: str, changing: ExitStack
+        self,
+        name: str,
+        message: RoomMessage,
+        before: str,
+        changing: ExitStack,
+        changed: list[ChangedCopy],
     ) -> list[Statement]:
-        """The statements that remove all copies of an old text, also in the rooms below."""
+        """The statements that remove all copies of an old text; ``changed``: of rooms below."""
         home, _ = thread_of(name)
         found = [*scrub(name, message, before), copies(name, message)]
         for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
@@ -234,8 +241,9 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
             for wish in edits_of_copies(given.values(), message):
                 one = given[wish.number]
                 copy = msgspec.structs.replace(one, text=wish.text, edited=message.edited)
-                found += [change(str(below), copy), shown(home, str(below), copy)]
-                found += await self._scrubbed(str(below), copy, one.text, changing)
+                found += [change(str(below), copy), untold(str(below), message)]
+                found += await self._scrubbed(str(below), copy, one.text, changing, changed)
+                changed.append(ChangedCopy(str(below), copy, one.text))
         return found
 
     @handles(OpenThread, concurrent=4)
@@ -332,7 +340,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         if request.key is None:
             await self._write(stored)
             return Said(one.seq)
-        digest = _digest(name, one.author, one.text, one.reply_to)
+        digest = _digest(name, one.author, request.given or one.text, one.reply_to)
         claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq))
         try:
             await self._write((*claim, *stored))

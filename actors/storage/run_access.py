@@ -245,6 +245,12 @@ class RunJournal:
         waiting.entries.append(entry)
         self._count += 1
 
+    def correct(self, run_id: str, fix: Callable[[ChatMessage], ChatMessage]) -> None:
+        """Change the rows of a run that are not on their way to disk yet."""
+        if waiting := self._waiting.get(run_id):
+            entries = waiting.entries
+            entries[:] = [e if isinstance(e, Statement) else (e[0], fix(e[1])) for e in entries]
+
     def pending(self, run_id: str) -> tuple[Statement, ...]:
         """The statements of a run that are not on disk yet, for a transaction that writes them."""
         waiting = self._waiting.get(run_id)

@@ -20,7 +20,7 @@ import attrs
 import msgspec
 
 from motet.actors.errors.tracker import is_error
-from motet.protocols.chat import AssistantMessage, Call
+from motet.protocols.chat import Call
 from motet.protocols.models import ModelRequest, ModelResponse, Queued, Retrying, Streamed, Usage
 from motet.protocols.redaction.redact import (
     PREFIX_MARGIN,
@@ -28,7 +28,7 @@ from motet.protocols.redaction.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.protocols.room_messages import Fix, fixed_input, fixed_text
+from motet.protocols.room_messages import Fix, fix_recorded
 from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
@@ -210,6 +210,7 @@ class RunTrace:
         self._count = 0
         self._calls: dict[str, ToolSpan] = {}
         self._news: list[OpenSpan] = []
+        self.fixes: list[Fix] = []
         self._stored_open: dict[str, OpenSpan] = {}
         self._quiet = quiet
         self._is_queued = False
@@ -354,6 +355,7 @@ class RunTrace:
         """The spans that began or ended since the last call."""
         news, self._news, self._is_queued = self._news, [], False
         self._stored_open.update({span.id: span for span in news if span.ended is None})
+        fix_recorded(self.fixes, news)
         ending = ROOT_STATUS.get(self.status)
         outputs = {text: redacted_prefix(text, PREVIEW) for text in {span.output for span in news}}
         hidden = registered_secrets_pattern()
@@ -495,10 +497,8 @@ class Tracer:
 
     def correct(self, user: str, fix: Fix) -> None:
         """Change texts of a user's runs that are to be stored; see ``room_messages``."""
-        ours = [one for one in (*self.live.values(), *self._changed) if one.user == user]
-        for span in (span for trace in ours for span in trace.to_store()):
-            span.output = fixed_text(fix, fix(AssistantMessage(span.output)).text)
-            span.input = fixed_input(fix, span.input)
+        for trace in (one for one in (*self.live.values(), *self._changed) if one.user == user):
+            trace.fixes.append(fix)
 
     def finished(self, trace: RunTrace, *, queued: bool) -> None:
         """Count a trace that has ended; only :class:`RunTrace` calls it. ``queued``: it waits."""

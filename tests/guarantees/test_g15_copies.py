@@ -1,0 +1,352 @@
+"""Law: a text that was changed or withdrawn leaves no copy: in no row of the database and no later
+request, whatever has carried it on before.
+
+Members of the room read it back with ``room_history``, in rooms below, as members that are rooms or
+graphs, and as newcomers who were told of the earlier talk by a summary. Meanwhile their sessions
+are compacted, agents are added, a reload takes the agents of the inner rooms away and brings them
+back, and the host dies. No newcomer reads what was said before it came.
+"""
+
+# It reads the database of the simulated host.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+
+import apsw
+import attrs
+import pytest
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.actors.rooms import history
+from motet.actors.storage import rooms as store
+from motet.actors.storage.run_access import RunJournal
+from motet.actors.telemetry.tracer import Tracer
+from motet.protocols.chat import ToolMessage
+from motet.protocols.errors import MotetError
+from motet.protocols.models import ModelRequest
+from motet.protocols.room_acts import SetTerms
+from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
+from motet.protocols.rooms import ROOM_MODES, RoomChange, RoomPlan
+from motet.protocols.sessions import Principal
+from motet.protocols.storage import Statement
+
+OWNER: Final = Principal("ada")
+WORD: Final = re.compile(r"<m\d+>")
+FIRST: Final = ("ann", "team", "flow")
+MEMBERS: Final = (*FIRST, "cy")
+CONFIG: Final = motet.HostConfig(
+    approvals=motet.ApprovalsConfig(hold=0.02, expires=60),
+    recovery=motet.RecoveryConfig(resume_within=1e6),
+    agents={"leo": motet.AgentConfig(model="demo")},
+)
+ACTS: Final = (
+    *("post",) * 4, "edit", "delete", "delete", "compact", "add", "crash", "crash", "restart",
+    "reload", "terms", "stop",
+)  # fmt: skip
+
+
+@attrs.define
+class World:
+    """One talk.
+
+    Attributes:
+        asked: the words in each request to a model, with the agent that it is of.
+        texts: of messages, as they were acknowledged last; empty: withdrawn.
+        number: of the message that each word was said in.
+        gone: words that no message has any more, with how many requests there were then.
+        came: the last message when ``cy`` came; None: it is not here.
+    """
+
+    seed: object
+    random: Random = attrs.field(init=False)
+    models: Random = attrs.field(init=False)
+    room: str = ""
+    asked: list[tuple[str, set[str]]] = attrs.field(factory=list[tuple[str, set[str]]])
+    texts: dict[int, str] = attrs.field(factory=dict[int, str])
+    number: dict[str, int] = attrs.field(factory=dict[str, int])
+    gone: dict[str, int] = attrs.field(factory=dict[str, int])
+    came: int | None = None
+    away: bool = False
+    words: int = 0
+    reads: Newcomers | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.random, self.models = Random(f"{self.seed}"), Random(f"{self.seed}/models")
+
+    def leaf(self, name: str) -> motet.Agent[None, str]:
+        """An agent that reads back, looks at something for a while, calls another, or says a line.
+
+        It never repeats what it was told.
+        """
+
+        def answer(request: ModelRequest) -> mt.Step:
+            self.asked.append((name, set(WORD.findall(repr(request.messages)))))
+            random, rows = self.models, request.messages
+            if not request.tools:
+                return mt.slow(mt.say("they have talked"), seconds=random.choice((0.01, 0.5)))
+            step = random.choice(("says", "says", "calls", "looks", "reads", "reads"))
+            worked = sum(isinstance(row, ToolMessage) for row in rows[-4:])
+            if step == "looks" and worked < 2:
+                return mt.call("look")
+            if step == "reads" and worked < 2:
+                return mt.call("room_history", limit=random.choice((3, 50)))
+            text = f"@{random.choice(MEMBERS)} and you?" if step == "calls" else "so it is"
+            return mt.slow(mt.say(text), seconds=random.choice((0.01, 0.1, 0.9)))
+
+        model = mt.FunctionModel(answer, name=f"model of {name}")
+        agent = motet.Agent(name, model=model, tools=["group:rooms"])
+
+        @agent.tool(effects="read")
+        async def look() -> str:
+            return "a line\n"
+
+        return agent
+
+    def agents(self) -> list[motet.Agent[None, str]]:
+        """All but ``leo``, who is in the configuration, so that a reload can take him away."""
+        lea, lia = self.leaf("lea"), self.leaf("lia")
+        inner = motet.Room("pair", members=["lea", "leo"], max_turns=2)
+        middle = motet.Room("middle", members=[motet.room_agent(inner, name="pair")], max_turns=2)
+        flow = motet.Graph("steps")
+        flow.edge(lea, lia)
+        flow.start(lea)
+        teams = [
+            motet.room_agent(middle, name="team"),
+            motet.room_agent(flow.room(max_turns=2), name="flow"),
+        ]
+        return [self.leaf("ann"), self.leaf("cy"), *teams, lea, lia]
+
+    def said(self) -> str:
+        self.words += 1
+        return f"<m{self.words}>"
+
+    def text(self) -> str:
+        called = self.random.choice(["", "@all", *(f"@{name}" for name in MEMBERS)])
+        return f"{called} {self.said()}"
+
+
+async def begin(host: Host, world: World) -> None:
+    random = world.random
+    plan = RoomPlan(
+        members=FIRST,
+        speakers=("mentions",),
+        concurrency=random.choice([1, 3]),
+        history=random.choice([2, 50]),
+        mode=random.choice([one for one in ROOM_MODES if one != "reject"]),
+        max_turns=5,
+    )
+    world.room = (await host.rooms.create("den", plan, principal=OWNER)).name
+
+
+async def post(host: Host, world: World, called: str | None = None) -> None:
+    text = world.text() if called is None else f"{called} {world.said()}"
+    said = await host.rooms.post(world.room, text, principal=OWNER)
+    world.texts[said.seq] = text
+    world.number |= dict.fromkeys(WORD.findall(text), said.seq)
+
+
+async def change(host: Host, world: World, kind: str, number: int = 0) -> None:
+    numbers = [number for number, text in world.texts.items() if text]
+    if not numbers:
+        return
+    number, after = number or world.random.choice(numbers), ""
+    if kind == "edit":
+        after = world.text()
+        world.number |= dict.fromkeys(WORD.findall(after), number)
+        await host.rooms.edit_message(world.room, number, after, principal=OWNER)
+    else:
+        await host.rooms.delete_message(world.room, number, principal=OWNER)
+    world.gone |= dict.fromkeys(WORD.findall(world.texts[number]), len(world.asked))
+    world.texts[number] = after
+
+
+async def compact(host: Host, world: World) -> None:
+    sessions = [one.session for one in await host.sessions() if "room:group:" in one.session]
+    with suppress(MotetError):  # a turn is under way there, or it is too short
+        await host.compact(world.random.choice(sessions or [world.room]))
+
+
+async def add(host: Host, world: World) -> None:
+    """A newcomer comes, once."""
+    if world.came is None:
+        (last,) = await host.rooms.history(world.room, limit=1) or (None,)
+        await host.rooms.change(world.room, RoomChange(members=MEMBERS), principal=OWNER)
+        world.came = last.seq if last and (world.reads or DEFAULT) != "all" else 0
+
+
+async def terms(host: Host, world: World) -> None:
+    """Before somebody has come: what one has read by other terms is read."""
+    if world.came is None:
+        world.reads = world.random.choice(NEWCOMERS)
+        act = SetTerms(room=world.room, newcomers=world.reads)
+        await host.rooms.manage(act, principal=OWNER)
+
+
+async def stop(host: Host, world: World) -> None:
+    await host.stop(room=world.room)
+
+
+async def reload(host: Host, world: World) -> None:
+    """An agent of the rooms below goes, or is here again."""
+    world.away = not world.away
+    await host.reload(attrs.evolve(CONFIG, agents={}) if world.away else CONFIG)
+
+
+DOES: Final = {"post": post, "compact": compact, "add": add, "terms": terms, "reload": reload}
+
+
+def talk(world: World, host: mt.SimulatedHost, length: int) -> None:
+    random = world.random
+    host.call(begin, world)
+    for _ in range(length):
+        match random.choice(ACTS):
+            case "edit" | "delete" as kind:
+                host.call(change, world, kind)
+            case "crash":
+                host.steps(random.randrange(90))
+                host.crash()
+            case "restart":
+                host.restart(0.05)
+            case "stop":
+                host.begin(stop, world)
+            case "compact":
+                host.begin(compact, world)
+            case act:
+                host.call(DOES[act], world)
+        match random.randrange(3):
+            case 0:
+                host.steps(random.randrange(1, 150))
+            case 1:
+                host.advance(random.choice((0.01, 0.2, 0.9, 3)))
+            case _:
+                pass
+
+
+def rest(host: mt.SimulatedHost) -> None:
+    for _ in range(30):
+        host.advance(2)
+        if host.call(_idle):
+            break
+    host.settle()
+    host.advance(2)  # traces are stored within a second
+    host.settle()
+
+
+async def _idle(host: Host) -> bool:
+    runs = await host.runs()
+    over = all(one.status not in ("running", "queued", "waiting") for one in runs)
+    return over and all(one.idle for one in await host.rooms.list(principal=OWNER))
+
+
+def rows_of(host: mt.SimulatedHost) -> dict[str, str]:
+    """All rows of all tables, as text."""
+    reader = apsw.Connection("/motet.db", vfs=host.disk._system.name)
+
+    def run(sql: str) -> list[Any]:
+        return list(reader.execute(sql))  # pyright: ignore[reportUnknownMemberType]
+
+    names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+    try:
+        return {name: repr(run(f'SELECT * FROM "{name}"')) for (name,) in run(names)}
+    finally:
+        reader.close()
+
+
+def broken(world: World, host: mt.SimulatedHost) -> list[str]:
+    found: list[str] = []
+    rows = rows_of(host)
+    for word, since in world.gone.items():
+        found += [f"{word} is in the table {name}" for name, text in rows.items() if word in text]
+        late = [at for at, (_, words) in enumerate(world.asked) if at >= since and word in words]
+        found += [f"{word} is in request {at}, gone before {since}" for at in late[:1]]
+    for number, text in world.texts.items():
+        if any(word not in rows["room_messages"] for word in WORD.findall(text)):
+            found.append(f"message {number} is lost")
+    for name, words in world.asked:
+        if name == "cy" and world.came is not None:
+            early = {word for word in words if world.number[word] <= world.came}
+            found += [f"cy, who came at {world.came}, reads {early}"] if early else []
+    if not host.call(_idle):
+        found.append("the room is not at rest")
+    return found
+
+
+def problems(seed: object, length: int = 14) -> list[str]:
+    world = World(seed)
+    number = sum(map(ord, str(seed)))
+    with mt.simulated_host(number, agents=world.agents(), config=CONFIG) as host:
+        talk(world, host, length)
+        rest(host)
+        return broken(world, host)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_changed_text_leaves_no_copy(seed: int) -> None:
+    assert not problems(seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(8))
+def test_a_changed_text_leaves_no_copy_in_many_talks(part: int) -> None:
+    for seed in range(100):
+        assert not problems(f"{part}/{seed}", 20), seed
+
+
+def test_a_message_far_back_leaves_no_copy_either() -> None:
+    """It is in the memory of no room, and ``room_history`` reads it page by page."""
+    world = World("far back")
+    with mt.simulated_host(1, agents=world.agents(), config=CONFIG) as host:
+        host.call(begin, world)
+        for _ in range(3):
+            host.call(post, world, "@all")
+            host.advance(3)
+        for _ in range(210):
+            host.call(post, world, "")
+        host.call(post, world, "@all")
+        host.advance(0.05)
+        first, second, *_ = world.texts
+        host.call(change, world, "edit", first)
+        host.call(change, world, "delete", second)
+        host.crash()
+        rest(host)
+        assert broken(world, host) == []
+
+
+# Planted defects: each is found within a few talks.
+
+
+def nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+def as_given(_: object, text: str) -> str:
+    return text
+
+
+def untouched(below: str, _: object) -> Statement:
+    return Statement("SELECT ?1", (below,))
+
+
+DEFECTS: Final[list[tuple[object, str, object]]] = [
+    (RunJournal, "correct", nothing),  # rows on their way to disk keep the text
+    (Tracer, "correct", nothing),  # so do traces
+    (store, "edits_of_copies", nothing),  # and the rooms below
+    (history, "fixed_text", as_given),  # and what is given to one at this moment
+    (store, "untold", untouched),  # and their news
+]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("owner", "name", "defect"), DEFECTS)
+def test_the_law_finds_a_defect_of(
+    owner: object, name: str, defect: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, defect)
+    assert any(problems(f"defect {seed}", 16) for seed in range(200))
