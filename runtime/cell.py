@@ -457,6 +457,12 @@ class Cell(Owner):
 
 
 def _build(factory: Factory, path: str) -> Behaviour[Any]:
+    if isinstance(factory, Behaviour):
+        raise StartFailed(
+            path,
+            f"it was given a {type(factory).__name__}, which is one actor, and not its class or a "
+            "function that makes it: each restart needs a new one",
+        )
     try:
         with foreign_code:
             actor = factory()

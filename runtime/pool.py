@@ -34,7 +34,7 @@ from motet.runtime.errors import ActorDead, AskTimeout, MailboxFull
 from motet.runtime.gather import Done, Failed, Settled
 from motet.runtime.handlers import handles
 from motet.runtime.monitors import on_end
-from motet.runtime.ref import ActorRef, LookedUpRef, cell_of
+from motet.runtime.ref import ActorRef, LookedUpRef, cell_of, check_timeout
 from motet.runtime.stopping import StopReport
 from motet.runtime.supervision import Supervision
 from motet.runtime.supervisor import bound
@@ -220,6 +220,7 @@ class Pool(LookedUpRef[P_contra]):
         After ``timeout`` seconds the rest becomes dead letters; ``grace`` is that of the stop.
         Cancelled: no message is taken any more, and the pool is not stopped.
         """
+        check_timeout(timeout)
         self._draining = True
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):

@@ -28,7 +28,7 @@ from motet.runtime.stream import ReplyStream, observed_stream, open_stream
 from motet.runtime.threads import ThreadsafeRef
 from motet.runtime.waits import current_work, refuse_own_end
 
-__all__ = ["ActorRef", "LookedUpRef", "cell_of"]
+__all__ = ["ActorRef", "LookedUpRef", "cell_of", "check_timeout"]
 
 P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 R = TypeVar("R")
@@ -189,6 +189,7 @@ class ActorRef(Address, Generic[P_contra]):
         dead letters. Cancelled: the actor is stopped at once; that continues by itself. Raises
         WaitCycle in a handler that has to end before the actor can (G11).
         """
+        check_timeout(timeout)
         cell = self._cell
         cell.kernel.loop.check(cell.path)
         work = current_work.get()
@@ -269,6 +270,12 @@ class ActorRef(Address, Generic[P_contra]):
 
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path} {self._cell.state}>"
+
+
+def check_timeout(timeout: float) -> None:
+    """Raise ValueError for what is no number of seconds, before a drain refuses anything."""
+    if not timeout >= 0:
+        raise ValueError(f"timeout is a number of seconds, so >= 0, not {timeout}")
 
 
 async def _let_others_run() -> None:

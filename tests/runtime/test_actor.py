@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 from weakref import WeakSet, ref
 
 import pytest
@@ -215,6 +216,14 @@ async def test_a_factory_must_return_a_new_actor_each_time() -> None:
 
         with pytest.raises(StartFailed, match="not a new one"):
             await system.start(lambda: person, name="two")
+
+
+async def test_an_actor_in_place_of_its_class_is_refused_with_what_to_give() -> None:
+    person: Any = Person()
+    async with open_system() as system:
+        with pytest.raises(StartFailed, match=r"was given a Person, .* and not its class"):
+            await system.start(person, name="one")
+        assert await (await system.start(Person, name="one")).stop()  # the name is free
 
 
 async def test_two_systems_in_one_process_are_independent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable
 
@@ -19,6 +20,7 @@ from motet.runtime import (
     WaitCycle,
     handles,
     open_system,
+    start_pool,
 )
 from motet.runtime.order import Order
 from motet.runtime.queues import Item, Queue
@@ -330,6 +332,19 @@ async def test_a_drain_ends_by_its_time_and_by_cancellation(autojump_clock: Mock
             await worker.wait_terminated()
             assert trio.current_time() - before == 6  # the running one may end
             assert done == ["job 0", "job 1", "job 2"]
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan])
+async def test_a_drain_with_a_time_that_is_none_changes_nothing(timeout: float) -> None:
+    async with open_system() as system:
+        worker = await system.start(Worker, [])
+        with pytest.raises(ValueError, match="timeout is a number of seconds, so >= 0"):
+            await worker.drain(timeout=timeout)
+        await worker.tell(Job(1))
+        pool = await start_pool(system, lambda: Worker([]), name="pool", size=1)
+        with pytest.raises(ValueError, match="timeout is a number of seconds, so >= 0"):
+            await pool.drain(timeout=timeout)
+        await pool.tell(Job(1))
 
 
 async def test_senders_that_wait_for_room_are_refused_by_a_drain() -> None:
