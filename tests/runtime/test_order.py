@@ -336,12 +336,13 @@ async def test_a_drain_ends_by_its_time_and_by_cancellation(autojump_clock: Mock
 
 @pytest.mark.parametrize("timeout", [-1, math.nan])
 async def test_a_drain_with_a_time_that_is_none_changes_nothing(timeout: float) -> None:
+    done: list[str] = []
     async with open_system() as system:
-        worker = await system.start(Worker, [])
+        worker = await system.start(Worker, done)
         with pytest.raises(ValueError, match="timeout is a number of seconds, so >= 0"):
             await worker.drain(timeout=timeout)
         await worker.tell(Job(1))
-        pool = await start_pool(system, lambda: Worker([]), name="pool", size=1)
+        pool = await start_pool(system, lambda: Worker(done), name="pool", size=1)
         with pytest.raises(ValueError, match="timeout is a number of seconds, so >= 0"):
             await pool.drain(timeout=timeout)
         await pool.tell(Job(1))
