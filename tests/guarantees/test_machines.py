@@ -42,7 +42,7 @@ def test_what_threads_hand_to_machines_is_lost_by_no_drain_and_no_passivation() 
     """Law: for each schedule of messages and asks of other threads, of states that postpone, of
     crashes, passivations and drains: each message is noted once, in the order of its sender, or it
     is a dead letter of its own crash or of a drain; each future has one outcome."""
-    assert first_finding(DOORS, range(200)) is None
+    assert first_finding(DOORS, range(80)) is None
 
 
 @pytest.mark.sweep
