@@ -392,9 +392,19 @@ def recorded() -> Generator[Record]:
         return end(state, reason, **more)
 
     def in_room(history: RoomHistory, change: Change) -> Change:
+        tried = set[Turn]()
+
         def changed(state: RoomState) -> RoomState:
             found.room = history._settings.name
-            return change(state)
+            turns = found.of(found.room).turns
+            # The storage did not take the last attempt, and what it gave may be withdrawn by now.
+            for turn in tried:
+                turns.pop(turn, None)
+            before = {*turns}
+            after = change(state)
+            tried.clear()
+            tried.update({*turns} - before)
+            return after
 
         return changed
 
