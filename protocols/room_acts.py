@@ -147,8 +147,8 @@ _USER_ACTS: Final[Mapping[str, Callable[[str, str, str], RoomAct]]] = {
 _ROOM_ACTS: Final[Mapping[str, Callable[[str, str], RoomAct]]] = {
     "leave": lambda room, _: LeaveRoom(room=room),
     "title": lambda room, rest: RenameRoom(room=room, title=rest),
-    "slow": lambda room, rest: SlowRoom(room=room, seconds=seconds_of(rest or "off", SLOWEST)),
-    "rate": lambda room, rest: RateRoom(room=room, messages=_rate(rest or "off")),
+    "slow": lambda room, rest: SlowRoom(room=room, seconds=seconds_of(rest, SLOWEST)),
+    "rate": lambda room, rest: RateRoom(room=room, messages=_rate(rest)),
     "archive": lambda room, _: ArchiveRoom(room=room),
     "unarchive": lambda room, _: ArchiveRoom(room=room, archived=False),
     "answers": lambda room, rest: SetTerms(room=room, answers=_role(rest)),

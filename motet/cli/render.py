@@ -197,7 +197,9 @@ def storage_line(reason: str) -> Piece:
 
 def _asked(event: ApprovalRequested) -> Piece:
     lines = review(event.tool, event.args)
-    if not is_whole(event):
+    if not is_whole(event) and not event.args:  # long ones are cut, and never to nothing
+        lines.append("(the arguments are not shown to your role in this room)")
+    elif not is_whole(event):
         lines.append(f"(the arguments are cut: motet approvals show {event.id} has all of them)")
     people = f" (asked by {one_line(', '.join(event.people))})" if event.people else ""
     head = f"? {one_line(event.reason)}{people}  [{event.id}]\n"

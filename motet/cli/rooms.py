@@ -67,7 +67,8 @@ def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
         text = "(withdrawn)" if one.deleted else visible(one.text).rstrip()
         marks = " (edited)" if one.edited and not one.deleted else ""
         marks += "".join(f"  {one_line(each.text)} {len(each.users)}" for each in one.reactions)
-        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {text}{marks}")
+        head = f"{clock_time(one.at)[5:16]}  #{one.seq}"  # commands such as /edit take the number
+        print(f"{head}  [{one_line(one.author)}] {text}{marks}")
 
 
 async def _stored(state: Path) -> tuple[RoomRecord, ...]:
@@ -218,7 +219,9 @@ def _budgets(given: Sequence[str]) -> Budgets:
     try:
         return msgspec.convert(values, Budgets, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"--budget: {error}") from None
+        known = ", ".join(Budgets.__struct_fields__)
+        what = f"{known}; of each turns, tokens, usd"
+        raise ConfigError(f"--budget: {error}; there are {what}") from None
 
 
 def ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
@@ -252,11 +255,12 @@ def _print_infos(infos: tuple[RoomInfo, ...]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("room", "owner", "people", "members", "mode", ""):
+    for heading in ("room", "title", "owner", "people", "members", "mode", ""):
         table.add_column(heading, overflow="fold")
     for one in infos:
         members = one.plan.members if one.plan else tuple(each.name for each in one.members)
-        words = (one.name, one.owner, ", ".join(one.people), ", ".join(members), one.mode)
+        people, agents = ", ".join(one.people), ", ".join(members)
+        words = (one.name, one.terms.title, one.owner, people, agents, one.mode)
         going = Text() if one.idle else Text("active", "yellow")
         table.add_row(*(Text(one_line(word)) for word in words), going)
     console(sys.stdout).print(table)

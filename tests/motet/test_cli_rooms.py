@@ -11,14 +11,16 @@ import trio
 import motet as library
 from motet.actors.storage.location import KEY_FILE
 from motet.cli.record_commands import RoomLook
+from motet.cli.render import line_of
 from motet.cli.room_people import administer
 from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
 from motet.cli.running import announced
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig
-from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.errors import ConfigError, InputValidation, MotetError
+from motet.protocols.events import ApprovalRequested
 from motet.protocols.redaction.redact import redact_text, registered_secrets
-from motet.protocols.room_acts import AddPerson
+from motet.protocols.room_acts import AddPerson, act_of
 from motet.protocols.room_limits import Allowance, Budgets
 from motet.protocols.rooms import RoomPlan
 from tests.actors.rooms.talk import agent
@@ -61,7 +63,7 @@ def test_a_pipe_gets_messages_with_names_and_the_rest_on_stderr(folder: Path) ->
     assert "Nothing was running" in done.err
 
     shown = motet("rooms", "show", "dev", "-n", "2", cwd=folder)
-    assert "  [coder] " in shown.out.splitlines()[0]
+    assert "  #2  [coder] " in shown.out.splitlines()[0]
     assert "and this?" in shown.out.splitlines()[-1]
     listed = json.loads(motet("rooms", "--json", cwd=folder).out)
     assert [(one["name"], one["state"]["floor"]["round"]) for one in listed] == [("dev", 2)]
@@ -116,8 +118,11 @@ def test_the_rooms_of_a_server_are_talked_in_made_and_changed(
         assert set_room(there, name, Wanted(mode="steer", people=("bob",)), json=True) == 0
         plan = json.loads(capsys.readouterr().out)["plan"]
         assert (plan["mode"], plan["members"]) == ("steer", ["coder"])
+        assert administer(there, "title", name, ["Garden"], json=True) == 0
+        _ = capsys.readouterr()
         assert list_remote_rooms(there, json=False) == 0
-        assert re.search(rf"{name}\s+local\s+bob\s+coder\s+steer", capsys.readouterr().out)
+        row = rf"{name}\s+Garden\s+local\s+bob\s+coder\s+steer"
+        assert re.search(row, capsys.readouterr().out)
         for wrong in (Wanted(), Wanted(mode="nod")):
             with pytest.raises(ConfigError):
                 set_room(there, name, wrong, json=False)
@@ -130,6 +135,23 @@ def test_budgets_are_given_as_texts_and_a_wrong_one_is_named() -> None:
     for wrong in ("usd=5", "day.usd", "week.usd=5", "day.usd=much", "day.tokens=0"):
         with pytest.raises(ConfigError, match="--budget"):
             _ = Wanted(budgets=(wrong,)).change
+    with pytest.raises(ConfigError, match=r"person_daily.*person_day.*turns, tokens, usd"):
+        _ = Wanted(budgets=("person_daily.turns=1",)).change
+
+
+@pytest.mark.parametrize("word", ["slow", "rate"])
+def test_a_limit_without_a_number_is_refused_and_not_taken_off(word: str) -> None:
+    with pytest.raises(InputValidation, match="is no"):
+        _ = act_of(word, "den", "")
+    assert act_of(word, "den", "off") == act_of(word, "den", "0")
+
+
+def test_who_may_not_see_arguments_is_not_told_that_they_are_cut() -> None:
+    asked = ApprovalRequested("apr_1", "c1", "write_file", {}, "a rule", "0" * 64, 0.0)
+    piece = line_of(asked)
+    assert piece is not None
+    assert "not shown to your role" in piece.text
+    assert "approvals show" not in piece.text
 
 
 WORDS = {
