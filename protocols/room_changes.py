@@ -1,8 +1,8 @@
 """The statements that change what was said in a room: the message, and all that members have read.
 
 A transaction of them leaves no copy of the old text in the tables: not in the room's messages and
-events, nor in the transcripts, inputs, journals, events, traces, summaries and memories of the
-sessions that act for the room. ``room_text`` and ``room_said`` are functions of the writing
+events, nor in the transcripts, inputs, journals, events, traces, summaries, memories and errors of
+the sessions that act for the room. ``room_text`` and ``room_said`` are functions of the writing
 connection (:data:`FUNCTIONS`), so that no row can come between the reading and the writing.
 """
 
@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from motet.protocols.error_rows import OF_SESSION
+from motet.protocols.errors import ErrorRecord
 from motet.protocols.room_messages import corrected_json, line_of, previews_json, without_said
 from motet.protocols.room_newcomers import outdated
 from motet.protocols.rooms import RoomMessage
@@ -84,6 +87,7 @@ _OWN: Final = (
     ("spans", "body", "run_id = {run}"),
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
+_ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {_SESSIONS}")
 _RUN: Final = (
     "(SELECT run_id FROM events WHERE stream = 'room:' || ?1 AND event = 'message'"
     " AND json_extract(data, '$.number') = ?2)"
@@ -117,7 +121,11 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
             f" WHERE {where} AND instr({column}, '[#' || ?2 || ' ') > 0",
             params,
         )
+    marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in _ERROR_TEXTS)
+    yield from _errors(_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])
     if message.kind == "agent" and before:
+        own = OF_SESSION.replace("session = ?1", f"run_id = {_RUN}")
+        yield from _errors(own, "1", (room, message.seq), "room_said({}, ?1)", (before,))
         for table, column, where in _OWN:
             yield Statement(
                 f"UPDATE {table} SET {column} = room_said({column}, ?3)"
@@ -127,6 +135,65 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     yield Statement(_SHOWN, params)  # the turns of a room below, where they were shown
     yield Statement(_TOLD, (room, message.seq, message.text))
     yield outdated(room, message.seq)
+
+
+_ERROR_TEXTS: Final = ("raw_error", "short_summary", "arguments")
+_SHIFT: Final = -(1 << 62)
+_IS_ASIDE: Final = f"seq < {_SHIFT // 2}"
+_ASIDE: Final = f"(SELECT {_SHIFT} - seq FROM error_records WHERE {_IS_ASIDE})"
+
+
+def _errors(
+    seqs: str, condition: str, given: tuple[SqlValue, ...], text: str, values: tuple[SqlValue, ...]
+) -> Iterator[Statement]:
+    """Change the texts of errors, which may quote a message or the call that was given one.
+
+    Triggers derive what lists show from a changed error, but when it was resolved is kept there
+    alone: the derived row is put aside, under a number of its own, until the new one has its time.
+    Its group counts both meanwhile, and so keeps the time of its first error.
+    """
+    yield Statement(
+        f"UPDATE error_records SET seq = {_SHIFT} - seq WHERE seq IN ({seqs}) AND EXISTS"
+        f" (SELECT 1 FROM agent_errors AS a WHERE a.seq = error_records.seq AND ({condition}))",
+        given,
+    )
+    sets = (f"{one} = iif({one} IS NULL, NULL, {text.format(one)})" for one in _ERROR_TEXTS)
+    yield Statement(f"UPDATE agent_errors SET {', '.join(sets)} WHERE seq IN {_ASIDE}", values)
+    yield Statement(
+        "UPDATE error_records SET resolved = aside.resolved FROM error_records AS aside"
+        f" WHERE aside.{_IS_ASIDE} AND error_records.seq = {_SHIFT} - aside.seq"
+        " AND aside.resolved IS NOT NULL"
+    )
+    yield Statement(f"DELETE FROM error_records WHERE {_IS_ASIDE}")
+
+
+class ChangedMessages:
+    """The messages that were changed last, at most :data:`MOST_CHANGED`, as they are now.
+
+    A turn that goes on may report the failure of a call that was given the old text, when the
+    errors that were stored before are corrected.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], str] = {}
+
+    def keep(self, user: str, message: RoomMessage) -> None:
+        """``user``: as whom the members of the room act."""
+        self._lines[user, message.label] = line_of(message)
+        if len(self._lines) > MOST_CHANGED:
+            del self._lines[next(iter(self._lines))]
+
+    def corrected(self, record: ErrorRecord) -> ErrorRecord:
+        """The error with the messages as they are now."""
+        for (user, label), line in self._lines.items():
+            if user == record.user:
+                texts = (record.raw_error, record.short_summary, record.arguments)
+                raw, short, given = (previews_json(text, label, line) for text in texts)
+                record = replace(record, raw_error=raw, short_summary=short, arguments=given)
+        return record
+
+
+MOST_CHANGED: Final = 1_000
 
 
 def copies(room: str, message: RoomMessage) -> Statement:

@@ -417,14 +417,16 @@ def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tu
 
 def corrected_json(stored: str, label: str, line: str) -> str:
     """The same for a stored text, or for all texts in JSON, such as the arguments of a call."""
-    if f"[#{label} " not in stored:
-        return stored
-    return _each_text(stored, lambda text: corrected(text, label, line))
+    found = f"[#{label} " in stored
+    return _each_text(stored, lambda text: corrected(text, label, line)) if found else stored
 
 
 def previews_json(stored: str, label: str, line: str) -> str:
     """The same for previews."""
-    return _each_text(stored, lambda text: corrected_preview(text, label, line))
+    found = f"[#{label} " in stored
+    return (
+        _each_text(stored, lambda text: corrected_preview(text, label, line)) if found else stored
+    )
 
 
 def reader_of(message: RoomMessage, before: str) -> Fix:

@@ -222,6 +222,7 @@ class SessionContext(msgspec.Struct, frozen=True):
         summary: of the rows before ``start_pos``; empty without one, and after a reset.
         flushed: the memory flush of this cycle of compaction is done.
         generation: see :class:`SessionInfo`.
+        corrected: counts the times that its rows were changed since the host has started.
     """
 
     start_pos: int = 1
@@ -229,6 +230,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     rows: tuple[ChatMessage, ...] = ()
     flushed: bool = False
     generation: str = ""
+    corrected: int = 0
 
 
 class LoadContext(Request[SessionContext], frozen=True, tag="sessions.context"):
@@ -241,7 +243,8 @@ class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
     """Move the start pointer forward, and store the summary of the rows before it.
 
     False, and nothing is stored, when the pointer has moved from ``start_pos`` meanwhile, when
-    ``next_pos`` is not greater, or when no row would be left.
+    ``next_pos`` is not greater, when no row would be left, or when the rows were changed since
+    ``corrected`` was read with them; None: that is not asked.
     """
 
     session: str
@@ -249,6 +252,7 @@ class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
     next_pos: int
     text: str
     generation: str | None = None
+    corrected: int | None = None
 
 
 class MarkFlushed(Request[bool], frozen=True, tag="sessions.flushed"):

@@ -236,10 +236,12 @@ class MemberRunner:
         return [*(one for one in live if one.result is None), *left]
 
     def reads(self) -> bool:
-        """Whether there are any, or ends of some that are not stored."""
+        """Whether there are any, or ends of some, or errors, that are not stored."""
         user, queues = acts_as(self._settings.name).user, self.detached.services.table.queues
         ended = any(queue.correct(user, None) for queue in queues.values())
-        return ended or bool(self._runs or self.readers(user))
+        spool = self.detached.services.errors.spool
+        waits = spool is not None and not spool.is_idle
+        return ended or waits or bool(self._runs or self.readers(user))
 
     def correct(self, message: RoomMessage, before: str, room: str) -> None:
         """Have the runs of a room, this or one below, read a message anew, whose text was
@@ -254,6 +256,8 @@ class MemberRunner:
         for queue in self.detached.services.table.queues.values():
             queue.correct(user, fix)
         self.detached.services.tracer.correct(user, fix)
+        if spool := self.detached.services.errors.spool:
+            spool.changed.keep(user, message)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

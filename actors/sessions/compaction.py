@@ -2,7 +2,7 @@
 
 Invariants: nothing here raises but a cancellation, and no reply waits for it; a session makes one
 summary at a time; if the model fails, the summary is made of the rows; a summary that comes too
-late, after a reset or another summary, is not stored.
+late, after a reset, another summary or a change of its rows, is not stored.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class SessionSummariser:
         if task.flush is not None and not context.flushed and await task.flush(context):
             await self.store.ask(MarkFlushed(self.session, context.start_pos, context.generation))
         text = await _summary(task, context, at)
-        to = context.start_pos + at
-        summary = StoreSummary(self.session, context.start_pos, to, text, context.generation)
+        span = context.start_pos, context.start_pos + at
+        summary = StoreSummary(self.session, *span, text, context.generation, context.corrected)
         if not await self.store.ask(summary):
             return None
         if task.stored:

@@ -30,6 +30,7 @@ from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.redaction.redact import state_of_rules
+from motet.protocols.room_changes import ChangedMessages
 from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime.describe import Known, new_id, summarize
@@ -106,6 +107,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._tell, self.told = trio.open_memory_channel[None](1)
         self.failing: set[str] = set()
         self._forgotten: dict[str, Forgotten] = {}
+        self.changed = ChangedMessages()
         self._used = True  # since it was known to be idle
         self._store = store
         self._hex = hex_source
@@ -174,6 +176,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._forgotten[well_formed(session)] = which or Forgotten(now, now)
         return await self.purge()
 
+    async def find(self, identity: str) -> ErrorRecord | None:
+        found = await super().find(identity)
+        return found and self.changed.corrected(found)
+
     # The parts of a spool
 
     def fresh_id(self, timestamp: float) -> str:
@@ -214,6 +220,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             records = [record for record in records if not self.drops(record)]
             if not records:
                 return ()
+        records = [*map(self.changed.corrected, records)]
         self.failing.update(record.session_id for record in records)
         try:
             with foreign_code:

@@ -234,7 +234,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         home, _ = thread_of(name)
         found = [*scrub(name, message, before), copies(name, message)]
         for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
-            changing.enter_context(self._contexts.changing(str(session)))
+            changing.enter_context(self._contexts.correcting(str(session)))
         for (below,) in await self._readers.read(ROOMS_BELOW, (home,)):
             rows = await self._readers.read(COPIED, (below, message.label))
             given = {one.seq: one for one in room_messages(rows)}

@@ -18,7 +18,9 @@ overlaps a change is not cached; the cache holds at most :data:`ROOM` characters
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Self, TypeAlias
 
 import attrs
@@ -74,7 +76,7 @@ class Change:
 
 
 class ContextCache:
-    """A plain object with LRU eviction."""
+    """A plain object with LRU eviction. ``corrected``: see ``SessionContext``, by session."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
@@ -82,6 +84,7 @@ class ContextCache:
         self._known: dict[str, _Cached] = {}
         self._changing: dict[str, list[Change]] = {}
         self._reading: dict[str, object] = {}
+        self.corrected = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -123,6 +126,14 @@ class ContextCache:
         self._reading.pop(session, None)
         self._changing.setdefault(session, []).append(change)
         return change
+
+    @contextmanager
+    def correcting(self, session: str) -> Generator[None]:
+        """A block that changes rows of a session, which others may read before and after that."""
+        with self.changing(session):
+            self.corrected[session] += 1
+            yield
+            self.corrected[session] += 1
 
     def end_change(self, change: Change) -> None:
         """The block of a change has ended; for :class:`Change` only."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
@@ -323,25 +324,28 @@ class TranscriptTables(TableStore):
 
     @handles(LoadContext, concurrent=AT_ONCE)
     async def load_context(self, request: LoadContext) -> SessionContext:
+        corrected = self._contexts.corrected[request.session]
         known = self._contexts.get(request.session)
         if known is not None:
-            return known
+            return replace(known, corrected=corrected) if corrected else known
         token = self._contexts.begin_read(request.session)
         found = await self._readers.read(CONTEXT, (request.session,))
-        loaded = context(found)
+        loaded = replace(context(found), corrected=corrected)
         size = sum(len(str(row[3])) for row in found)
         self._contexts.end_read(request.session, token, loaded if found else None, size)
         return loaded
 
     @handles(StoreSummary, concurrent=AT_ONCE)
     async def store_summary(self, request: StoreSummary) -> bool:
-        """False when the start pointer has moved since: the summary comes too late."""
+        """False when the start pointer has moved since, or rows were changed: it comes too late."""
         session, old, new = request.session, request.start_pos, request.next_pos
         text = storable(request.text)
         statements = (
             Statement(_MOVE_START, (session, old, new, request.generation), expect=1),
             Statement(_ADD_SUMMARY, (session, new, old, self._clock(), text)),
         )
+        if request.corrected not in (None, self._contexts.corrected[session]):
+            return False
         with self._contexts.changing(session):
             return await self._succeeds(statements)
 

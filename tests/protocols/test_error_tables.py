@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import apsw
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,8 @@ from motet.protocols.error_rows import (
 )
 from motet.protocols.error_tables import INDEXED_LATER, TAIL
 from motet.protocols.errors import GroupErrors, ListErrors
+from motet.protocols.room_changes import ChangedMessages, scrub
+from motet.protocols.rooms import RoomMessage
 from motet.testing.errors import record
 
 INDEX = "UPDATE error_tail SET seq = (SELECT coalesce(max(seq), 0) FROM agent_errors)"
@@ -178,3 +181,68 @@ async def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
         counts = [(group.fingerprint, group.count, group.open) for group in groups]
         assert counts == [("new", 1, 1), ("f1", 4, 3), ("f2", 3, 2), ("f0", 2, 2)]
         await readers.aclose()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("quotes", "joined", "says")), SESSIONS, GROUPS)),
+    st.sets(st.integers(0, 9)),
+    st.integers(0, 10),
+)
+@settings(max_examples=25)
+def test_a_changed_message_changes_the_errors_that_quote_it_and_nothing_else_of_them(
+    errors: list[tuple[str, str, str]], resolved: set[int], indexed: int
+) -> None:
+    """Law: whichever are indexed or resolved, the errors of the room's sessions have the new text,
+    their other columns, their groups and those of other sessions are as before.
+    """
+    texts = {
+        "quotes": (r'{"message":"no"}', r'{"task":"[#1 person ada] hi\n[#2 person ada] a secret"}'),
+        "joined": (r'{"message":"not for: [#2 person ada] a secret"}', ""),
+        "says": (r'{"message":"a secret"}', ""),
+    }
+    gone = RoomMessage(2, "ada", "person", "", 1, 1.0, edited=2.0, deleted=True)
+    known = ChangedMessages()
+    known.keep("room:den", gone)
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection)
+        connection.run(
+            "INSERT INTO sessions (session, agent, owner, created, updated)"
+            " VALUES ('s', 'a', 'room:den', 1, 1)"
+        )
+        for number, (kind, session, group) in enumerate(errors):
+            user = "room:den" if session == "s" else "u"
+            raw, given = texts[kind]
+            made = record(number, user=user, session=session, fingerprint=group)
+            made = msgspec.structs.replace(made, raw_error=raw, arguments=given)
+            statement = insert_statement([made])
+            connection.run(statement.sql, statement.params)
+            known_now = known.corrected(made)
+            hidden = session == "s" and kind != "says"
+            assert ("secret" in known_now.raw_error + known_now.arguments) != hidden
+            if number in resolved:
+                connection.run("UPDATE error_records SET resolved = 7 WHERE seq = ?", (number + 1,))
+            if number == indexed:
+                connection.run(INDEX)
+
+        def rows(sql: str) -> list[object]:
+            return [*connection.run(sql)]
+
+        derived = "SELECT seq, id, timestamp, owner, resolved, indexed FROM error_records"
+        groups = "SELECT fingerprint, owner, agent, tool, kind, count, open, first, last, newest"
+        watched = (derived, f"{groups} FROM error_groups", "SELECT * FROM error_tail")
+        others = (
+            "SELECT * FROM agent_errors WHERE session_id <> 's' OR raw_error LIKE '%\"a secret%'"
+        )
+        before = [rows(sql) for sql in (*watched, others)]
+        for statement in scrub("den", gone, "a secret"):
+            connection.run(statement.sql, statement.params)
+        assert [rows(sql) for sql in (*watched, others)] == before
+        kept = "SELECT seq FROM agent_errors WHERE session_id = 's' AND raw_error || "
+        kept += "coalesce(arguments, '') LIKE '%] a secret%'"
+        assert not rows(kept)
+        columns = groups.removesuffix(", newest")
+        assert Table(connection).groups() == rows(
+            f"{columns} FROM error_groups ORDER BY last DESC, id DESC"
+        )
+        connection.close()
