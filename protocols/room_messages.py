@@ -423,10 +423,8 @@ def corrected_json(stored: str, label: str, line: str) -> str:
 
 def previews_json(stored: str, label: str, line: str) -> str:
     """The same for previews."""
-    found = f"[#{label} " in stored
-    return (
-        _each_text(stored, lambda text: corrected_preview(text, label, line)) if found else stored
-    )
+    is_in = f"[#{label} " in stored
+    return _each_text(stored, lambda one: corrected_preview(one, label, line)) if is_in else stored
 
 
 def reader_of(message: RoomMessage, before: str) -> Fix:
