@@ -321,14 +321,12 @@ def test_a_member_that_was_cut_off_may_speak_again_first_at_the_cost_of_a_turn()
     assert give_floor(state, [Due("ann", 2)], now=0.0).floor.turns == 2
 
 
+def call_of(name: str, first: int, length: int) -> Due:
+    return Due(name, 0, (), (), ("ada",), first, first + length)
+
+
 calls = st.lists(
-    st.builds(
-        lambda name, first, length: Due(name, 0, (), (), ("ada",), first, first + length),
-        st.sampled_from(NAMES),
-        st.integers(1, 9),
-        st.integers(0, 3),
-    ),
-    max_size=5,
+    st.builds(call_of, st.sampled_from(NAMES), st.integers(1, 9), st.integers(0, 3)), max_size=5
 )
 
 
