@@ -22,7 +22,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
@@ -460,7 +460,7 @@ def _build(factory: Factory, path: str) -> Behaviour[Any]:
     if isinstance(factory, Behaviour):
         raise StartFailed(
             path,
-            f"it was given a {type(factory).__name__}, which is one actor, and not its class or a "
+            f"it was given a {type(cast('object', factory)).__name__}, which is one actor, and not its class or a "
             "function that makes it: each restart needs a new one",
         )
     try:
