@@ -460,8 +460,8 @@ def _build(factory: Factory, path: str) -> Behaviour[Any]:
     if isinstance(factory, Behaviour):
         raise StartFailed(
             path,
-            f"it was given a {type(cast('object', factory)).__name__}, which is one actor, and not its class or a "
-            "function that makes it: each restart needs a new one",
+            f"it was given a {type(cast('object', factory)).__name__}, which is one actor, and not "
+            "its class or a function that makes it: each restart needs a new one",
         )
     try:
         with foreign_code:
