@@ -15,8 +15,8 @@ from tests.rewriting import rewrite_once
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Enough to find what is common; the long profile and `make guarantees` look for what is rare.
-settings.register_profile("default", _COMMON, max_examples=25)
-settings.register_profile("ci", _COMMON, max_examples=30, derandomize=True, print_blob=True)
+settings.register_profile("default", _COMMON, max_examples=20)
+settings.register_profile("ci", _COMMON, max_examples=20, derandomize=True, print_blob=True)
 settings.register_profile("long", _COMMON, max_examples=5_000)
 
 # `--hypothesis-profile=NAME` is read later than this and wins.
