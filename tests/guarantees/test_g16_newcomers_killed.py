@@ -323,7 +323,7 @@ def test_the_law_finds_that(
     owner: object, name: str, defect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, defect)
-    assert any(not sound(seed) for seed in range(40))
+    assert any(not sound(seed) for seed in (2, 3, *range(40)))
 
 
 def sound(seed: int) -> bool:
