@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Approve,
         Crash,
         Disconnect,
+        Do,
         Post,
         Resend,
         Reset,
@@ -67,8 +68,10 @@ if TYPE_CHECKING:
         save_case,
     )
     from motet.testing.stories.program import BoundProgram, InvariantBroken, Mishap, Program
+    from motet.testing.stories.references import result_of
     from motet.testing.stories.strategy import programs
     from motet.testing.stories.target import Faults
+    from motet.testing.stories.vocabulary import Rule, rule
     from motet.testing.sweeps import HostFault, SweepReport, sweep
     from motet.testing.world import Power, power_cut
 
@@ -82,6 +85,7 @@ _HOMES = {
         "Approve",
         "Crash",
         "Disconnect",
+        "Do",
         "Post",
         "Resend",
         "Reset",
@@ -101,8 +105,10 @@ _HOMES = {
         "save_case",
     ),
     "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Mishap", "Program"),
+    "motet.testing.stories.references": ("result_of",),
     "motet.testing.stories.strategy": ("programs",),
     "motet.testing.stories.target": ("Faults",),
+    "motet.testing.stories.vocabulary": ("Rule", "rule"),
     "motet.testing.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
@@ -141,6 +147,7 @@ __all__ = [
     "Crash",
     "DelayBounded",
     "Disconnect",
+    "Do",
     "Drawn",
     "Effect",
     "Failure",
@@ -165,6 +172,7 @@ __all__ = [
     "Resend",
     "Reset",
     "Resolve",
+    "Rule",
     "Run",
     "ScriptedModel",
     "Send",
@@ -196,6 +204,8 @@ __all__ = [
     "raw_call",
     "replay_case",
     "replay_run",
+    "result_of",
+    "rule",
     "run_twice",
     "save_case",
     "say",

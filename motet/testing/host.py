@@ -173,12 +173,20 @@ class SimulatedHost(HostWorld):
             self._open[room.name] = self.call(open_room, room)
         return self._open[room.name]
 
-    def post(self, room: Room | str, text: str, *, user: str, key: str | None = None) -> Said:
+    def post(
+        self,
+        room: Room | str,
+        text: str,
+        *,
+        user: str,
+        key: str | None = None,
+        reply_to: int | None = None,
+    ) -> Said:
         """Post a message in a room, and wait until it is on disk."""
         opened = self._open[room] if isinstance(room, str) else self.room(room)
 
         async def say(host: Host) -> Said:  # noqa: ARG001 (the signature of all calls in the world)
-            said = await opened.post(text, user=user, key=key)
+            said = await opened.post(text, user=user, key=key, reply_to=reply_to)
             self.history.was_posted(
                 user=user, room=opened.name, text=text, key=key, again=said.duplicate
             )

@@ -154,11 +154,21 @@ def source_of(value: object) -> str:
             return _text_source(value)
         case list():
             return f"[{', '.join(map(source_of, cast('list[object]', value)))}]"
+        case dict() if "$result_of" in value:
+            return _reference_source(cast(JsonObject, value))
         case dict():
             items = cast(JsonObject, value).items()
             return "{" + ", ".join(f"{source_of(k)}: {source_of(v)}" for k, v in items) + "}"
         case _:
             return repr(value)
+
+
+def _reference_source(value: JsonObject) -> str:
+    """A reference to an earlier result; see :func:`motet.testing.result_of`."""
+    tool, path = value["$result_of"], value.get("path")
+    given = [repr(tool), *([repr(path)] if path else [])]
+    named = [f"{k}={source_of(value[k])}" for k in ("back", "otherwise") if k in value]
+    return f"mt.result_of({', '.join([*given, *named])})"
 
 
 def _call_source(one: tuple[str, JsonObject] | RawCall) -> str:

@@ -6,7 +6,7 @@ stored in a file and pasted into a test.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import NODEFAULT
@@ -20,6 +20,7 @@ __all__ = [
     "Approve",
     "Crash",
     "Disconnect",
+    "Do",
     "Post",
     "Resend",
     "Reset",
@@ -40,9 +41,11 @@ class SourceRepr(msgspec.Struct, frozen=True):
         given: list[str] = []
         for field in msgspec.structs.fields(self):
             value: object = getattr(self, field.name)
-            if field.default is NODEFAULT:
+            if field.required:
                 given.append(source_of(value))
-            elif value != field.default:
+            elif value != (
+                field.default_factory() if field.default is NODEFAULT else field.default
+            ):
                 given.append(f"{field.name}={source_of(value)}")
         return f"mt.{type(self).__name__}({', '.join(given)})"
 
@@ -103,10 +106,15 @@ class Reset(SourceRepr, frozen=True, tag="reset"):
 
 
 class Approve(SourceRepr, frozen=True, tag="approve"):
-    """``user`` answers all pending approvals. Those that are pending at the end are denied."""
+    """``user`` answers all pending approvals; those of a room, its operator does.
+
+    ``always``: the call, and later ones of its tool, are allowed. Approvals that are pending at the
+    end are answered as the program's ``approves`` says.
+    """
 
     user: str
     allow: bool = True
+    always: bool = False
 
 
 class Resolve(SourceRepr, frozen=True, tag="resolve"):
@@ -118,11 +126,25 @@ class Resolve(SourceRepr, frozen=True, tag="resolve"):
 
 
 class Post(SourceRepr, frozen=True, tag="post"):
-    """``user`` posts a message in the room of the program."""
+    """``user`` posts a message in the room of the program.
+
+    ``reply``: 1 answers the newest message of an agent, 2 the one before; 0, and without such a
+    message, it answers none.
+    """
 
     user: str
     text: str
     key: str | None = None
+    reply: int = 0
+
+
+class Do(SourceRepr, frozen=True, tag="do"):
+    """A step of the project, by the name of its rule; see ``mt.programs(rules=...)``."""
+
+    name: str
+    user: str = "ann"
+    session: str = "main"
+    arguments: dict[str, Any] = {}
 
 
 class Wait(SourceRepr, frozen=True, tag="wait"):
@@ -151,6 +173,7 @@ Act: TypeAlias = (
     | Reset
     | Resolve
     | Post
+    | Do
     | Wait
     | Run
     | Crash

@@ -1,5 +1,9 @@
 """Draws the answers of models: their shape, their text, and the arguments of their calls.
 
+A model repeats itself and what it was told. So an argument is a plain value of its schema, a value
+of an earlier call, a reference to the result of an earlier call, or a value from a wide range; the
+strategies of the project (``arguments=``) come before all of these.
+
 Invariant: the first option of every choice is the simplest, so that an answer shrinks to ``ok``.
 """
 
@@ -19,17 +23,22 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.schema_values import filled
 from motet.testing.scripted import Answer, RawCall, Step, call, cut, fail, say, slow
+from motet.testing.stories.references import result_of
 from motet.testing.stories.target import Faults
+from motet.testing.stories.vocabulary import Vocabulary
 
 __all__ = [
     "Draw",
     "Line",
+    "Words",
     "answer",
     "below",
     "between",
     "happens",
     "line",
     "one_of",
+    "tools_of",
+    "value_of",
     "weighted",
 ]
 
@@ -87,7 +96,12 @@ SAID = ("ok", "", "NO_REPLY", "DONE", "x" * 2000, "é∂ 日本 🎼")
 UNKNOWN = "no_such_tool"
 STALLS = (1.0, 30.0, 400.0)
 ASKED_TO_WAIT = (None, 1.0, 7.0, 1000.0)
-MOST_AT_ONCE = 3
+AT_ONCE = ((2, 0.6), (3, 0.25), (4, 0.1), (8, 0.05))
+"""Calls of one answer with several, and their weights."""
+TWINS = 0.5
+"""The share of parallel calls that are all of one tool."""
+EQUAL = 0.5
+"""The share of these whose arguments are equal, too."""
 
 
 @attrs.frozen
@@ -96,11 +110,13 @@ class Line:
 
     Attributes:
         tools: the tools to call, in this order.
+        equal: the calls have the same arguments.
         malformed: the calls are invalid.
         fault: the fault of the request.
     """
 
     tools: tuple[Tool, ...] = ()
+    equal: bool = False
     malformed: bool = False
     fault: Trouble = ""
 
@@ -108,22 +124,26 @@ class Line:
 @st.composite
 def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
     """The shape of one answer of an agent."""
-    tools = _callable(agent.tools)
+    tools = tools_of(agent)
     kind: LineKind = "say"
     if tools:
         kind = weighted(
             draw,
-            [
-                ("say", 0.25),
-                ("call", 0.5),
-                ("calls", 0.15),
-                ("malformed", faults.malformed),
-            ],
+            [("say", 0.25), ("call", 0.4), ("calls", 0.25), ("malformed", faults.malformed)],
         )
     elif happens(draw, faults.malformed):
         return Line(malformed=True)
-    count = 1 + one_of(draw, range(MOST_AT_ONCE)) if kind == "calls" else int(kind != "say")
-    called = tuple(one_of(draw, tools) for _ in range(count))
+    called: tuple[Tool, ...] = ()
+    equal = False
+    if kind == "calls":
+        count = weighted(draw, AT_ONCE)
+        called = (one_of(draw, tools),)
+        if happens(draw, TWINS):
+            called, equal = called * count, happens(draw, EQUAL)
+        else:
+            called += tuple(one_of(draw, tools) for _ in range(count - 1))
+    elif kind != "say":
+        called = (one_of(draw, tools),)
     troubles: list[tuple[Trouble, float]] = [
         ("", 1.0),
         ("stall", faults.stall),
@@ -131,16 +151,16 @@ def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
         ("server", faults.server),
         ("cut", faults.cut),
     ]
-    return Line(called, kind == "malformed", weighted(draw, troubles))
+    return Line(called, equal, kind == "malformed", weighted(draw, troubles))
 
 
-def _callable(given: Sequence[Tool | str]) -> list[Tool]:
+def tools_of(agent: AnyAgent) -> list[Tool]:
     """The tools that an agent can call: its own, and the built-in ones that it names.
 
     Tools that are known only at run time, such as those of MCP servers, are left out.
     """
     found: dict[str, Tool] = {}
-    for item in given:
+    for item in agent.tools:
         names = GROUPS.get(item, (item,)) if isinstance(item, str) else ()
         tools = (
             [item] if isinstance(item, Tool) else [_builtin()[n] for n in names if n in _builtin()]
@@ -154,9 +174,27 @@ def _builtin() -> dict[str, Tool]:
     return builtin_tools()
 
 
-def answer(draw: Draw, shape: Line, others: Sequence[str]) -> Step:
-    """Draw the text and arguments of an answer. ``others``: agents it may mention in a room."""
-    said = _said(draw, shape, others)
+@attrs.define(eq=False)
+class Words:
+    """The values that the calls of one program share.
+
+    Attributes:
+        vocabulary: the strategies of the project.
+        used: the values of each argument so far, by its name.
+    """
+
+    vocabulary: Vocabulary = attrs.field(factory=Vocabulary)
+    used: dict[str, list[object]] = attrs.field(factory=dict[str, list[object]])
+
+
+def answer(
+    draw: Draw, shape: Line, others: Sequence[str], tools: Sequence[Tool], words: Words
+) -> Step:
+    """Draw the text and arguments of an answer.
+
+    ``others``: agents it may mention in a room; ``tools``: those whose results it may repeat.
+    """
+    said = _said(draw, shape, others, partial(_arguments, draw, tools, words))
     match shape.fault:
         case "stall":
             return slow(said, seconds=one_of(draw, STALLS))
@@ -170,21 +208,27 @@ def answer(draw: Draw, shape: Line, others: Sequence[str]) -> Step:
             return said
 
 
-def _said(draw: Draw, shape: Line, others: Sequence[str]) -> Answer:
+Arguing: TypeAlias = Callable[[Tool], JsonObject]
+
+
+def _said(draw: Draw, shape: Line, others: Sequence[str], arguments: Arguing) -> Answer:
     if shape.malformed:
-        return _malformed(draw, shape.tools)
+        return _malformed(draw, shape.tools, arguments)
     if not shape.tools:
         return say(one_of(draw, [*SAID, *(f"@{name} go on" for name in others)]))
-    answers = [call(tool.name, **_arguments(draw, tool)) for tool in shape.tools]
+    if shape.equal:
+        same = arguments(shape.tools[0])
+        return Answer(calls=tuple((tool.name, same) for tool in shape.tools))
+    answers = [call(tool.name, **arguments(tool)) for tool in shape.tools]
     return sum(answers[1:], start=answers[0])
 
 
-def _malformed(draw: Draw, tools: Sequence[Tool]) -> Answer:
+def _malformed(draw: Draw, tools: Sequence[Tool], arguments: Arguing) -> Answer:
     """Typical invalid calls of models."""
     if not tools:
         return call(UNKNOWN)
     tool = tools[0]
-    right = msgspec.json.encode(_arguments(draw, tool)).decode()
+    right = msgspec.json.encode(arguments(tool)).decode()
     wrong = one_of(
         draw,
         [
@@ -199,7 +243,86 @@ def _malformed(draw: Draw, tools: Sequence[Tool]) -> Answer:
     return Answer(calls=wrong)
 
 
-def _arguments(draw: Draw, tool: Tool) -> JsonObject:
-    return json_object(filled(tool.parameters, "a", partial(below, draw)))
+Way: TypeAlias = Literal["plain", "used", "result", "wide"]
+WIDE = 2**40
+"""The bound of wide integers whose schema has none."""
+WIDE_TEXT = 20
 
 
+def _arguments(draw: Draw, tools: Sequence[Tool], words: Words, tool: Tool) -> JsonObject:
+    """Arguments of a call that match the schema of its tool, but for the project's own."""
+    own = words.vocabulary.arguments.get(tool.name, {})
+    drawn = json_object(filled(tool.parameters, "a", partial(below, draw)))
+    parts = json_object(tool.parameters.get("properties"))
+    for name in drawn:
+        if name not in own:
+            drawn[name] = _varied(
+                draw, name, json_object(parts.get(name)), drawn[name], tools, words
+            )
+            words.used.setdefault(name, []).append(drawn[name])
+    return {**drawn, **{name: value_of(draw, given) for name, given in own.items()}}
+
+
+def value_of(draw: Draw, given: object) -> object:
+    """A value that a project gives: one of its strategy, or the value itself."""
+    return draw(given) if isinstance(given, st.SearchStrategy) else given  # pyright: ignore[reportUnknownArgumentType]
+
+
+_CHOSEN = frozenset({"enum", "const", "format", "pattern", "contentEncoding", "multipleOf"})
+"""Words of a schema with which only :func:`filled` makes a valid value."""
+
+
+def _varied(
+    draw: Draw,
+    name: str,
+    schema: JsonObject,
+    value: object,
+    tools: Sequence[Tool],
+    words: Words,
+) -> object:
+    """The value of an argument, or one with which models use it more often."""
+    kind = schema.get("type")
+    if kind not in ("string", "integer") or _CHOSEN & schema.keys():
+        return value
+    used = words.used.get(name, [])
+    ways: list[tuple[Way, float]] = [("plain", 0.45)]
+    if used:
+        ways.append(("used", 0.2))
+    if tools:
+        ways.append(("result", 0.2))
+    match weighted(draw, [*ways, ("wide", 0.15)]):
+        case "used":
+            return used[-1 - below(draw, min(len(used), GRAIN))]
+        case "result":
+            tool = one_of(draw, tools)
+            back = weighted(draw, [(0, 0.7), (1, 0.2), (2, 0.1)])
+            return result_of(tool.name, back=back, otherwise=value)
+        case "wide":
+            return _wide(draw, schema, text=kind == "string")
+        case _:
+            return value
+
+
+def _wide(draw: Draw, schema: JsonObject, *, text: bool) -> object:
+    """Any value within the bounds of a schema; Hypothesis knows the constants of the project."""
+    if text:
+        least, most = schema.get("minLength", 0), schema.get("maxLength", WIDE_TEXT)
+        assert isinstance(least, int)
+        assert isinstance(most, int)
+        return draw(_texts(least, max(least, min(most, least + WIDE_TEXT))))
+    bounds = (_bound(schema, "minimum", 1, -WIDE), _bound(schema, "maximum", -1, WIDE))
+    return draw(_integers(min(bounds), max(bounds)))
+
+
+def _bound(schema: JsonObject, word: str, step: int, otherwise: int) -> int:
+    """The least or greatest integer of a schema."""
+    exclusive = schema.get(f"exclusive{word.capitalize()}")
+    if isinstance(exclusive, int | float):
+        return int(exclusive) + step
+    bound = schema.get(word)
+    return int(bound) if isinstance(bound, int | float) else otherwise
+
+
+@cache
+def _texts(least: int, most: int) -> st.SearchStrategy[str]:
+    return st.text(st.characters(codec="utf-8"), min_size=least, max_size=most)

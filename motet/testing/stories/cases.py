@@ -26,7 +26,7 @@ from motet.runtime.testing.replay import difference, versions
 from motet.testing.checking import check
 from motet.testing.host import simulated_host
 from motet.testing.run_records import read_record
-from motet.testing.stories.printing import Place, place_of
+from motet.testing.stories.printing import Place, place_of, used_rules
 from motet.testing.stories.program import BoundProgram, InvariantBroken, Play, Program, latest
 from motet.testing.stories.stage import Replay, being_replayed, hash_of, replay_of
 from motet.testing.stories.target import Receive, Subject, Target
@@ -46,6 +46,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
         subject, receive, setup: the places of the agent or room, of ``receive`` and of the hooks,
             as ``myapp.agents:agent``; ``?`` where no module has a name for them.
         own_models: the agents use their own models.
+        rules: the places of the functions of the project's own steps.
         host_seed: the seed of its host.
         violations: the findings, in words.
         trace: all lines until the end, or until the first finding.
@@ -60,6 +61,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     receive: str = ""
     setup: tuple[str, ...] = ()
     own_models: bool = False
+    rules: tuple[str, ...] = ()
     host_seed: int = 0
     violations: tuple[str, ...] = ()
     format: int = FORMAT
@@ -68,7 +70,8 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
         """The program with its imported subject and ``receive``. Raises ``ValueError``."""
         subject = cast("Subject", _imported(self.subject))
         receive = cast("Receive", _imported(self.receive)) if self.receive else None
-        return self.program.bind(subject, receive=receive, own_models=self.own_models)
+        rules = [cast("Callable[..., object]", _imported(place)) for place in self.rules]
+        return self.program.bind(subject, receive=receive, own_models=self.own_models, rules=rules)
 
 
 def save_case(
@@ -95,6 +98,7 @@ def save_case(
         receive=_place(target.receive),
         setup=tuple(map(_place, play.setup)),
         own_models=target.own_models,
+        rules=tuple(_place(rule.function) for rule in used_rules(program.program, target)),
         host_seed=play.host_seed,
         violations=tuple(map(str, violations)),
     )

@@ -15,22 +15,26 @@ import attrs
 from hypothesis import strategies as st
 
 from motet.actors.agents.spec import AnyAgent
+from motet.actors.tools.tool import Tool
 from motet.protocols.escalations import Answer as Decision
 from motet.testing.scripted import Step
 from motet.testing.stories import acts
 from motet.testing.stories.answering import (
     Draw,
     Line,
+    Words,
     answer,
     between,
     happens,
     line,
     one_of,
+    value_of,
     weighted,
 )
 from motet.testing.stories.cases import replayed
 from motet.testing.stories.program import BoundProgram, Mishap, Program
 from motet.testing.stories.target import Faults, Target
+from motet.testing.stories.vocabulary import Texts, Vocabulary
 
 __all__ = ["Bounds", "drawn_programs"]
 
@@ -55,7 +59,12 @@ MOST_STEPS = 240
 MOST_CHOICES = 200
 MOST_EVENTS = 5
 MOST_LINES = 5
+LONG = 0.15
+"""The share of programs with long conversations: up to ``LONG_LINES`` answers more to an input."""
+LONG_LINES = (10, 10, 10)
 MOST_MISHAPS = 2
+CALLING = 0.5
+"""The share of posts that mention an agent."""
 MOST_CALLS = 8
 MOST_SEEDS = 1000
 DENSE = 0.5
@@ -66,6 +75,10 @@ LATE = (0.5, 20.0, 100.0)
 
 DECISIONS = get_args(Decision)
 """Of escalations."""
+MOST_NUMBERS = {"disconnect": MOST_EVENTS, "approve": 2, "resolve": len(DECISIONS) - 1, "post": 3}
+"""The greatest number of a step: events, the answer to approvals, the message it replies to."""
+APPROVING = 0.5
+"""The share of programs whose people allow the approvals that are pending at the end."""
 
 Kind: TypeAlias = Literal[
     "send",
@@ -80,6 +93,7 @@ Kind: TypeAlias = Literal[
     "resolve",
     "post",
     "crash",
+    "do",
 ]
 
 
@@ -95,6 +109,7 @@ class Bounds:
     sessions: int
     steps: int
     faults: Faults
+    vocabulary: Vocabulary = attrs.field(factory=Vocabulary)
 
 
 @attrs.frozen
@@ -104,6 +119,7 @@ class Shape:
     Attributes:
         number: of steps, seconds or events.
         lines: the answers to an input, drawn with it so that both shrink together.
+        rule: the name of a step of the project.
     """
 
     kind: Kind
@@ -113,6 +129,7 @@ class Shape:
     keyed: bool = False
     soon: bool = False
     lines: Sequence[tuple[str, Line]] = ()
+    rule: str = ""
 
 
 @st.composite
@@ -126,22 +143,30 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, target)
     agents = () if target.own_models else target.agents
-    said = st.lists(_line(agents, bounds.faults), max_size=MOST_LINES if agents else 0)
+    said = _lines(agents, bounds.faults, long=bool(agents) and happens(draw, LONG))
+    rules = [(name, rule.weight) for name, rule in target.rules.items()]
+    shape = _shape(kinds, users, keys, said, rules)
     shapes: list[Shape] = []
     for most in _chunks(bounds.steps):
         least = 0 if shapes else 1
-        shapes += draw(st.lists(_shape(kinds, users, keys, said), min_size=least, max_size=most))
+        shapes += draw(st.lists(shape, min_size=least, max_size=most))
     if shapes[0].kind != kinds[0][0]:  # before the first message nothing can happen
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
+    approves = target.may_ask and happens(draw, APPROVING)
     mishaps = _mishaps(draw, bounds.faults)
     choices = _choices(draw, bounds.faults)
-    names = [agent.name for agent in agents]
-    script: dict[str, list[Step]] = {name: [] for name in names}
-    for name, shape in chain.from_iterable(shape.lines for shape in shapes):
-        script[name].append(answer(draw, shape, [other for other in names if other != name]))
-    steps = [_act(draw, shape, number, names) for number, shape in enumerate(shapes, 1)]
+    names = [agent.name for agent in target.agents]
+    tools = {agent.name: [one for one in agent.tools if isinstance(one, Tool)] for agent in agents}
+    words = Words(bounds.vocabulary)
+    script: dict[str, list[Step]] = {agent.name: [] for agent in agents}
+    for name, said_by in chain.from_iterable(one.lines for one in shapes):
+        others = [other for other in names if other != name]
+        script[name].append(answer(draw, said_by, others, tools[name], words))
+    writing = _Writing(draw, target, names, bounds.vocabulary.texts)
+    steps = [writing.act(one, number) for number, one in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
-    return BoundProgram(Program(steps, script, mishaps or (), choices or (), seed), target)
+    program = Program(steps, script, mishaps or (), choices or (), seed, approves)
+    return BoundProgram(program, target)
 
 
 def _chunks(count: int) -> list[int]:
@@ -160,9 +185,13 @@ def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
 def _kinds(faults: Faults, target: Target) -> Sequence[tuple[Kind, float]]:
     """The kinds of steps with their weights, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
-    people: list[tuple[Kind, float]] = [("approve", 0.1)] if target.approved else []
+    people: list[tuple[Kind, float]] = []
+    if target.may_ask:
+        people.append(("approve", 0.1 if target.approved else 0.06))
     if target.escalated:
         people.append(("resolve", 0.1))
+    if target.rules:
+        people.append(("do", sum(rule.weight for rule in target.rules.values())))
     if target.room is not None:
         return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), *people, crash]
     return [
@@ -185,7 +214,8 @@ def _shape(
     kinds: Sequence[tuple[Kind, float]],
     users: Sequence[str],
     sessions: dict[str, list[str]],
-    said: st.SearchStrategy[list[tuple[str, Line]]],
+    said: st.SearchStrategy[Sequence[tuple[str, Line]]],
+    rules: Sequence[tuple[str, float]],
 ) -> Shape:
     kind = weighted(draw, kinds) if len(kinds) > 1 else kinds[0][0]
     match kind:
@@ -200,13 +230,24 @@ def _shape(
             manner = weighted(draw, MANNERS) if kind in INPUTS else ""
             owner = one_of(draw, users) if manner == "astray" else user
             session = one_of(draw, sessions[owner])
-            most = {"disconnect": MOST_EVENTS, "approve": 1, "resolve": len(DECISIONS) - 1}.get(
-                kind, 0
-            )
+            most = MOST_NUMBERS.get(kind, 0)
             after = between(draw, 0, most) if most else 0
+            rule = weighted(draw, rules) if kind == "do" else ""
             keyed, soon = manner in ("keyed", "soon"), manner == "soon"
             lines = draw(said) if kind in INPUTS else ()
-            return Shape(kind, user, session, after, keyed, soon, lines)
+            return Shape(kind, user, session, after, keyed, soon, lines, rule)
+
+
+def _lines(
+    agents: Sequence[AnyAgent], faults: Faults, *, long: bool
+) -> st.SearchStrategy[Sequence[tuple[str, Line]]]:
+    """The answers to one input; those of a long conversation in parts, so that it shrinks."""
+    if not agents:
+        return st.just(())
+    parts = [st.lists(_line(agents, faults), max_size=MOST_LINES)]
+    if long:
+        parts += [st.lists(_line(agents, faults), max_size=most) for most in LONG_LINES]
+    return st.tuples(*parts).map(lambda drawn: tuple(chain.from_iterable(drawn)))
 
 
 @st.composite
@@ -216,31 +257,57 @@ def _line(draw: Draw, agents: Sequence[AnyAgent], faults: Faults) -> tuple[str, 
     return agent.name, draw(line(agent, faults))
 
 
-def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Act:
-    """The step with its text, which begins with the user and a unique number."""
-    user, session = shape.user, shape.session
+@attrs.frozen
+class _Writing:
+    """Writes steps out, with the names of agents and the texts of the project."""
 
-    def text(more: Sequence[str] = ()) -> str:
-        return f"{user}/{number}: {one_of(draw, [*TEXTS, *more])}"
+    draw: Draw
+    target: Target
+    names: Sequence[str]
+    texts: Texts
 
-    key = f"k{number}" if shape.keyed else None
-    makers: dict[Kind, Callable[[], acts.Act]] = {
-        "send": lambda: acts.Send(user, text(), session=session, key=key, soon=shape.soon),
-        "run": lambda: acts.Run(int(shape.number)),
-        "wait": lambda: acts.Wait(shape.number),
-        "stop": lambda: acts.Stop(user, session=session),
-        "steer": lambda: acts.Steer(user, text(), session=session),
-        "resend": lambda: acts.Resend(user, session=session),
-        "disconnect": lambda: acts.Disconnect(
-            user, text(), session=session, after=int(shape.number)
-        ),
-        "reset": lambda: acts.Reset(user, session=session),
-        "approve": lambda: acts.Approve(user, allow=shape.number < 1),
-        "resolve": lambda: acts.Resolve(user, DECISIONS[int(shape.number)]),
-        "post": lambda: acts.Post(user, text([f"@{name}" for name in names]), key=key),
-        "crash": acts.Crash,
-    }
-    return makers[shape.kind]()
+    def act(self, shape: Shape, number: int) -> acts.Act:
+        """The step with its text, which begins with the user and a unique number."""
+        user, session = shape.user, shape.session
+        key = f"k{number}" if shape.keyed else None
+        count = int(shape.number)
+
+        def text() -> str:
+            return f"{user}/{number}: {self._text()}"
+
+        makers: dict[Kind, Callable[[], acts.Act]] = {
+            "send": lambda: acts.Send(user, text(), session=session, key=key, soon=shape.soon),
+            "run": lambda: acts.Run(count),
+            "wait": lambda: acts.Wait(shape.number),
+            "stop": lambda: acts.Stop(user, session=session),
+            "steer": lambda: acts.Steer(user, text(), session=session),
+            "resend": lambda: acts.Resend(user, session=session),
+            "disconnect": lambda: acts.Disconnect(user, text(), session=session, after=count),
+            "reset": lambda: acts.Reset(user, session=session),
+            "approve": lambda: acts.Approve(user, allow=count != 1, always=count == 2),
+            "resolve": lambda: acts.Resolve(user, DECISIONS[count]),
+            "post": lambda: acts.Post(user, self._posted(text()), key=key, reply=count),
+            "do": lambda: self._rule(shape),
+            "crash": acts.Crash,
+        }
+        return makers[shape.kind]()
+
+    def _text(self) -> str:
+        given = self.texts
+        if isinstance(given, st.SearchStrategy):
+            return str(value_of(self.draw, given))
+        return one_of(self.draw, tuple(given) or TEXTS)
+
+    def _posted(self, text: str) -> str:
+        """A post with a mention, or without: rooms often answer only those that have one."""
+        if not self.names or not happens(self.draw, CALLING):
+            return text
+        return f"{text} @{one_of(self.draw, self.names)}"
+
+    def _rule(self, shape: Shape) -> acts.Act:
+        rule = self.target.rules[shape.rule]
+        given = {name: value_of(self.draw, one) for name, one in rule.arguments.items()}
+        return acts.Do(rule.name, shape.user, session=shape.session, arguments=given)
 
 
 def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:

@@ -11,11 +11,12 @@ from typing import Protocol
 import attrs
 
 from motet.testing.scripted import Step
-from motet.testing.stories.acts import Act
+from motet.testing.stories.acts import Act, Do
 from motet.testing.stories.stage import Mishap
 from motet.testing.stories.target import Target
+from motet.testing.stories.vocabulary import Rule
 
-__all__ = ["Place", "as_test", "place_of", "source"]
+__all__ = ["Place", "as_test", "place_of", "source", "used_rules"]
 
 INDENT = "    "
 UNKNOWN = "myapp"
@@ -36,6 +37,8 @@ class Printable(Protocol):
     def choices(self) -> Sequence[int]: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def approves(self) -> bool: ...
 
 
 @attrs.frozen
@@ -97,6 +100,8 @@ def as_test(
         options.append(f"receive={names.get(target.receive, 'receive')}")
     if target.own_models:
         options.append("own_models=True")
+    if rules := [names.get(one.function, one.name) for one in used_rules(program, target)]:
+        options.append(f"rules=[{', '.join(rules)}]")
     prepared = [names.get(one, "setup") for one in setup]
     asked = [names.get(one, "invariant") for one in invariants]
     seed = [f"seed={program.seed}"] if program.seed else []
@@ -117,6 +122,12 @@ def as_test(
     return "\n".join([*head, "", *names.imports(), "", "", text])
 
 
+def used_rules(program: Printable, target: Target) -> Sequence[Rule]:
+    """The steps of the project that a program has."""
+    used = {step.name for step in program.steps if isinstance(step, Do)}
+    return [one for name, one in target.rules.items() if name in used]
+
+
 def source(program: Printable) -> str:
     """The source that makes a program."""
     parts = [f"{_listed(map(repr, program.steps))},"]
@@ -128,6 +139,8 @@ def source(program: Printable) -> str:
         parts.append(f"choices={list(program.choices)},")
     if program.seed:
         parts.append(f"seed={program.seed},")
+    if program.approves:
+        parts.append("approves=True,")
     inner = "\n".join(INDENT + _indented(part) for part in parts)
     return f"mt.Program(\n{inner}\n)"
 

@@ -12,11 +12,12 @@ checked after each step.
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -24,8 +25,8 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
-from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
-from motet.protocols.errors import ConfigError, MotetError, NotFound
+from motet.protocols.approvals import ApprovalDecision
+from motet.protocols.errors import ConfigError
 from motet.protocols.models import Model
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.testing.policies import played
@@ -36,8 +37,9 @@ from motet.testing.invariants import CHEAP, Invariant, Violation, broken
 from motet.testing.invariants.snapshot import Sent, Snapshot
 from motet.testing.processes import answers
 from motet.testing.scripted import Step
-from motet.testing.stories import acts
+from motet.testing.stories import acts, people
 from motet.testing.stories.acts import Act
+from motet.testing.stories.people import refused
 from motet.testing.stories.printing import as_test, source
 from motet.testing.stories.stage import (
     PATIENCE,
@@ -49,6 +51,7 @@ from motet.testing.stories.stage import (
     run_of,
 )
 from motet.testing.stories.target import Receive, Subject, Target, instrumented
+from motet.testing.stories.vocabulary import GIVEN, Rule, rules_of
 
 __all__ = [
     "BoundProgram",
@@ -65,8 +68,9 @@ __all__ = [
 REST = 3600.0
 """Virtual seconds in which a host must come to rest without further input."""
 
-ROUND, ROUNDS = 120.0, 20
-"""Virtual seconds between two looks for pending approvals, and the number of looks."""
+ROUND, ROUNDS, SAYING_NO = 120.0, 80, 20
+"""Virtual seconds between two looks for pending approvals, the number of looks, and of the last
+looks, which deny all."""
 
 DOOR = 60.0
 """Virtual seconds in which the program's own ``receive`` must have delivered its messages."""
@@ -91,6 +95,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         mishaps: the faults of tools.
         choices: the schedule from the first step on; empty: first in, first out.
         seed: of the host.
+        approves: people allow the approvals that are pending at the end; else they deny them.
     """
 
     steps: Sequence[Act]
@@ -98,12 +103,18 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     mishaps: Sequence[Mishap] = ()
     choices: Sequence[int] = ()
     seed: int = 0
+    approves: bool = False
 
     def bind(
-        self, subject: Subject, *, receive: Receive | None = None, own_models: bool = False
+        self,
+        subject: Subject,
+        *,
+        receive: Receive | None = None,
+        own_models: bool = False,
+        rules: Sequence[Rule | Callable[..., object]] = (),
     ) -> BoundProgram:
         """The program for this agent or room; see :func:`motet.testing.programs`."""
-        return BoundProgram(self, Target(subject, receive, own_models))
+        return BoundProgram(self, Target(subject, receive, own_models, rules_of(rules)))
 
     def execute(
         self,
@@ -112,9 +123,11 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         receive: Receive | None = None,
         own_models: bool = False,
+        rules: Sequence[Rule | Callable[..., object]] = (),
     ) -> None:
         """Execute the program in ``host``; see :meth:`BoundProgram.execute`."""
-        self.bind(subject, receive=receive, own_models=own_models).execute(host)
+        bound = self.bind(subject, receive=receive, own_models=own_models, rules=rules)
+        bound.execute(host)
 
 
 class Printer(Protocol):
@@ -332,30 +345,51 @@ class Play:
                 if (last := self._last.get((user, session))) is not None:
                     self._send(last, again=True)
             case acts.Steer(user, text, session):
-                with _refused():
+                with refused():
                     host.send(session, text, user=user)
             case acts.Stop(user, session):
                 self._stop(user, session)
             case acts.Disconnect():
                 self._disconnect(step)
             case acts.Reset(user, session):
-                self._call(_reset, session, Principal(user))
-            case acts.Approve(user, allow):
-                host.call(_answer, Principal(user), allow)
-            case acts.Resolve(user):
-                # What failed in a room, its owner decides: here, the operator.
+                self._call(people.reset, session, Principal(user))
+            case acts.Approve(user):
+                # What is asked or has failed in a room, its owner decides: here, the operator.
                 who = Principal(user) if self.target.room is None else LOCAL
-                host.call(_resolve, step, who)
+                host.call(people.answer, who, people.decision_of(step))
+            case acts.Resolve(user):
+                who = Principal(user) if self.target.room is None else LOCAL
+                host.call(people.resolve, step, who)
             case acts.Post(user, text, key):
-                assert self.target.room is not None
-                with _refused():
-                    host.post(self.target.room, text, user=user, key=key)
+                room = self.target.room
+                assert room is not None
+                reply = host.call(people.replied, room.name, step.reply) if step.reply else None
+                with refused():
+                    host.post(room, text, user=user, key=key, reply_to=reply)
+            case acts.Do():
+                self._do(step)
             case acts.Wait(seconds):
                 host.advance(seconds)
             case acts.Run(count):
                 host.steps(count)
             case acts.Crash():
                 host.crash()
+
+    def _do(self, step: acts.Do) -> None:
+        rule = self.target.rules.get(step.name)
+        if rule is None:
+            raise ConfigError(f"the program has no rule {step.name!r}: give rules=[...]")
+        given: dict[str, Any] = {**step.arguments}
+        given |= {
+            name: getattr(step, name)
+            for name in GIVEN
+            if name in rule.parameters and name not in given
+        }
+        with refused():
+            if inspect.iscoroutinefunction(rule.function):
+                self.host.call(partial(rule.function, **given))
+            else:
+                rule.function(self.host, **given)
 
     def _send(self, step: acts.Send, *, again: bool) -> None:
         user, text, session = step.user, step.text, step.session
@@ -365,7 +399,7 @@ class Play:
             self.host.start_soon(agent, text, session=session, user=user, key=step.key)
             return
         if receive is None:
-            with _refused():
+            with refused():
                 self.host.start(self.target.agent, text, session=session, user=user, key=step.key)
             return
         why = self._call(receive, user, session, text, step.key)
@@ -386,7 +420,7 @@ class Play:
     def _stop(self, user: str, session: str) -> None:
         stops = self.host.history.stops
         count = len(stops)
-        with _refused():
+        with refused():
             if self.target.room is not None:
                 self.host.stop(room=self.target.room.name)
             else:
@@ -429,7 +463,7 @@ class Play:
 
     def _call(self, function: Callable[..., Awaitable[object]], *args: object) -> str:
         """Call in the world; returns the reason of a refusal, empty without one."""
-        with _refused() as why:
+        with refused() as why:
             self.host.call(function, *args)
         return "".join(why)
 
@@ -449,14 +483,17 @@ class Play:
             )
 
     def _settle(self) -> None:
-        """Let all activity end; deny all approvals that are still pending."""
-        for _ in range(ROUNDS):
+        """Let all activity end; answer all approvals that are still pending."""
+        decision: ApprovalDecision = "allow-once" if self.program.approves else "deny"
+        for number in range(ROUNDS):
             gc.collect(0)  # an unreferenced input counts as pending until it is collected
+            if number == ROUNDS - SAYING_NO:
+                decision = "deny"  # a model that calls again and again would be allowed for ever
             with suppress(Stuck):
                 self.host.settle(ROUND)
-                if not self.host.call(_answer, LOCAL, False):
+                if not self.host.call(people.answer, LOCAL, decision):
                     return
-            self.host.call(_answer, LOCAL, False)
+            self.host.call(people.answer, LOCAL, decision)
         self.host.settle(REST)
 
     # ------------------------------------------------------------------ judging
@@ -508,38 +545,6 @@ def _uncollected() -> Generator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-@contextmanager
-def _refused() -> Generator[list[str]]:
-    """Catch a refusal; the list gets its text."""
-    why: list[str] = []
-    try:
-        yield why
-    except MotetError as error:
-        why.append(f"{type(error).__name__}: {error}")
-
-
-async def _answer(host: Host, principal: Principal, allow: bool) -> int:
-    """Answer the pending approvals of this principal; returns their number."""
-    waiting = await host.approvals(state="pending", principal=principal)
-    for approval in waiting:
-        decision: ApprovalDecision = "allow-once" if allow else "deny"
-        with suppress(ApprovalAnswered, NotFound):  # the run was faster, and has ended
-            await host.approve(approval.id, decision, principal=principal)
-    return len(waiting)
-
-
-async def _resolve(host: Host, step: acts.Resolve, who: Principal) -> None:
-    """Answer the open escalations of this principal, oldest first."""
-    waiting = await host.escalations(state="open", principal=who)
-    for escalation in reversed(waiting):
-        with _refused():  # such as: its session was deleted meanwhile
-            await host.resolve(escalation.id, step.decision, note=step.note, principal=who)
-
-
-async def _reset(host: Host, session: str, principal: Principal) -> None:
-    await host.reset(session, principal=principal)
 
 
 async def events_published(host: Host) -> None:

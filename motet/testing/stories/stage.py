@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import cast
 
 import attrs
 import msgspec
@@ -24,8 +25,9 @@ from motet.runtime.testing.replay import ReplayDiverged, difference
 from motet.testing.history import History
 from motet.testing.invariants.snapshot import Ran
 from motet.testing.models import plain_answer
-from motet.testing.scripted import Slow, Step, StepModel
+from motet.testing.scripted import Answer, Cut, Slow, Step, StepModel
 from motet.testing.stories.acts import SourceRepr
+from motet.testing.stories.references import Results, plain, resolved
 
 __all__ = [
     "Mishap",
@@ -123,6 +125,7 @@ class Stage:
     allowed: int
     calls: int = 0
     beyond: int = 0
+    results: list[tuple[str, object]] = attrs.field(factory=list[tuple[str, object]])
     ran: list[Ran] = attrs.field(factory=list[Ran])
 
     @property
@@ -144,6 +147,7 @@ class Stage:
                 if mishap.fails and not mishap.after:
                     raise RuntimeError(mishap.fails)
                 value = await tool.run(ctx, args)
+                self.results.append((tool.name, plain(value)))
                 if mishap.fails:
                     raise RuntimeError(mishap.fails)
                 return value
@@ -183,7 +187,27 @@ class Player(StepModel):
     def _step(self, request: ModelRequest) -> Step:
         step = next(self._script, None)
         if step is not None:
-            return step
+            return told(step, request, self._stage.results)
         self._stage.beyond += 1
         done = plain_answer(request, DONE)
         return Slow(done, float("inf")) if self._stage.endless else done
+
+
+def told(step: Step, request: ModelRequest, results: Results) -> Step:
+    """The step with the values of its references to earlier results."""
+    match step:
+        case Slow(inner, seconds):
+            return Slow(cast("Answer | Cut", told(inner, request, results)), seconds)
+        case Cut(answer, after):
+            return Cut(cast("Answer", told(answer, request, results)), after)
+        case Answer(text, calls):
+            schemas = {tool.name: tool.parameters for tool in request.tools}
+            known = tuple(
+                (one[0], resolved(one[1], schemas.get(one[0], {}), results))
+                if isinstance(one, tuple)
+                else one
+                for one in calls
+            )
+            return Answer(text, known)
+        case _:
+            return step

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from motet.actors.tools.tool import Tool
+from motet.protocols.chat import json_object
 from motet.protocols.errors import MissingExtra
 from motet.testing.stories.target import Faults, Receive, Subject, Target
+from motet.testing.stories.vocabulary import Arguments, Rule, Texts, Vocabulary, rules_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -26,6 +30,9 @@ def programs(
     *,
     receive: Receive | None = None,
     model: Literal["script", "own"] = "script",
+    arguments: Arguments | None = None,
+    texts: Texts = (),
+    rules: Sequence[Rule | Callable[..., object]] = (),
 ) -> SearchStrategy[BoundProgram]:
     """Programs for an agent or a room.
 
@@ -37,9 +44,14 @@ def programs(
         faults: the probabilities of faults; None: the defaults.
         receive: the program's own entry for inputs, in place of ``Host.submit``.
         model: ``script``: models give drawn answers; ``own``: the agents use their own models.
+        arguments: for arguments of tools, in place of drawn ones: a strategy, a value, or
+            ``mt.result_of("new_order")``: ``{"refund": {"order": mt.result_of("new_order")}}``.
+        texts: what users say, in place of the texts of the harness; a strategy, or a list.
+        rules: steps of your own, functions of the host; see :func:`motet.testing.rule`.
 
     Raises ``ValueError`` for numbers out of range, ``ConfigError`` for a room whose members are
-    only names, ``MissingExtra`` without Hypothesis.
+    only names, for arguments of unknown tools and for impossible rules, ``MissingExtra`` without
+    Hypothesis.
     """
     for name, number, most in (
         ("users", users, len(USERS)),
@@ -56,7 +68,20 @@ def programs(
         if error.name is None or not error.name.startswith("hypothesis"):
             raise
         raise MissingExtra("test", "motet.testing.programs") from error
-    target = Target(agent_or_room, receive, own_models=model == "own")
-    assert target.agents
-    bounds = Bounds(USERS[:users], sessions, max_steps, faults if faults is not None else Faults())
+    target = Target(agent_or_room, receive, own_models=model == "own", rules=rules_of(rules))
+    vocabulary = Vocabulary(arguments or {}, texts)
+    vocabulary.refuse_unknown(_parameters(target))
+    bounds = Bounds(USERS[:users], sessions, max_steps, faults or Faults(), vocabulary)
     return drawn_programs(target, bounds)
+
+
+def _parameters(target: Target) -> dict[str, Sequence[str]]:
+    """The arguments of every tool of the agents, as far as they are known before a host runs."""
+    found: dict[str, Sequence[str]] = {}
+    for agent in target.agents:
+        for tool in agent.tools:
+            if isinstance(tool, Tool):
+                found[tool.name] = tuple(json_object(tool.parameters.get("properties")))
+            else:
+                found[tool] = ()
+    return found

@@ -5,7 +5,7 @@ Invariant: agents are unchanged when a program is over, so that one object serve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar, TypeAlias, cast
 
@@ -18,6 +18,7 @@ from motet.actors.rooms.definition import Room
 from motet.actors.tools.tool import Tool
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import Model
+from motet.testing.stories.vocabulary import Rule
 
 __all__ = ["Faults", "Receive", "Subject", "Target", "instrumented"]
 
@@ -39,11 +40,13 @@ class Target:
         subject: an agent, or a room with its members.
         receive: the way of inputs into the host; None: ``Host.submit``.
         own_models: the agents use their own models in place of the program's script.
+        rules: the steps of the project, by name.
     """
 
     subject: Subject
     receive: Receive | None = None
     own_models: bool = False
+    rules: Mapping[str, Rule] = attrs.field(factory=dict[str, Rule])
 
     @property
     def room(self) -> Room | None:
@@ -55,8 +58,13 @@ class Target:
         return self.subject if isinstance(self.subject, AgentSpec) else None
 
     @property
+    def may_ask(self) -> bool:
+        """True if a call may need an approval: hooks and policies may demand one for any tool."""
+        return any(agent.tools for agent in self.agents)
+
+    @property
     def approved(self) -> bool:
-        """True if a tool of an agent may need an approval."""
+        """True if a tool of an agent is declared to need an approval."""
         tools = (tool for agent in self.agents for tool in agent.tools)
         return any(isinstance(tool, Tool) and tool.approval is not False for tool in tools)
 
