@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Crash,
         Disconnect,
         Do,
+        Mishap,
         Post,
         Resend,
         Reset,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         run_twice,
         save_case,
     )
-    from motet.testing.stories.program import BoundProgram, InvariantBroken, Mishap, Program
+    from motet.testing.stories.program import BoundProgram, InvariantBroken, Program
     from motet.testing.stories.references import result_of
     from motet.testing.stories.strategy import programs
     from motet.testing.stories.target import Faults
@@ -86,6 +87,7 @@ _HOMES = {
         "Crash",
         "Disconnect",
         "Do",
+        "Mishap",
         "Post",
         "Resend",
         "Reset",
@@ -104,7 +106,7 @@ _HOMES = {
         "run_twice",
         "save_case",
     ),
-    "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Mishap", "Program"),
+    "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Program"),
     "motet.testing.stories.references": ("result_of",),
     "motet.testing.stories.strategy": ("programs",),
     "motet.testing.stories.target": ("Faults",),

@@ -15,6 +15,7 @@ from motet.testing.invariants.runs import ends
 from motet.testing.invariants.snapshot import Finding, Snapshot
 
 __all__ = [
+    "code_behaves",
     "effects_at_most_once",
     "gates_hold",
     "hooks_do_not_fail",
@@ -23,6 +24,9 @@ __all__ = [
     "requests_are_valid",
     "transcripts_are_valid",
 ]
+
+PLANNED = "planned to fail"
+"""The message of every failure that a program plans."""
 
 NOT_RUN = ("denied", "answered", "cancelled_before_start")
 
@@ -138,11 +142,19 @@ def gates_hold(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def hooks_do_not_fail(snapshot: Snapshot) -> Iterator[Finding]:
-    """No hook raises, times out, or makes an invalid decision (G10 defines the consequences)."""
+    """No hook raises, times out, or makes an invalid decision (G10 defines the consequences).
+
+    A failure that the program itself has planned is none.
+    """
     for item in snapshot.events:
         event = item.record.event
-        if isinstance(event, Warned) and event.source == "hook":
+        if isinstance(event, Warned) and event.source == "hook" and PLANNED not in event.message:
             yield f"in run {item.record.run_id}: {event.message}"
+
+
+def code_behaves(snapshot: Snapshot) -> Iterator[Finding]:
+    """Tools and hooks end when they are cancelled, and leave no system task behind (G1)."""
+    yield from snapshot.misbehaved
 
 
 def effects_at_most_once(snapshot: Snapshot) -> Iterator[Finding]:

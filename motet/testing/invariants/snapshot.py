@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from motet.protocols.approvals import ApprovalInfo
-from motet.protocols.chat import ChatMessage
+from motet.protocols.chat import ChatMessage, JsonObject
 from motet.protocols.errors import StoredError
 from motet.protocols.events import EventRecord
 from motet.protocols.limits import Limits
@@ -86,7 +86,14 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """A call that reached the function of its tool. ``ended``: the function has returned."""
+    """A call that reached the function of its tool.
+
+    Attributes:
+        ended: the function has returned.
+        gated: its tool is declared to need an approval.
+        args: the arguments that the function got.
+        result: its return value as JSON data; None if it has returned none.
+    """
 
     at: int
     run_id: str
@@ -96,6 +103,8 @@ class Ran(msgspec.Struct, frozen=True):
     user: str
     ended: bool = True
     gated: bool = False
+    args: JsonObject = {}
+    result: object = None
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -143,6 +152,8 @@ class Snapshot(msgspec.Struct, frozen=True):
         limits: the limits of agents, by name.
         laws: violations that the kernel's counters show.
         tasks: live tasks and programs that tools have started.
+        misbehaved: what tools and hooks did that no code may do: swallow a cancellation, or leave a
+            system task behind.
         actors: paths of live actors.
         settled: nothing in the host could run any more.
         restless: the reason why the host did not come to rest, if it should have.
@@ -165,6 +176,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: dict[str, Limits] = {}
     laws: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
+    misbehaved: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
     settled: bool = False
     restless: str = ""

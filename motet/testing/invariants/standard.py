@@ -15,6 +15,7 @@ CHEAP: Mapping[Invariant, str] = {
     calls.no_work_after_the_end: "G1",
     calls.effects_at_most_once: "G15",
     calls.hooks_do_not_fail: "",
+    calls.code_behaves: "G1",
     runs.stops_are_total: "G2",
     runs.keys_start_one_run: "G15",
 }

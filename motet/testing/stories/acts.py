@@ -1,26 +1,31 @@
-"""The steps of a program: actions of users, of time and of the power supply.
+"""The steps of a program, and its planned faults.
 
-Invariant: a step is data, and its ``repr`` is the Python that makes it, so that a program can be
-stored in a file and pasted into a test.
+Invariants: a step or a fault is data, and its ``repr`` is the Python that makes it, so that a
+program can be stored in a file and pasted into a test. A fault names its place by a number; one
+whose place is never reached does nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import NODEFAULT
 
 from motet.protocols.escalations import Answer as Decision
+from motet.testing.invariants.calls import PLANNED
 from motet.testing.scripted import source_of
 
 __all__ = [
     "INPUTS",
+    "PLANNED",
+    "PLANNED_TIMEOUT",
     "Act",
     "Approve",
     "Crash",
     "Disconnect",
     "Do",
+    "Mishap",
     "Post",
     "Resend",
     "Reset",
@@ -181,3 +186,36 @@ Act: TypeAlias = (
 
 INPUTS = (Send, Resend, Steer, Disconnect, Resolve, Post)
 """Steps that begin runs."""
+
+PLANNED_TIMEOUT = f"{PLANNED}: a time-out struck"
+
+
+Of: TypeAlias = Literal["tool", "hook", "http"]
+Wire: TypeAlias = Literal["", "refused", "reset", "lost", "twice", "busy"]
+
+
+class Mishap(SourceRepr, frozen=True, omit_defaults=True):
+    """A fault in one call of a tool or hook, or of one request to a fake service.
+
+    Attributes:
+        call: the number of the call, from 1, over all calls of tools (or of hooks, or requests).
+        late: virtual seconds before the function is called, or in the await, or before the answer.
+        fails: the message of its failure; empty: it does not fail.
+        after: it fails after the function has done its work, so that the effect is there.
+        at: the number of an await inside of the function, from 1: the fault is there. A failure is
+            a ``ConnectionError`` at the first await from there on at which a client is waited for.
+        cancelled: a time-out strikes at that await.
+        of: the calls that are counted: of tools, of hooks, or requests to :func:`fake_http`.
+        wire: the fault of a request: ``refused``: no connection; ``reset``: the connection ends
+            after the service has done its work; ``lost``: so does the answer, without an end;
+            ``twice``: a request that may be repeated arrives twice; ``busy``: 503.
+    """
+
+    call: int
+    late: float = 0.0
+    fails: str = ""
+    after: bool = False
+    at: int = 0
+    cancelled: bool = False
+    of: Of = "tool"
+    wire: Wire = ""

@@ -19,6 +19,7 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.escalations import Answer as Decision
 from motet.testing.scripted import Step
 from motet.testing.stories import acts
+from motet.testing.stories.acts import Mishap
 from motet.testing.stories.answering import (
     Draw,
     Line,
@@ -32,7 +33,7 @@ from motet.testing.stories.answering import (
     weighted,
 )
 from motet.testing.stories.cases import replayed
-from motet.testing.stories.program import BoundProgram, Mishap, Program
+from motet.testing.stories.program import BoundProgram, Program
 from motet.testing.stories.target import Faults, Target
 from motet.testing.stories.vocabulary import Texts, Vocabulary
 
@@ -71,7 +72,10 @@ DENSE = 0.5
 MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
 """The manner of a message: with a key, without waiting, in a session that may be another's. One
 choice for all, since Hypothesis removes steps with few choices best."""
+MOST_AWAITS = 6
 LATE = (0.5, 20.0, 100.0)
+LATE_HOOK = (0.1, 1.0)
+"""Shorter than the time-out of a hook."""
 
 DECISIONS = get_args(Decision)
 """Of escalations."""
@@ -311,19 +315,44 @@ class _Writing:
 
 
 def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:
-    if not happens(draw, min(1.0, MOST_CALLS * (faults.late + faults.failing) / 2)):
+    ways: list[tuple[MishapKind, float]] = [
+        ("fails", faults.failing),
+        ("late", faults.late),
+        ("after", faults.failing),
+        ("inside", faults.inside),
+        ("hook", faults.inside / 2),
+    ]
+    chance = sum(weight for _, weight in ways)
+    if not happens(draw, min(1.0, MOST_CALLS * chance / 3)):
         return []
-    found: dict[int, Mishap] = {}
+    found: dict[tuple[str, int], Mishap] = {}
     for _ in range(between(draw, 1, MOST_MISHAPS)):
         call = between(draw, 1, MOST_CALLS)
-        kind = weighted(
-            draw, [("fails", faults.failing), ("late", faults.late), ("after", faults.failing)]
-        )
-        if kind == "late":
-            found[call] = Mishap(call, late=one_of(draw, LATE))
-        else:
-            found[call] = Mishap(call, fails="planned to fail", after=kind == "after")
-    return [found[call] for call in sorted(found)]
+        mishap = _mishap(draw, weighted(draw, ways), call)
+        found[mishap.of, mishap.call] = mishap
+    return [found[place] for place in sorted(found)]
+
+
+MishapKind: TypeAlias = Literal["fails", "late", "after", "inside", "hook"]
+
+
+def _mishap(draw: Draw, kind: MishapKind, call: int) -> Mishap:
+    match kind:
+        case "fails" | "after":
+            return Mishap(call, fails=acts.PLANNED, after=kind == "after")
+        case "late":
+            return Mishap(call, late=one_of(draw, LATE))
+        case "hook":
+            return Mishap(call, late=one_of(draw, LATE_HOOK), at=between(draw, 0, 2), of="hook")
+        case "inside":
+            at = between(draw, 1, MOST_AWAITS)
+            match one_of(draw, ("late", "cancelled", "fails")):
+                case "late":
+                    return Mishap(call, late=one_of(draw, LATE), at=at)
+                case "cancelled":
+                    return Mishap(call, cancelled=True, at=at)
+                case _:
+                    return Mishap(call, fails=acts.PLANNED, at=at)
 
 
 _FEW = st.lists(st.tuples(st.integers(0, MOST_CHOICES), st.integers(1, 3)), min_size=1, max_size=4)

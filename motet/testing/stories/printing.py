@@ -11,8 +11,7 @@ from typing import Protocol
 import attrs
 
 from motet.testing.scripted import Step
-from motet.testing.stories.acts import Act, Do
-from motet.testing.stories.stage import Mishap
+from motet.testing.stories.acts import Act, Do, Mishap
 from motet.testing.stories.target import Target
 from motet.testing.stories.vocabulary import Rule
 

@@ -38,13 +38,13 @@ from motet.testing.invariants.snapshot import Sent, Snapshot
 from motet.testing.processes import answers
 from motet.testing.scripted import Step
 from motet.testing.stories import acts, people
-from motet.testing.stories.acts import Act
+from motet.testing.stories.acts import Act, Mishap
+from motet.testing.stories.foreign import system_tasks_known
 from motet.testing.stories.people import refused
 from motet.testing.stories.printing import as_test, source
 from motet.testing.stories.stage import (
     PATIENCE,
     PER_INPUT,
-    Mishap,
     Player,
     Stage,
     being_replayed,
@@ -258,8 +258,9 @@ class Play:
         turns = self.target.room.max_turns if self.target.room is not None else PER_INPUT
         self.stage = Stage(
             host.history,
-            {mishap.call: mishap for mishap in self.program.mishaps},
+            {(mishap.of, mishap.call): mishap for mishap in self.program.mishaps},
             PATIENCE + inputs * max(turns, PER_INPUT),
+            lambda: (host.now(), host.loop.scheduler.steps),
         )
 
     def execute(self) -> None:
@@ -272,6 +273,7 @@ class Play:
         with (
             _uncollected(),
             instrumented(agents, self._model, self.stage.watched),
+            self._watched(),
             self._noting_program(),
         ):
             for agent in agents:
@@ -302,6 +304,18 @@ class Play:
             return agent.model
         script = self.program.script.get(agent.name, ())
         return Player(f"script:{agent.name}", script, self.stage)
+
+    @contextmanager
+    def _watched(self) -> Generator[None]:
+        """Watch the hooks of every host, and the tasks that the project starts, in the block."""
+        watch = self.stage.watch_hooks
+        watch(self.host.host)
+        self.host.setup.append(watch)
+        try:
+            with system_tasks_known():
+                yield
+        finally:
+            self.host.setup.remove(watch)
 
     @contextmanager
     def _scheduled(self) -> Generator[None]:
@@ -499,6 +513,7 @@ class Play:
     # ------------------------------------------------------------------ judging
 
     def _judge(self) -> None:
+        self.stage.left()
         wrong = broken(self.history(), CHEAP)
         if wrong:
             raise self.broken(wrong)
@@ -529,6 +544,7 @@ class Play:
             stops=tuple(seen.stops),
             crashes=tuple(seen.crashes),
             ran=tuple(self.stage.ran),
+            misbehaved=tuple(self.stage.findings),
             limits={agent.name: agent.limits for agent in self.target.agents},
             settled=self.settled,
             restless=self.restless,

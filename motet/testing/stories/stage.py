@@ -7,7 +7,8 @@ carry the id of its run, so that a task that outlives its run can be named.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,20 +18,23 @@ import attrs
 import msgspec
 import trio
 
+from motet.actors.hooks.registry import Hook, HookFn
+from motet.actors.host import Host
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
+from motet.protocols.hooks import AnyHookEvent
 from motet.protocols.models import ModelRequest
 from motet.runtime.testing.replay import ReplayDiverged, difference
 from motet.testing.history import History
 from motet.testing.invariants.snapshot import Ran
 from motet.testing.models import plain_answer
 from motet.testing.scripted import Answer, Cut, Slow, Step, StepModel
-from motet.testing.stories.acts import SourceRepr
+from motet.testing.stories.acts import Mishap, Of
+from motet.testing.stories.foreign import Call, driven
 from motet.testing.stories.references import Results, plain, resolved
 
 __all__ = [
-    "Mishap",
     "Player",
     "Replay",
     "Stage",
@@ -52,22 +56,6 @@ _run: ContextVar[str] = ContextVar("motet_testing_run", default="")
 def run_of(task: trio.lowlevel.Task) -> str:
     """The run whose tool has started a task, directly or indirectly; empty: none."""
     return task.context.get(_run, "")
-
-
-class Mishap(SourceRepr, frozen=True, omit_defaults=True):
-    """A fault in one call of a tool.
-
-    Attributes:
-        call: the number of the call, from 1, over all calls that reach a tool in the program.
-        late: virtual seconds before the function is called.
-        fails: the message of its failure; empty: it does not fail.
-        after: it fails after the function has done its work, so that the effect is there.
-    """
-
-    call: int
-    late: float = 0.0
-    fails: str = ""
-    after: bool = False
 
 
 class Replay:
@@ -115,18 +103,32 @@ def hash_of(trace: Sequence[str]) -> str:
 
 @attrs.define(eq=False)
 class Stage:
-    """The state that the models and tools of one program share.
+    """The state that the models, tools and hooks of one program share.
 
-    ``beyond`` counts the answers beyond the scripts; after ``allowed`` of them models fall silent.
+    Attributes:
+        mishaps: the planned faults, by what is counted and the number.
+        allowed: the answers beyond the scripts after which models fall silent; ``beyond`` are those
+            so far.
+        now: virtual time and steps of the scheduler.
+        results: what tools have returned, for the references of scripts.
+        ran: the calls that have reached their tools.
+        verdicts: how often each hook decided what, as ``before_tool guard: ask``.
+        faults: how often each planned fault has struck.
+        findings: what the project's code did that no code may do.
     """
 
     history: History
-    mishaps: dict[int, Mishap]
+    mishaps: dict[tuple[Of, int], Mishap]
     allowed: int
-    calls: int = 0
+    now: Callable[[], tuple[float, int]]
     beyond: int = 0
+    count: Counter[Of] = attrs.field(factory=Counter[Of])
     results: list[tuple[str, object]] = attrs.field(factory=list[tuple[str, object]])
     ran: list[Ran] = attrs.field(factory=list[Ran])
+    verdicts: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    faults: Counter[str] = attrs.field(factory=Counter[str])
+    findings: list[str] = attrs.field(factory=list[str])
+    calls: list[Call] = attrs.field(factory=list[Call])
 
     @property
     def endless(self) -> bool:
@@ -137,18 +139,18 @@ class Stage:
         """Wrap a tool: record its calls and apply the program's mishaps."""
 
         async def run(ctx: Context[object], args: JsonObject) -> object:
-            self.calls += 1
-            mishap = self.mishaps.get(self.calls) or Mishap(self.calls)
-            place = self._begun(tool, ctx)
+            mishap = self._next("tool")
+            place = self._begun(tool, ctx, args)
             before = _run.set(ctx.run_id)
+            call = self._call(f"the tool {tool.name!r} in run {ctx.run_id}", mishap)
             try:
-                if mishap.late:
-                    await trio.sleep(mishap.late)
-                if mishap.fails and not mishap.after:
-                    raise RuntimeError(mishap.fails)
-                value = await tool.run(ctx, args)
+                if not mishap.at:
+                    await self._before(mishap)
+                value = await driven(tool.run(ctx, args), call)
                 self.results.append((tool.name, plain(value)))
-                if mishap.fails:
+                self._result(place)
+                if mishap.fails and not mishap.at:
+                    self.faults["tool fails after"] += 1
                     raise RuntimeError(mishap.fails)
                 return value
             finally:
@@ -157,7 +159,65 @@ class Stage:
 
         return attrs.evolve(tool, run=run)
 
-    def _begun(self, tool: Tool, ctx: Context[object]) -> int:
+    def watch_hooks(self, host: Host) -> None:
+        """Wrap the hooks of a host that has just opened."""
+        # The public API can only add hooks.
+        registered = host.on._hooks  # pyright: ignore[reportPrivateUsage]
+        known = registered.all()
+        registered.swap(known, [attrs.evolve(hook, fn=self._hook(hook)) for hook in known])
+
+    def _hook(self, hook: Hook) -> HookFn:
+        name = f"{hook.point} {hook.name.rpartition('.')[2]}"
+
+        async def run(event: AnyHookEvent) -> object:
+            mishap = self._next("hook")
+            # A program plans no longer delay for a hook than the hook may take.
+            if mishap.late and mishap.late >= hook.timeout / 2:
+                mishap = msgspec.structs.replace(mishap, late=hook.timeout / 4)
+            call = self._call(f"the hook {hook.name!r}", mishap)
+            if not mishap.at:
+                await self._before(mishap)
+            value = await driven(hook.fn(event), call)
+            if value is not None:
+                self.verdicts[name, type(value).__name__.lower()] += 1
+            return value
+
+        return run
+
+    def left(self) -> None:
+        """Report the system tasks that have outlived their calls so far."""
+        for call in [call for call in self.calls if call.left and call.outlived()]:
+            for name in dict.fromkeys(call.left):
+                self._found(f"the task {name} that {call.what} has started outlives its call")
+            call.left.clear()
+
+    def _next(self, of: Of) -> Mishap:
+        self.count[of] += 1
+        number = self.count[of]
+        return self.mishaps.get((of, number)) or Mishap(number, of=of)
+
+    def _call(self, what: str, mishap: Mishap) -> Call:
+        call = Call(what, mishap if mishap.at else None, self._found, self.now, self._struck)
+        self.calls = [call, *(one for one in self.calls if one.left)]
+        return call
+
+    def _found(self, what: str) -> None:
+        if not self.history.cut_off and what not in self.findings:
+            self.findings.append(what)
+
+    def _struck(self, what: str) -> None:
+        self.faults[what] += 1
+
+    async def _before(self, mishap: Mishap) -> None:
+        """The faults before the function is called."""
+        if mishap.late:
+            self.faults[f"{mishap.of} late"] += 1
+            await trio.sleep(mishap.late)
+        if mishap.fails and not mishap.after:
+            self.faults[f"{mishap.of} fails before"] += 1
+            raise RuntimeError(mishap.fails)
+
+    def _begun(self, tool: Tool, ctx: Context[object], args: JsonObject) -> int:
         self.ran.append(
             Ran(
                 self.history.next_at(),
@@ -168,9 +228,13 @@ class Stage:
                 ctx.principal.user,
                 ended=False,
                 gated=tool.approval is True,
+                args=args,
             )
         )
         return len(self.ran) - 1
+
+    def _result(self, place: int) -> None:
+        self.ran[place] = msgspec.structs.replace(self.ran[place], result=self.results[-1][1])
 
     def _over(self, place: int) -> None:
         self.ran[place] = msgspec.structs.replace(self.ran[place], ended=True)

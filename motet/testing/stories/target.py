@@ -135,6 +135,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         malformed: a model calls an unknown tool, or with invalid arguments or invalid JSON.
         late: a tool takes longer.
         failing: a tool fails, before or after its work.
+        inside: at an await inside of a tool or hook it takes longer, a time-out strikes, or the
+            client that it waits for fails.
         crash: the power is cut, at each step.
         schedule: tasks run in another order than they became ready.
     """
@@ -146,6 +148,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     malformed: float = 0.1
     late: float = 0.05
     failing: float = 0.05
+    inside: float = 0.05
     crash: float = 0.08
     schedule: float = 0.5
 
@@ -159,5 +162,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Faults.NONE = Faults(
-    stall=0, rate_limit=0, server=0, cut=0, malformed=0, late=0, failing=0, crash=0, schedule=0
+    stall=0,
+    rate_limit=0,
+    server=0,
+    cut=0,
+    malformed=0,
+    late=0,
+    failing=0,
+    inside=0,
+    crash=0,
+    schedule=0,
 )

@@ -131,6 +131,7 @@ WRONG: Iterable[tuple[str, str, Snapshot]] = [
         Snapshot(ran=(Ran(1, "r", "c1", "pay", "s", "ann", gated=True),)),
     ),
     ("hooks_do_not_fail", "in run r: it raised", told((1, events.Warned("hook", "it raised")))),
+    ("code_behaves", "went on", Snapshot(misbehaved=("the tool 'pay' went on",))),
     ("effects_at_most_once", "2 times", Snapshot(effects=(Effect("c1", "paid"),) * 2)),
     (
         "stops_are_total",
