@@ -1,18 +1,23 @@
-"""The texts with which commands are answered. Pure."""
+"""The texts with which commands are answered, and what the answers of people say. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Final
+from typing import Final, get_args
 
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import StoredError
+from motet.protocols.escalations import Answer, EscalationInfo
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host import AgentInfo
 from motet.protocols.host_rooms import NewInvite, RoomInfo, RoomPeople
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
+from motet.protocols.review import decision as review_of
+from motet.protocols.review import question
 from motet.protocols.room_newcomers import Summary
 from motet.protocols.rooms import Activation
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
@@ -196,3 +201,48 @@ def invite_text(made: NewInvite) -> str:
         " join TOKEN, or #join=TOKEN behind the address of the page. It is shown this"
         f" once; its id is {one.id}."
     )
+
+
+# The answers to approvals and escalations
+
+
+def approval_wanted(
+    argument: str, pending: Sequence[ApprovalInfo]
+) -> tuple[str, ApprovalDecision, str] | str:
+    """The approval that ``/approve`` names, or the only one, the decision and a note; or else the
+    reply. ``pending``: newest first.
+    """
+    words = argument.split(None, 2)
+    if words and words[0] in get_args(ApprovalDecision):
+        words.insert(0, pending[0].id if len(pending) == 1 else "")
+    waiting = "\n".join("\n".join(question(one)) for one in reversed(pending))
+    if len(words) < 2 or not words[0]:
+        how = "To answer: /approve ID allow-once, allow-always or deny."
+        return f"{waiting}\n{how}" if waiting else "No approval is pending here."
+    decision = next((one for one in get_args(ApprovalDecision) if one == words[1]), None)
+    if decision is None:
+        return f"{words[1]!r} is not a decision: {', '.join(get_args(ApprovalDecision))}"
+    return words[0], decision, " ".join(words[2:])
+
+
+def answer_wanted(argument: str, found: Sequence[EscalationInfo]) -> tuple[str, Answer, str] | str:
+    """The same for ``/resolve`` and escalations; the note is kept as it was typed."""
+    said = re.sub(r"^((?:esc_\w+\s+)?)give[ -]up\b", r"\1give_up", argument.strip())
+    word, rest = _split(said)
+    if word in get_args(Answer):
+        word, rest = (found[0].id if len(found) == 1 else ""), said
+    decided, note = _split(rest)
+    if not word or not decided:
+        waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
+        how = "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
+        return f"{waiting}\n{how}" if waiting else "No escalation is open here."
+    decision = next((one for one in get_args(Answer) if one == decided), None)
+    if decision is None:
+        return f"{decided!r} is not a decision: {', '.join(get_args(Answer))}"
+    return word, decision, note
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The first word, and the rest as it was typed."""
+    word = next(iter(text.split(None, 1)), "")
+    return word, text.strip()[len(word) :].strip()

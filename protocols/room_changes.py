@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from motet.protocols.error_rows import OF_SESSION
 from motet.protocols.errors import ErrorRecord
-from motet.protocols.room_messages import corrected_json, line_of, previews_json, without_said
+from motet.protocols.room_copies import corrected_json, previews_json, without_said
+from motet.protocols.room_messages import line_of
 from motet.protocols.room_newcomers import outdated
+from motet.protocols.room_reading import joined_json
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.session_keys import thread_of
 from motet.protocols.storage import SqlValue, Statement
@@ -49,6 +51,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
     "room_said": (without_said, 2),
+    "room_joined": (joined_json, 3),
 }
 """Functions of SQL, by name, with how many arguments they take."""
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageChanged, MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
-from motet.protocols.models import ModelRequest
 from motet.protocols.room_calls import (
     call_late,
     covers,
@@ -30,7 +28,7 @@ from motet.protocols.room_calls import (
     merged,
     without,
 )
-from motet.protocols.room_newcomers import FindSummary, KeepSummary
+from motet.protocols.room_newcomers import FindSummary, Joined, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
 from motet.protocols.rooms import (
     Due,
@@ -191,7 +189,8 @@ def after_change(
 
     ``message``: as it was; ``gone``, ``new``: the members that only the old text calls, and those
     that only the new one does; ``members``: those that are told of the change if they have read the
-    message; ``settled``: the events of earlier changes are on disk.
+    message, and newcomers of what was said before only if it calls them now; ``settled``: the
+    events of earlier changes are on disk.
     """
     for name in gone:
         state = forget_call(state, name, message)
@@ -202,7 +201,9 @@ def after_change(
     reaction = wish.text if wish.act in ("react", "unreact") else ""
     one = News(message.seq, wish.who if reaction else None, reaction, wish.act != "unreact")
     for name in members:
-        if has_read(state, name, message):
+        if has_read(state, name, message) and (
+            name in names or not is_before(state, name, message)
+        ):
             news[name] = told_also(news.get(name, ()), one)
     number = state.changes + 1
     untold = () if settled else _without_texts(state.untold, message.seq)
@@ -227,6 +228,12 @@ def has_read(state: RoomState, name: str, message: RoomMessage) -> bool:
     cursor = told if message.kind == "person" else seen
     speaking = any(turn.name == name for turn in state.floor.speaking)
     return message.seq <= cursor or speaking
+
+
+def is_before(state: RoomState, name: str, message: RoomMessage) -> bool:
+    """Whether a message was said before a member was added, so that it is not shown it."""
+    when = state.joined.get(name, Joined())
+    return message.seq <= (when.people if message.kind == "person" else when.agents)
 
 
 def read_before(
@@ -326,7 +333,7 @@ def is_recalled(state: RoomState) -> bool:
 # Law: in a text made of lines, exactly one line of each message begins with a square bracket. The
 # words between the number and the name are ours, so that a name cannot imitate them.
 
-_HEAD: Final = re.compile(
+HEAD: Final = re.compile(
     r"(?:(?<=\n)|\A)\[#(\d+(?:\.\d+)?) (?:reply to #[\d.]+ )?(?:(?:edited|withdrawn) )?"
     r"(?:person|agent) [^\[\]\n]*\]"
 )
@@ -348,7 +355,7 @@ def line_of(message: RoomMessage) -> str:
 
 def newest_in(text: str) -> int:
     """The highest number of a message in a text that a member was given; 0: it has none."""
-    return max((int(label.rpartition(".")[2]) for label in _HEAD.findall(text)), default=0)
+    return max((int(label.rpartition(".")[2]) for label in HEAD.findall(text)), default=0)
 
 
 def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> list[str]:
@@ -378,177 +385,6 @@ def without_head(text: str, name: str) -> str:
     front = rf"\[(?:#\d+ )?(?:edited )?(?:agent )?{re.escape(name)}\][ :]*"
     found = re.match(front, stripped)
     return stripped[found.end() :] if found else stripped
-
-
-def corrected(text: str, label: str, line: str) -> str:
-    """A text that a member has read, with ``line`` in place of that of the message ``label``."""
-    if f"[#{label} " not in text:
-        return text
-    parts: list[str] = []
-    at = 0
-    for found in _HEAD.finditer(text):
-        if found[1] == label:
-            end = text.find("\n[", found.end())
-            end = len(text) if end < 0 else end
-            tail = text[:end][len(text[:end].rstrip("\n")) :] if end < len(text) else ""
-            parts += [text[at : found.start()], line, tail]
-            at = end
-    return "".join([*parts, text[at:]])
-
-
-def corrected_preview(text: str, label: str, line: str) -> str:
-    """The same for a text whose lines may have been joined: such a one ends at the message."""
-    after = corrected(text, label, line)
-    if after == text and (at := text.find(f"[#{label} ")) >= 0:
-        return text[:at] + line
-    return after
-
-
-def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tuple[Amendment, ...]:
-    """The edits of messages of a room below, to whose run a message was given, as it is now."""
-    found: list[Amendment] = []
-    for one in messages:
-        text = corrected(one.text, message.label, line_of(message))
-        if one.kind == "person" and text != one.text:
-            who, people = Principal(one.author), one.principals
-            found.append(Amendment("edit", one.seq, who, text, asked_by=people))
-    return tuple(found)
-
-
-def corrected_json(stored: str, label: str, line: str) -> str:
-    """The same for a stored text, or for all texts in JSON, such as the arguments of a call."""
-    found = f"[#{label} " in stored
-    return _each_text(stored, lambda text: corrected(text, label, line)) if found else stored
-
-
-def previews_json(stored: str, label: str, line: str) -> str:
-    """The same for previews."""
-    is_in = f"[#{label} " in stored
-    return _each_text(stored, lambda one: corrected_preview(one, label, line)) if is_in else stored
-
-
-def reader_of(message: RoomMessage, before: str) -> Fix:
-    """Makes of a row of a transcript what its model reads from now on: the message as it is now.
-
-    ``before``: the old text of the message.
-    """
-    line = line_of(message)
-
-    def fix(row: ChatMessage) -> ChatMessage:
-        match row:
-            case UserMessage(text=text) | ToolMessage(text=text):
-                return replace(row, text=corrected_json(text, message.label, line))
-            case AssistantMessage(text=text):
-                own = message.kind == "agent" and bool(before)
-                own = own and without_head(text, message.author) == before
-                calls = tuple(
-                    replace(call, arguments=corrected_json(call.arguments, message.label, line))
-                    for call in row.calls
-                )
-                if _CALLS.match(text):  # as a trace has calls, cut and without line breaks
-                    text = corrected_preview(text, message.label, line)
-                return replace(row, text=WITHDRAWN if own else text, calls=calls)
-            case _:
-                return row
-
-    return fix
-
-
-_CALLS: Final = re.compile(r"[\w.-]+\(\{")
-Fix: TypeAlias = Callable[[ChatMessage], ChatMessage]
-
-
-def fixed_call(fix: Fix, call: Call) -> Call:
-    """A call as it is after a fix; its arguments may quote a message."""
-    row = fix(AssistantMessage("", (call,)))
-    assert isinstance(row, AssistantMessage)
-    return row.calls[0]
-
-
-def fixed_text(fix: Fix, text: str) -> str:
-    """The same for the text of an input."""
-    return fix(UserMessage(text)).text
-
-
-def fixed_rows(fixes: Iterable[Fix], rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """The same for rows, after several changes."""
-    for fix in fixes:
-        rows = tuple(map(fix, rows))
-    return rows
-
-
-class Recorded(Protocol):
-    """What a trace has of a request and its answer."""
-
-    output: str
-    input: str | ModelRequest
-
-
-def fix_recorded(fixes: Sequence[Fix], found: Iterable[Recorded]) -> None:
-    """Change what is recorded, in place."""
-    for one in found if fixes else ():
-        for fix in fixes:
-            one.output = fixed_text(fix, fix(AssistantMessage(one.output)).text)
-            one.input = fixed_input(fix, one.input)
-
-
-def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
-    """The same for the input of a run or of a model."""
-    if isinstance(given, str):
-        return fixed_text(fix, given)
-    return replace(given, messages=tuple(map(fix, given.messages)))
-
-
-def fixed_request(fixes: Iterable[Fix], request: ModelRequest) -> ModelRequest:
-    """The same for a request to a model."""
-    return replace(request, messages=fixed_rows(fixes, request.messages))
-
-
-def without_said(stored: str, said: str) -> str:
-    """Stored JSON or a text of the run in which an agent has said something, without that.
-
-    Short texts are found only where they are all that was written.
-    """
-
-    def fix(text: str) -> str:
-        bare = text.strip()
-        is_all = bare == said or bare.endswith(f"] {said}")
-        is_cut = len(bare) >= _PREVIEW and said.startswith(bare.rstrip(".…"))
-        if is_all or is_cut:
-            return WITHDRAWN
-        return text.replace(said, WITHDRAWN) if len(said) >= _TELLING else text
-
-    return _each_text(stored, fix)
-
-
-WITHDRAWN: Final = "[withdrawn]"
-_PREVIEW: Final = 100
-_TELLING: Final = 12
-
-
-def _each_text(stored: str, fix: Callable[[str], str]) -> str:
-    """A text, or all texts in JSON, as ``fix`` makes them."""
-
-    def fixed(value: object) -> object:
-        match value:
-            case str():
-                return _each_text(value, fix)
-            case dict():
-                pairs = cast("dict[str, object]", value).items()
-                return {key: fixed(each) for key, each in pairs}
-            case list():
-                return [fixed(each) for each in cast("list[object]", value)]
-            case _:
-                return value
-
-    if stored[:1] == "{":
-        try:
-            decoded: object = msgspec.json.decode(stored)
-        except msgspec.DecodeError:
-            pass
-        else:
-            return msgspec.json.encode(fixed(decoded)).decode()
-    return fix(stored)
 
 
 # Requests to the store of rooms

@@ -55,6 +55,15 @@ class Joined(msgspec.Struct, frozen=True, omit_defaults=True):
     came: bool = False
 
 
+class Agents(msgspec.Struct, frozen=True):
+    """The names of a room's agents before and after a change of them, or of what newcomers read,
+    which is ``newcomers`` now.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    newcomers: Newcomers
+
+
 def without_hidden(record: EventRecord, number: int) -> EventRecord:
     """An event as those see it from whom messages up to ``number`` are hidden.
 

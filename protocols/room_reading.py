@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from motet.protocols.errors import InputValidation
 from motet.protocols.room_floor import asked_by, unread
 from motet.protocols.room_messages import line_of
-from motet.protocols.room_newcomers import Joined, Newcomers
+from motet.protocols.room_newcomers import Agents, Joined, Newcomers
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
     LATELY,
@@ -28,6 +29,7 @@ from motet.protocols.rooms import (
     RoomView,
 )
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import Statement
 
 PAGE: Final = 20
 """Messages of a page, unless its reader wants fewer or more."""
@@ -56,6 +58,31 @@ def join(state: RoomState, names: Collection[str], newcomers: Newcomers, last: i
     new = Joined(last, state.heard)
     joined = {name: known.get(name, new) for name in names} if newcomers != "all" else {}
     return state if joined == state.joined else replace(state, joined=joined)
+
+
+def joined_json(stored: str, agents: str, last: int) -> str:
+    """A stored state after a change of :class:`.Agents`, which is in JSON, too."""
+    state, change = msgspec.json.decode(stored, type=RoomState), decode_agents(agents)
+    for names in change.names:
+        state = join(state, names, change.newcomers, last)
+    return msgspec.json.encode(state).decode()
+
+
+decode_agents: Final = msgspec.json.Decoder(Agents).decode
+_JOINED: Final = (
+    "UPDATE rooms SET state = room_joined(state, ?2, (SELECT coalesce(max(seq), 0)"
+    " FROM room_messages WHERE room = rooms.name))"
+    " WHERE name = ?1 OR name > ?1 || '/' AND name < ?1 || '0'"
+)
+
+
+def note_joined(room: str, agents: Agents) -> Statement:
+    """Store with a change which agents were added just now, in a room and its threads.
+
+    Otherwise a room that is opened again, before anything else is stored, would take all who are
+    there for its first members, who read everything.
+    """
+    return Statement(_JOINED, (room, msgspec.json.encode(agents).decode()))
 
 
 def arrive(

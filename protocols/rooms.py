@@ -19,7 +19,7 @@ from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.room_invites import AddInvite, FindInvite, ListInvites, Redeem, RevokeInvite
 from motet.protocols.room_limits import Budgets, FindCosts, Planned
-from motet.protocols.room_newcomers import DEFAULT, EVERYTHING, Joined, Newcomers
+from motet.protocols.room_newcomers import DEFAULT, EVERYTHING, Agents, Joined, Newcomers
 from motet.protocols.room_people import PeopleChange, RoomPerson, RoomTerms
 from motet.protocols.sessions import Principal
 
@@ -254,8 +254,7 @@ class RoomState(msgspec.Struct, frozen=True):
         told: the same for those of people; a member that is not in it has ``seen`` for both.
         usage: of this round.
         given: when the floor was given last, in Unix seconds.
-        turn: a name for those turns, which their runs have: their times may be of another clock.
-            Empty: by an older motet, which had the time only.
+        turn: a name for those turns, which their runs have; empty: by an older motet.
         last: the number of the room's last message then.
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
@@ -502,13 +501,14 @@ class ChangePeople(Request[None], frozen=True, tag="rooms.people"):
     """Carry out a decided change of the people of a room, in one transaction.
 
     ``plan``: another definition of it; ``states``: of the room and its threads, in which messages
-    of those who go wait no more.
+    of those who go wait no more; ``agents``: before and after a change of them.
     """
 
     name: str
     change: PeopleChange
     plan: RoomPlan | None = None
     states: Mapping[str, RoomState] = {}
+    agents: Agents | None = None
 
 
 class DeleteRoom(Request[None], frozen=True, tag="rooms.delete"):

@@ -7,19 +7,20 @@ comes when the runs have ended, or names those that have not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, get_args
+from typing import Final, TypeAlias
 
 import attrs
 import trio
 from msgspec import UNSET, UnsetType
 
 from motet.actors.gateway.talk import ROOM_COMMANDS
-from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
+from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.command_texts import (
     activation_text,
     agents_text,
+    answer_wanted,
+    approval_wanted,
     compacted_text,
     errors_text,
     mode_text,
@@ -38,13 +39,10 @@ from motet.protocols.errors import (
     NotFound,
     UnknownName,
 )
-from motet.protocols.escalations import Answer as Decision
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES, QueueMode
-from motet.protocols.review import decision as review_of
-from motet.protocols.review import question
 from motet.protocols.rooms import ACTIVATIONS, Activation, RoomChange
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
@@ -264,18 +262,10 @@ async def _approve(call: Invocation) -> Reply:
         pending = await _pending(call)
     except NotFound:
         return "Only the owner of this room or an admin can answer approvals here."
-    words = call.argument.split(None, 2)
-    if words and words[0] in get_args(ApprovalDecision):
-        words.insert(0, pending[0].id if len(pending) == 1 else "")
-    waiting = "\n".join("\n".join(question(one)) for one in reversed(pending))
-    if len(words) < 2 or not words[0]:
-        how = "To answer: /approve ID allow-once, allow-always or deny."
-        return f"{waiting}\n{how}" if waiting else "No approval is pending here."
-    decision = next((one for one in get_args(ApprovalDecision) if one == words[1]), None)
-    if decision is None:
-        return f"{words[1]!r} is not a decision: {', '.join(get_args(ApprovalDecision))}"
-    note = " ".join(words[2:])
-    info = await api.approve(words[0], decision, note=note, principal=principal)
+    wanted = approval_wanted(call.argument, pending)
+    if isinstance(wanted, str):
+        return wanted
+    info = await api.approve(*wanted[:2], note=wanted[2], principal=principal)
     blocked = f"; {info.blocked}" if info.blocked else ""
     return f"{info.tool}: {info.state}{blocked}"
 
@@ -296,30 +286,15 @@ async def _resolve(call: Invocation) -> Reply:
         found = await api.escalations(session=here, room=room, state="open", principal=principal)
     except NotFound:
         return "What failed here, the owner of the room and admins decide."
-    said = re.sub(r"^((?:esc_\w+\s+)?)give[ -]up\b", r"\1give_up", call.argument.strip())
-    word, rest = _split(said)
-    if word in get_args(Decision):
-        word, rest = (found[0].id if len(found) == 1 else ""), said
-    decided, note = _split(rest)
-    if not word or not decided:
-        waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
-        how = "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
-        return f"{waiting}\n{how}" if waiting else "No escalation is open here."
-    decision = next((one for one in get_args(Decision) if one == decided), None)
-    if decision is None:
-        return f"{decided!r} is not a decision: {', '.join(get_args(Decision))}"
+    wanted = answer_wanted(call.argument, found)
+    if isinstance(wanted, str):
+        return wanted
     try:
-        info = await api.resolve(word, decision, note=note, principal=principal)
+        info = await api.resolve(*wanted[:2], note=wanted[2], principal=principal)
     except InputValidation as error:
         return f"Nothing was done: {error}"
     run, reply = info.next_run, f"{info.id}: {info.decision}"
     return GoesOn(f"{reply}, {run} goes on", run) if run else reply
-
-
-def _split(text: str) -> tuple[str, str]:
-    """The first word, and the rest as it was typed."""
-    word = next(iter(text.split(None, 1)), "")
-    return word, text.strip()[len(word) :].strip()
 
 
 async def _errors(call: Invocation) -> Reply:

@@ -29,6 +29,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
 from motet.protocols.room_invites import Redeem
 from motet.protocols.room_messages import FindMessages
+from motet.protocols.room_newcomers import Agents
 from motet.protocols.room_people import PeopleChange, Standing, refusal
 from motet.protocols.rooms import ChangePeople, CreateRoom, FindRoom, RoomPlan, RoomRecord
 from motet.protocols.session_keys import thread_of
@@ -140,8 +141,14 @@ class RoomAccess:
             rooms = (live, *parts.table.threads(room)) if live else ()
             async with AsyncExitStack() as stack:
                 if isinstance(request, ChangePeople):
-                    before = (await self.standing(room))[1]
-                    held = [one.retracting(before, before.after(request.change)) for one in rooms]
+                    record, before = await self.standing(room)
+                    after = before.after(request.change)
+                    if definition or request.change.terms:
+                        now = known_room(parts, room, record)
+                        both = (now, definition[0] if definition else now)
+                        names = tuple(tuple(m.name for m in one.members) for one in both if one)
+                        request = replace(request, agents=Agents(names, after.reads))
+                    held = [one.retracting(before, after) for one in rooms]
                     left = [await stack.enter_async_context(one) for one in held]
                     states = {one.name: new for one, new in zip(rooms, left, strict=True) if new}
                     request = replace(request, states=states)

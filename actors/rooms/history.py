@@ -27,6 +27,7 @@ from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.room_calls import collect, counted, not_here, skip, to_tell
 from motet.protocols.room_clocks import RoomClocks
+from motet.protocols.room_copies import fixed_text
 from motet.protocols.room_messages import (
     Amendment,
     ChangeMessage,
@@ -35,7 +36,6 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     after_change,
     amended,
-    fixed_text,
 )
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (

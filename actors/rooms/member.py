@@ -33,9 +33,10 @@ from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage, is_repeatable
 from motet.protocols.policy import Subject
+from motet.protocols.room_copies import Fix, reader_of
 from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, round_account
-from motet.protocols.room_messages import Fix, line_of, newest_in, reader_of
+from motet.protocols.room_messages import line_of, newest_in
 from motet.protocols.room_turns import (
     Batch,
     Turn,

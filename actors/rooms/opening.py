@@ -41,14 +41,8 @@ from motet.protocols.messages import Request
 from motet.protocols.models import is_repeatable
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
-from motet.protocols.room_messages import (
-    Act,
-    Amendment,
-    FindMessages,
-    OpenThread,
-    RoomStoreRequest,
-    edits_of_copies,
-)
+from motet.protocols.room_copies import edits_of_copies
+from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
 from motet.protocols.room_newcomers import DEFAULT, Newcomers
 from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.room_reading import MOST, number_of

@@ -23,7 +23,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import AgentError, NotFound
 from motet.protocols.escalations import escalation_id
 from motet.protocols.models import Usage
-from motet.protocols.room_messages import fixed_rows
+from motet.protocols.room_copies import fixed_rows
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun
 from motet.protocols.tools import CallResult

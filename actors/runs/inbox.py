@@ -31,7 +31,7 @@ from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelResponse
-from motet.protocols.room_messages import Fix, fixed_text
+from motet.protocols.room_copies import Fix, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import EnterRun, ListBackgroundRuns, SessionStoreMessage
 from motet.runtime import ActorRef

@@ -35,7 +35,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
-from motet.protocols.room_messages import fixed_request
+from motet.protocols.room_copies import fixed_request
 from motet.protocols.tool_schemas import MOST_TOOLS, within
 from motet.protocols.tools import ToolSpec
 

@@ -26,7 +26,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs.run import Burst, Carried, Input, Placement, Run
 from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig, QueueMode
-from motet.protocols.room_messages import Fix, fixed_rows, fixed_text
+from motet.protocols.room_copies import Fix, fixed_rows, fixed_text
 from motet.protocols.sessions import (
     Ack,
     FinishRun,

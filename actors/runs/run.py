@@ -33,7 +33,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import is_repeatable
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
-from motet.protocols.room_messages import Fix, fixed_text
+from motet.protocols.room_copies import Fix, fixed_text
 from motet.protocols.run import Progress, RunResult
 from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex

@@ -41,7 +41,7 @@ from motet.protocols.errors import AgentError, ConfigError, Internal, Llm
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.redaction.redact import redact_text
-from motet.protocols.room_messages import Fix, fixed_rows, fixed_text
+from motet.protocols.room_copies import Fix, fixed_answer, fixed_rows, fixed_text
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_shared
 from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
@@ -456,6 +456,8 @@ class Runner:
         """Give the turn an answer; one that was cut off is published when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
         self.inbox.texts.offer()
+        if fixes := self.run.carried.fixes:  # since the model was asked
+            response = fixed_answer(fixes, response)
         decision = self.turn.answered(response, whole=whole)
         await self.inbox.texts.record()
         self.publisher.before = draft = self.turn.draft

@@ -24,7 +24,7 @@ from motet.actors.transcript.grammar import held, missing_result, row_of
 from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
 from motet.protocols.chat import Call, ChatMessage, ToolMessage
-from motet.protocols.room_messages import Fix, fixed_call, fixed_text
+from motet.protocols.room_copies import Fix, fixed_call, fixed_text
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall

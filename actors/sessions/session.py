@@ -29,7 +29,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.queueing import JoinInputs
-from motet.protocols.room_messages import fixed_rows
+from motet.protocols.room_copies import fixed_rows
 from motet.protocols.sessions import Compact, FinishRun, Pump, RunStatus, SessionMessage
 from motet.protocols.storage import StorageUnavailable
 from motet.runtime import Actor, handles

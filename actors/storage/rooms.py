@@ -26,6 +26,7 @@ from motet.protocols.room_changes import (
     scrub,
     untold,
 )
+from motet.protocols.room_copies import edits_of_copies
 from motet.protocols.room_costs import FIND as FIND_COSTS
 from motet.protocols.room_costs import FIND_ROUND, costs_of
 from motet.protocols.room_invites import (
@@ -43,7 +44,6 @@ from motet.protocols.room_messages import (
     FindMessages,
     OpenThread,
     RoomStoreRequest,
-    edits_of_copies,
 )
 from motet.protocols.room_newcomers import (
     EVERYTHING,
@@ -55,7 +55,7 @@ from motet.protocols.room_newcomers import (
 )
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown, MarkRead, Unread
-from motet.protocols.room_reading import UNSHOWN
+from motet.protocols.room_reading import UNSHOWN, note_joined
 from motet.protocols.room_tables import (
     ADD_INVITE,
     COPIED,
@@ -290,7 +290,8 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         statements = [*change_people(name, request.change, now)]
         statements += [self._kept(one, state) for one, state in request.states.items()]
         set_plan = () if plan is None else (Statement(SET, (name, to_json(plan), now), expect=1),)
-        await self._write((*statements, *set_plan))
+        noted = (note_joined(name, request.agents),) if request.agents else ()
+        await self._write((*statements, *set_plan, *noted))
 
     @handles(AddInvite, concurrent=4)
     async def add_invite(self, request: AddInvite) -> None:

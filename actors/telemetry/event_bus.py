@@ -273,10 +273,11 @@ class PublishQueue:
             await self._moved.wait()
 
     async def settle(self) -> None:
-        """Wait until every event put so far is delivered, or the bus has ended."""
-        last = self._queue.last or (self.batch[-1] if self.batch else None)
-        while not self.closed and last is not None and self._holds(last):
-            await self.room()
+        """Wait until every event put so far is delivered, also forwarded, or the bus has ended."""
+        for _ in range(2):
+            last = self._queue.last or (self.batch[-1] if self.batch else None)
+            while not self.closed and last is not None and self._holds(last):
+                await self.room()
 
     async def journalled(self) -> None:
         """Wait until no event is late, or the bus has ended; as long as the storage is away."""

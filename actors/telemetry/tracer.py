@@ -28,7 +28,7 @@ from motet.protocols.redaction.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.protocols.room_messages import Fix, fix_recorded
+from motet.protocols.room_copies import Fix, fix_recorded
 from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult

@@ -18,21 +18,25 @@ from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import CallDropped, MessageDeleted, MessageEdited
 from motet.protocols.room_calls import collect, covers, drop, merged, taken
+from motet.protocols.room_copies import (
+    WITHDRAWN,
+    corrected,
+    corrected_json,
+    corrected_preview,
+    reader_of,
+    without_said,
+)
 from motet.protocols.room_messages import (
     EDITED,
     GONE,
     MOST_NEWS,
     MOST_REACTIONS,
     STANDINGS,
-    WITHDRAWN,
     Act,
     Amendment,
     after_change,
     amended,
     checked,
-    corrected,
-    corrected_json,
-    corrected_preview,
     forget_call,
     has_read,
     head_of,
@@ -40,13 +44,12 @@ from motet.protocols.room_messages import (
     line_of,
     news_lines,
     read_before,
-    reader_of,
     standing_of,
     told_also,
     without_head,
     without_news,
-    without_said,
 )
+from motet.protocols.room_newcomers import Joined
 from motet.protocols.rooms import Due, Floor, News, Reaction, RoomMessage, RoomState
 from motet.protocols.sessions import Principal
 
@@ -429,3 +432,19 @@ def test_earlier_events_of_a_message_lose_their_text_while_they_are_not_on_disk(
     late = after_change(state, wish, HELLO, settled=False)
     assert late.untold == (MessageEdited(3, "", "alice", 1), MessageDeleted(3, "alice", 2))
     assert after_change(state, wish, HELLO).untold == (MessageDeleted(3, "alice", 2),)
+
+
+@pytest.mark.parametrize("act", ["edit", "react"])
+def test_newcomers_are_told_no_change_of_what_was_said_before_they_were_added(act: Act) -> None:
+    """But for an edit that calls them: they answer it."""
+    state = state_of(joined={"ben": Joined(4, 3, came=True), "eve": Joined(3, 2, came=True)})
+    state = replace(state, seen={**state.seen, "ben": 5, "eve": 5})
+    for message in (HELLO, ANSWER):
+        wish = Amendment(act, message.seq, ALICE, "@ben new")
+        after = after_change(state, wish, message, members=("ann", "ben", "eve"))
+        assert "ben" not in after.news, "it came after both"
+        assert "eve" in after.news, "it came between them"
+    called = after_change(
+        state, Amendment("edit", 3, ALICE, "@ben"), HELLO, new=["ben"], members=["ben"]
+    )
+    assert called.news["ben"] == (News(3),)

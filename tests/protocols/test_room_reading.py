@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.protocols.errors import InputValidation
+from motet.protocols.room_copies import corrected
 from motet.protocols.room_floor import unread
-from motet.protocols.room_messages import corrected
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.room_reading import (
     MOST_BYTES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -128,6 +129,47 @@ async def test_a_turn_under_way_reads_the_change_in_its_next_request(tmp_path: P
         assert requests[1].messages[0].text == "[#1 withdrawn person alice]"
         assert SECRET not in repr(requests[1].messages)
     assert SECRET not in on_disk(tmp_path)
+
+
+async def test_a_call_that_quotes_what_was_changed_since_its_request_quotes_the_new_text(
+    tmp_path: Path,
+) -> None:
+    """Also on disk while it runs, so that the next host of a killed one begins nothing with it."""
+    asked, gate, reached, noted = (trio.Event() for _ in range(4))
+    given: list[str] = []
+
+    async def answer(request: ModelRequest) -> mt.Step:
+        if given:
+            return mt.say("done")
+        quoted = request.messages[-1].text
+        asked.set()
+        await gate.wait()
+        return mt.call("note", text=quoted)
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answer, name="ann"))
+
+    @ann.tool(effects="write")
+    async def note(text: str) -> str:
+        given.append(text)
+        reached.set()
+        await noted.wait()
+        return "noted"
+
+    async with motet.open_host(tmp_path / "state", agents=[ann]) as host:
+        opened = await host.open_room(room_of(ann))
+        async with opened.subscribe() as events:
+            await opened.post(f"@ann {SECRET}", user="alice")
+            await asked.wait()
+            await opened.delete(1, user="alice")
+            gate.set()
+            await reached.wait()
+            assert await host.events.read("session:agent:ann:room:group:r", 0)  # all are on disk
+            shutil.copytree(tmp_path / "state", tmp_path / "killed")
+            noted.set()
+            await until_idle(events)
+    assert given == ["[#1 withdrawn person alice]"]
+    for state in ("killed", "state"):
+        assert SECRET not in on_disk(tmp_path / state)
 
 
 async def test_a_call_that_is_edited_away_before_its_turn_is_dropped() -> None:

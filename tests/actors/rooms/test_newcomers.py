@@ -265,3 +265,45 @@ async def test_who_is_there_when_the_setting_changes_has_come() -> None:
         assert await texts(host, room, BOB) == ["first", "second"]
         await host.rooms.manage(SetTerms(room=room, newcomers="none"), principal=ALICE)
         assert await texts(host, room, BOB) == ["second"]
+
+
+async def test_a_late_member_is_not_told_of_changes_to_what_was_said_before() -> None:
+    """But for an edit that calls it: that one it answers."""
+    ann, ben = agent("ann", "yes"), agent("ben", "yes")
+    async with motet.open_host(agents=[ann, ben]) as host:
+        room = await made(host, "joining")
+        await say_and_wait(host, room, "secret")
+        await host.rooms.change(room, RoomChange(members=("ann", "ben")), principal=ALICE)
+        await say_and_wait(host, room, "@ben hi")
+        await host.rooms.edit_message(room, 1, "new secret", principal=ALICE)
+        await say_and_wait(host, room, "@ben and now?")
+        opened = await host.open_room(room, principal=ALICE)
+        await host.rooms.edit_message(room, 1, "@ben look", principal=ALICE)
+        await opened.wait()
+    assert "secret" not in "".join(model_of(ben).told)
+    assert model_of(ben).told[-1] == "[#1 edited person alice] @ben look"
+
+
+@pytest.mark.parametrize("order", ["terms", "restart, terms", "terms, restart"])
+async def test_a_member_that_was_added_is_a_newcomer_in_the_next_host_as_well(
+    order: str, tmp_path: Path
+) -> None:
+    """Nothing is said between its coming and the end of the host."""
+    ann, ben = agent("ann", "yes"), agent("ben", "yes")
+    room = ""
+    for step in (*order.split(", "), "add"):
+        async with motet.open_host(tmp_path, agents=[ann, ben]) as host:
+            if not room:
+                room = await made(host)
+                await say_and_wait(host, room, "@ann secret")
+            if step == "terms":
+                terms = SetTerms(room=room, newcomers="joining")
+                await host.rooms.manage(terms, principal=ALICE)
+            if step == "add" or (step == "terms" and order == "terms"):
+                change = RoomChange(members=("ann", "ben"))
+                await host.rooms.change(room, change, principal=ALICE)
+    async with motet.open_host(tmp_path, agents=[ann, ben]) as host:
+        await say_and_wait(host, room, "@ben and now?")
+    (told,) = model_of(ben).told
+    assert "secret" not in told, told
+    assert told.endswith("[#3 person alice] @ben and now?")

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 import motet
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import MessageAdded, RoomIdle
-from motet.protocols.room_messages import corrected, line_of
+from motet.protocols.room_copies import corrected
+from motet.protocols.room_messages import line_of
 from motet.protocols.room_turns import render_for_member
 from motet.protocols.rooms import RoomMessage, RoomMode, RoomPlan
 from motet.protocols.sessions import KeyConflict

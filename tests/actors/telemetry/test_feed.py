@@ -7,6 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.event_bus import PATIENCE
+from motet.protocols.events import EventRecord
 from tests.actors.telemetry.builders import STREAM, delta, open_bus, text
 
 
@@ -60,6 +61,23 @@ async def test_who_listens_later_is_not_shown_what_was_published_before() -> Non
             assert feed.put(STREAM, text(2), None)
             await opened.journal.settle()
             assert [record.seq for record in seen] == [2]
+
+
+async def test_what_a_stream_is_forwarded_to_is_settled_as_well() -> None:
+    """A room forwards the events of its members' sessions; a change of a message finds them all."""
+    with Location.memory() as location:
+        async with open_bus(location) as opened:
+            feed = opened.subscribers.feed
+            assert feed is not None
+
+            def forward(record: EventRecord) -> None:
+                assert feed.put("room:den", record.event, record.run_id)
+
+            opened.subscribers.attach(STREAM, forward)
+            assert feed.put(STREAM, text(1), None)
+            await opened.journal.settle()
+            assert not len(feed)
+            assert [one.stream for one in await opened.journal.read("room:den", 0)] == ["room:den"]
 
 
 async def test_a_feed_without_a_bus_makes_nobody_wait() -> None:

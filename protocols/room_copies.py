@@ -1,0 +1,199 @@
+"""Copies of a room's messages in texts that carry them on, corrected when a message is another one.
+
+A member's transcript, a call of a tool, a trace, an error or the input of a room below may quote
+the line of a message. Invariants: only the line of that message changes, up to the next line that
+begins with a square bracket; a correction that is done twice does no more than once. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.room_messages import HEAD, Amendment, line_of, without_head
+from motet.protocols.rooms import RoomMessage
+from motet.protocols.sessions import Principal
+
+
+def corrected(text: str, label: str, line: str) -> str:
+    """A text that a member has read, with ``line`` in place of that of the message ``label``."""
+    if f"[#{label} " not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    for found in HEAD.finditer(text):
+        if found[1] == label:
+            end = text.find("\n[", found.end())
+            end = len(text) if end < 0 else end
+            tail = text[:end][len(text[:end].rstrip("\n")) :] if end < len(text) else ""
+            parts += [text[at : found.start()], line, tail]
+            at = end
+    return "".join([*parts, text[at:]])
+
+
+def corrected_preview(text: str, label: str, line: str) -> str:
+    """The same for a text whose lines may have been joined: such a one ends at the message."""
+    after = corrected(text, label, line)
+    if after == text and (at := text.find(f"[#{label} ")) >= 0:
+        return text[:at] + line
+    return after
+
+
+def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tuple[Amendment, ...]:
+    """The edits of messages of a room below, to whose run a message was given, as it is now."""
+    found: list[Amendment] = []
+    for one in messages:
+        text = corrected(one.text, message.label, line_of(message))
+        if one.kind == "person" and text != one.text:
+            who, people = Principal(one.author), one.principals
+            found.append(Amendment("edit", one.seq, who, text, asked_by=people))
+    return tuple(found)
+
+
+def corrected_json(stored: str, label: str, line: str) -> str:
+    """The same for a stored text, or for all texts in JSON, such as the arguments of a call."""
+    found = f"[#{label} " in stored
+    return _each_text(stored, lambda text: corrected(text, label, line)) if found else stored
+
+
+def previews_json(stored: str, label: str, line: str) -> str:
+    """The same for previews."""
+    is_in = f"[#{label} " in stored
+    return _each_text(stored, lambda one: corrected_preview(one, label, line)) if is_in else stored
+
+
+def reader_of(message: RoomMessage, before: str) -> Fix:
+    """Makes of a row of a transcript what its model reads from now on: the message as it is now.
+
+    ``before``: the old text of the message.
+    """
+    line = line_of(message)
+
+    def fix(row: ChatMessage) -> ChatMessage:
+        match row:
+            case UserMessage(text=text) | ToolMessage(text=text):
+                return replace(row, text=corrected_json(text, message.label, line))
+            case AssistantMessage(text=text):
+                own = message.kind == "agent" and bool(before)
+                own = own and without_head(text, message.author) == before
+                calls = tuple(
+                    replace(call, arguments=corrected_json(call.arguments, message.label, line))
+                    for call in row.calls
+                )
+                if _CALLS.match(text):  # as a trace has calls, cut and without line breaks
+                    text = corrected_preview(text, message.label, line)
+                return replace(row, text=WITHDRAWN if own else text, calls=calls)
+            case _:
+                return row
+
+    return fix
+
+
+_CALLS: Final = re.compile(r"[\w.-]+\(\{")
+Fix: TypeAlias = Callable[[ChatMessage], ChatMessage]
+
+
+def fixed_call(fix: Fix, call: Call) -> Call:
+    """A call as it is after a fix; its arguments may quote a message."""
+    row = fix(AssistantMessage("", (call,)))
+    assert isinstance(row, AssistantMessage)
+    return row.calls[0]
+
+
+def fixed_answer(fixes: Iterable[Fix], answer: ModelResponse) -> ModelResponse:
+    """An answer to a request from before the fixes: its calls may quote what the request had."""
+    for fix in fixes:
+        answer = replace(answer, calls=tuple(fixed_call(fix, call) for call in answer.calls))
+    return answer
+
+
+def fixed_text(fix: Fix, text: str) -> str:
+    """The same for the text of an input."""
+    return fix(UserMessage(text)).text
+
+
+def fixed_rows(fixes: Iterable[Fix], rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """The same for rows, after several changes."""
+    for fix in fixes:
+        rows = tuple(map(fix, rows))
+    return rows
+
+
+class Recorded(Protocol):
+    """What a trace has of a request and its answer."""
+
+    output: str
+    input: str | ModelRequest
+
+
+def fix_recorded(fixes: Sequence[Fix], found: Iterable[Recorded]) -> None:
+    """Change what is recorded, in place."""
+    for one in found if fixes else ():
+        for fix in fixes:
+            one.output = fixed_text(fix, fix(AssistantMessage(one.output)).text)
+            one.input = fixed_input(fix, one.input)
+
+
+def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
+    """The same for the input of a run or of a model."""
+    if isinstance(given, str):
+        return fixed_text(fix, given)
+    return replace(given, messages=tuple(map(fix, given.messages)))
+
+
+def fixed_request(fixes: Iterable[Fix], request: ModelRequest) -> ModelRequest:
+    """The same for a request to a model."""
+    return replace(request, messages=fixed_rows(fixes, request.messages))
+
+
+def without_said(stored: str, said: str) -> str:
+    """Stored JSON or a text of the run in which an agent has said something, without that.
+
+    Short texts are found only where they are all that was written.
+    """
+
+    def fix(text: str) -> str:
+        bare = text.strip()
+        is_all = bare == said or bare.endswith(f"] {said}")
+        is_cut = len(bare) >= _PREVIEW and said.startswith(bare.rstrip(".…"))
+        if is_all or is_cut:
+            return WITHDRAWN
+        return text.replace(said, WITHDRAWN) if len(said) >= _TELLING else text
+
+    return _each_text(stored, fix)
+
+
+WITHDRAWN: Final = "[withdrawn]"
+_PREVIEW: Final = 100
+_TELLING: Final = 12
+
+
+def _each_text(stored: str, fix: Callable[[str], str]) -> str:
+    """A text, or all texts in JSON, as ``fix`` makes them."""
+
+    def fixed(value: object) -> object:
+        match value:
+            case str():
+                return _each_text(value, fix)
+            case dict():
+                pairs = cast("dict[str, object]", value).items()
+                return {key: fixed(each) for key, each in pairs}
+            case list():
+                return [fixed(each) for each in cast("list[object]", value)]
+            case _:
+                return value
+
+    if stored[:1] == "{":
+        try:
+            decoded: object = msgspec.json.decode(stored)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return msgspec.json.encode(fixed(decoded)).decode()
+    return fix(stored)
