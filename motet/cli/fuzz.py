@@ -39,7 +39,10 @@ PAUSE = 0.1
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A search as JSON. ``tried``: programs before the finding; ``smaller``: while shrinking it."""
+    """A search as JSON. ``tried``: programs before the finding; ``smaller``: while shrinking it.
+
+    ``survey``: the table of what was reached; ``vacuous``: what never happened.
+    """
 
     agent: str
     seed: int
@@ -50,6 +53,8 @@ class Result(msgspec.Struct, frozen=True):
     violations: tuple[str, ...] = ()
     case: str = ""
     test: str = ""
+    vacuous: tuple[str, ...] = ()
+    survey: str = ""
 
 
 @attrs.frozen
@@ -69,7 +74,9 @@ class Order:
 
 
 def fuzz(order: Order) -> int:
-    """Search, and print the finding; 0: none, 1: one, 4: stopped before one was found.
+    """Search, and print the finding and the survey; 0: none, 4: stopped before one was found.
+
+    1: a finding, or a search that is vacuous, since something never happened in it.
 
     Raises ``ConfigError`` for an unknown agent or check, and for an agent that starts
     programs or opens sockets; ``MissingExtra``.
@@ -82,13 +89,26 @@ def fuzz(order: Order) -> int:
         stopped = _run(search, status)
     seconds = time.monotonic() - began
     result = Result(order.agent, search.seed, search.tried, search.smaller, stopped, seconds)
+    result = _surveyed(result, search)
     if search.found is not None:
         result = _kept(result, order, search.found, place)
     if order.json:
         print(in_json(result))
     else:
         _print(result, search.found, out, checks=bool(order.checks))
-    return FAILED if search.found is not None else CANCELLED if stopped else OK
+    if search.found is not None or (result.vacuous and not stopped):
+        return FAILED
+    return CANCELLED if stopped else OK
+
+
+def _surveyed(result: Result, search: Search) -> Result:
+    from motet.testing.survey import Vacuous
+
+    try:
+        search.survey.check()
+    except Vacuous as vacuous:
+        result = msgspec.structs.replace(result, vacuous=vacuous.reasons)
+    return msgspec.structs.replace(result, survey=search.survey.table())
 
 
 def _search(order: Order) -> tuple[Search, str]:
@@ -261,11 +281,15 @@ def _say_where(file: Path, place: str) -> None:
 
 def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -> None:
     """The test alone on stdout, ready for a file; all else on stderr."""
+    if result.survey:
+        out.print(result.survey, markup=False, highlight=False, style="dim", soft_wrap=True)
     again = f"seed {result.seed}, {result.seconds:.1f} s"
     if found is None:
         ended = "stopped" if result.stopped else "nothing found"
         style = "yellow" if result.stopped else "green"
         out.print(f"{ended}: {result.tried} programs, {again}", style=style)
+        for reason in () if result.stopped else result.vacuous:
+            out.print(f"✗ vacuous: {reason}", style="red", markup=False, highlight=False)
         return
     lanes: str = getattr(found.error, "lanes", "")
     if lanes:

@@ -21,6 +21,7 @@ from motet.testing.invariants import Invariant
 from motet.testing.stories.program import BoundProgram
 from motet.testing.stories.strategy import programs
 from motet.testing.stories.target import Faults, Subject
+from motet.testing.survey import Survey, survey_of
 
 __all__ = ["Found", "Search", "Stopped"]
 
@@ -62,6 +63,7 @@ class Search:
         seed: of the drawn programs.
         invariants: in addition to those of every host.
         look: called before each program; an error of it ends the search.
+        survey: what the programs have reached.
         tried: programs until the first finding.
         smaller: programs tried for shrinking.
         found: the finding.
@@ -76,6 +78,7 @@ class Search:
     faults: Faults = attrs.field(factory=Faults)
     invariants: Sequence[Invariant] = ()
     look: Callable[[], None] = attrs.field(default=lambda: None)
+    survey: Survey = attrs.field(factory=Survey, init=False)
     tried: int = attrs.field(default=0, init=False)
     smaller: int = attrs.field(default=0, init=False)
     found: Found | None = attrs.field(default=None, init=False)
@@ -100,7 +103,8 @@ class Search:
 
         search = seeded(self.seed)(quick(given(program=drawn)(attempt)))
         try:
-            with suppress(Exception):  # the error is in ``found``
+            # The error is in ``found``.
+            with suppress(Exception), survey_of() as self.survey:
                 search()
         except _Unfit as unfit:
             raise unfit.error from None

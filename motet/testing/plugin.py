@@ -35,6 +35,11 @@ CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
 
 _PROGRAMS = "motet.testing.stories.program"
 _REACHED = "motet.testing.reached"
+_TABLE = "motet: what was searched"
+
+LISTED_FROM = 10
+"""Programs of a test from which on it counts as a search, whose table is printed."""
+MOST_TABLES = 10
 
 _before = pytest.StashKey[bool]()
 _replay: pytest.StashKey[tuple[Case, Path]] = pytest.StashKey()
@@ -142,7 +147,7 @@ def _function_of(item: pytest.Item) -> Callable[..., object] | None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Replay the case in place of drawn programs, or check the states of ``sometimes``."""
     if _replay not in item.config.stash or not isinstance(item, pytest.Function):
-        with _book(item) as book:
+        with _book(item) as book, _survey(item):
             yield
         _check_reached(book)
         return
@@ -152,6 +157,47 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         yield
     if not now.times:
         pytest.fail("the test has executed no program: it is not the one of the case", False)
+
+
+@contextmanager
+def _survey(item: pytest.Item) -> Generator[None]:
+    """Count the programs of a test; its table is printed, and a vacuous search fails."""
+    if _PROGRAMS not in sys.modules:
+        yield  # no program has been drawn before the test, by any `@given(programs(...))`
+        return
+    from motet.testing.survey import Vacuous, survey_of
+
+    with survey_of() as survey:
+        try:
+            yield
+        finally:
+            if survey.programs >= LISTED_FROM:
+                item.user_properties.append((_TABLE, survey.table()))
+    try:
+        survey.check()
+    except Vacuous as vacuous:
+        pytest.fail(str(vacuous), pytrace=False)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what each search has reached."""
+    if config.get_verbosity() < 0:
+        return
+    tables = [
+        (report.nodeid, str(table))
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        for name, table in getattr(report, "user_properties", [])
+        if name == _TABLE and report.when == "call"
+    ]
+    if tables:
+        terminalreporter.section("motet: what was searched", sep="-")
+    for nodeid, table in tables[:MOST_TABLES]:
+        terminalreporter.line(f"{nodeid}\n{table}\n")
+    if len(tables) > MOST_TABLES:
+        terminalreporter.line(f"and {len(tables) - MOST_TABLES} searches more")
 
 
 @contextmanager

@@ -48,10 +48,11 @@ from motet.testing.stories.stage import (
     Player,
     Stage,
     being_replayed,
-    run_of,
+    tasks_of_runs,
 )
 from motet.testing.stories.target import Receive, Subject, Target, instrumented
 from motet.testing.stories.vocabulary import GIVEN, Rule, rules_of
+from motet.testing.survey import current_survey, in_search
 
 __all__ = [
     "BoundProgram",
@@ -62,7 +63,6 @@ __all__ = [
     "events_published",
     "latest",
     "play_in",
-    "tasks_of_runs",
 ]
 
 REST = 3600.0
@@ -343,9 +343,26 @@ class Play:
             error.add_note(f"It came from this program:\n\n{test}")
             raise
         finally:
+            self._count()
             self._length = len(self.host.trace)
             if replaying is not None:
                 replaying.compare(self.lines())
+
+    def _count(self) -> None:
+        """Count a drawn program in the survey of its search."""
+        if not in_search():
+            return
+        stage, room = self.stage, self.target.room
+        current_survey().add(
+            self.history(),
+            tools=self.target.tools,
+            room=room.name if room is not None else "",
+            steps=[type(step).__name__.lower() for step in self.program.steps],
+            verdicts=stage.verdicts,
+            faults=stage.faults,
+            schedule=hash(tuple(self.host.loop.scheduler.taken)),
+            unused=self.target.unused,
+        )
 
     # ------------------------------------------------------------------ steps
 
@@ -572,16 +589,3 @@ async def events_published(host: Host) -> None:
 
 async def _alive(_host: Host) -> list[tuple[str, str]]:
     return tasks_of_runs(trio.lowlevel.current_root_task())
-
-
-def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
-    """The run and the name of every task below ``root`` that a tool has started."""
-    waiting = [root] if root is not None else []
-    found: list[tuple[str, str]] = []
-    while waiting:
-        task = waiting.pop()
-        if run_id := run_of(task):
-            found.append((run_id, task.name))
-        for nursery in task.child_nurseries:
-            waiting += nursery.child_tasks
-    return sorted(found)

@@ -42,6 +42,7 @@ __all__ = [
     "hash_of",
     "replay_of",
     "run_of",
+    "tasks_of_runs",
 ]
 
 DONE = "ok"
@@ -56,6 +57,19 @@ _run: ContextVar[str] = ContextVar("motet_testing_run", default="")
 def run_of(task: trio.lowlevel.Task) -> str:
     """The run whose tool has started a task, directly or indirectly; empty: none."""
     return task.context.get(_run, "")
+
+
+def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
+    """The run and the name of every task below ``root`` that a tool has started."""
+    waiting = [root] if root is not None else []
+    found: list[tuple[str, str]] = []
+    while waiting:
+        task = waiting.pop()
+        if run_id := run_of(task):
+            found.append((run_id, task.name))
+        for nursery in task.child_nurseries:
+            waiting += nursery.child_tasks
+    return sorted(found)
 
 
 class Replay:

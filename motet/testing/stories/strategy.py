@@ -33,6 +33,7 @@ def programs(
     arguments: Arguments | None = None,
     texts: Texts = (),
     rules: Sequence[Rule | Callable[..., object]] = (),
+    unused: Sequence[str] = (),
 ) -> SearchStrategy[BoundProgram]:
     """Programs for an agent or a room.
 
@@ -48,6 +49,8 @@ def programs(
             ``mt.result_of("new_order")``: ``{"refund": {"order": mt.result_of("new_order")}}``.
         texts: what users say, in place of the texts of the harness; a strategy, or a list.
         rules: steps of your own, functions of the host; see :func:`motet.testing.rule`.
+        unused: tools that the programs need not run, and ``room``, ``model`` or ``approvals``: a
+            search that never reaches them fails as vacuous otherwise.
 
     Raises ``ValueError`` for numbers out of range, ``ConfigError`` for a room whose members are
     only names, for arguments of unknown tools and for impossible rules, ``MissingExtra`` without
@@ -68,7 +71,8 @@ def programs(
         if error.name is None or not error.name.startswith("hypothesis"):
             raise
         raise MissingExtra("test", "motet.testing.programs") from error
-    target = Target(agent_or_room, receive, own_models=model == "own", rules=rules_of(rules))
+    own = rules_of(rules)
+    target = Target(agent_or_room, receive, model == "own", own, tuple(unused))
     vocabulary = Vocabulary(arguments or {}, texts)
     vocabulary.refuse_unknown(_parameters(target))
     bounds = Bounds(USERS[:users], sessions, max_steps, faults or Faults(), vocabulary)

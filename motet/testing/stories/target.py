@@ -41,12 +41,14 @@ class Target:
         receive: the way of inputs into the host; None: ``Host.submit``.
         own_models: the agents use their own models in place of the program's script.
         rules: the steps of the project, by name.
+        unused: tools and other things that the test does not mean to reach.
     """
 
     subject: Subject
     receive: Receive | None = None
     own_models: bool = False
     rules: Mapping[str, Rule] = attrs.field(factory=dict[str, Rule])
+    unused: Sequence[str] = ()
 
     @property
     def room(self) -> Room | None:
@@ -56,6 +58,12 @@ class Target:
     def agent(self) -> AnyAgent | None:
         """The agent that gets the users' messages; None in a room."""
         return self.subject if isinstance(self.subject, AgentSpec) else None
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The names of the project's own tools."""
+        names = [tool.name for a in self.agents for tool in a.tools if isinstance(tool, Tool)]
+        return list(dict.fromkeys(names))
 
     @property
     def may_ask(self) -> bool:
