@@ -281,8 +281,6 @@ def _say_where(file: Path, place: str) -> None:
 
 def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -> None:
     """The test alone on stdout, ready for a file; all else on stderr."""
-    if result.survey:
-        out.print(result.survey, markup=False, highlight=False, style="dim", soft_wrap=True)
     again = f"seed {result.seed}, {result.seconds:.1f} s"
     if found is None:
         ended = "stopped" if result.stopped else "nothing found"
@@ -290,12 +288,14 @@ def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -
         out.print(f"{ended}: {result.tried} programs, {again}", style=style)
         for reason in () if result.stopped else result.vacuous:
             out.print(f"✗ vacuous: {reason}", style="red", markup=False, highlight=False)
+        _print_survey(result, out)
         return
     lanes: str = getattr(found.error, "lanes", "")
     if lanes:
         out.print(lanes, markup=False, highlight=False, style="dim", soft_wrap=True)
     head = f"after {result.tried} programs, {result.smaller} more to make it smaller; {again}"
     out.print(f"\n✗ {head}", style="red", highlight=False)
+    _print_survey(result, out)
     if result.stopped:
         out.print("  stopped before it was as small as it could be", style="yellow")
     for sentence in result.violations:
@@ -304,3 +304,7 @@ def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -
         out.print(f"\nto replay it: pytest --motet-replay {result.case}", style="dim")
     out.print("\nas a test:\n", style="dim")
     print(result.test, end="")
+
+
+def _print_survey(result: Result, out: Console) -> None:
+    out.print(result.survey, markup=False, highlight=False, style="dim", soft_wrap=True)

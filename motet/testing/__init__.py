@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from motet.testing.stories.target import Faults
     from motet.testing.stories.vocabulary import Rule, rule
     from motet.testing.sweeps import HostFault, SweepReport, sweep
+    from motet.testing.web_services import FakeHttp, HttpAnswer, HttpRequest, fake_http
     from motet.testing.world import Power, power_cut
 
     ALLOW_MODEL_REQUESTS: bool
@@ -113,6 +114,7 @@ _HOMES = {
     "motet.testing.stories.vocabulary": ("Rule", "rule"),
     "motet.testing.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),
+    "motet.testing.web_services": ("FakeHttp", "HttpAnswer", "HttpRequest", "fake_http"),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
     "motet.runtime.testing.guards": ("NotSimulated",),
     "motet.runtime.testing.policies": ("DelayBounded", "Pct", "Uniform"),
@@ -153,6 +155,7 @@ __all__ = [
     "Drawn",
     "Effect",
     "Failure",
+    "FakeHttp",
     "FakeProgram",
     "Faults",
     "Flaw",
@@ -161,6 +164,8 @@ __all__ = [
     "FuzzPlan",
     "History",
     "HostFault",
+    "HttpAnswer",
+    "HttpRequest",
     "InvariantBroken",
     "Ledger",
     "Mishap",
@@ -198,6 +203,7 @@ __all__ = [
     "check_memory",
     "cut",
     "fail",
+    "fake_http",
     "flaky_tool",
     "invariants",
     "load_case",

@@ -29,6 +29,7 @@ from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 from motet.runtime.testing.guards import ALL_GUARDS, Guard
 from motet.runtime.testing.loop import MAX_STEPS, Job, SimulatedLoop
 from motet.runtime.testing.policies import Policy
+from motet.testing.web_services import FakeHttp, FakeWeb, reset
 from motet.testing.world import HostWorld, Setup, open_room
 
 __all__ = ["HostOptions", "Setup", "SimulatedHost", "simulated_host"]
@@ -50,7 +51,10 @@ class SimulatedHost(HostWorld):
         ledger: effects of flaky tools on the outside world.
         history: all that users, models and subscribers saw, across crashes.
         setup: functions that are called with every new host before anything else.
+        web: the network to the services of :func:`motet.testing.fake_http`.
     """
+
+    web: FakeWeb
 
     @overload
     def run(
@@ -234,6 +238,7 @@ class HostOptions(TypedDict, total=False):
     guards: Collection[Guard]
     max_steps: int
     watch: bool
+    http: Sequence[FakeHttp]
 
 
 @contextmanager
@@ -248,6 +253,7 @@ def simulated_host(
     guards: Collection[Guard] = ALL_GUARDS,
     max_steps: int = MAX_STEPS,
     watch: bool = False,
+    http: Sequence[FakeHttp] = (),
 ) -> Generator[SimulatedHost]:
     """A host in a simulated world for the length of the block.
 
@@ -261,6 +267,8 @@ def simulated_host(
         guards: the real resources to refuse.
         max_steps: the most steps of one call.
         watch: check the kernel's guarantees of every actor after every step; slower.
+        http: services of the web, made by :func:`motet.testing.fake_http`; they forget all that
+            they did in another world.
 
     One at a time in a process. Leaving the block closes the host in order.
     """
@@ -274,6 +282,14 @@ def simulated_host(
         if setup is not None:
             host.setup.append(setup)
         stack.enter_context(host.processes.installed())
+        reset(http)
+        host.web = FakeWeb(
+            tuple(http),
+            silent=lambda: host.history.cut_off,
+            now=host.now,
+            refuse=loop.refuse if "socket" in guards else None,
+        )
+        stack.enter_context(host.web.installed())
         host.open()
         yield host
 

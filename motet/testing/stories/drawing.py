@@ -74,6 +74,7 @@ MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
 choice for all, since Hypothesis removes steps with few choices best."""
 MOST_AWAITS = 6
 LATE = (0.5, 20.0, 100.0)
+WIRES: Sequence[acts.Wire] = ("lost", "refused", "reset", "busy", "twice", "")
 LATE_HOOK = (0.1, 1.0)
 """Shorter than the time-out of a hook."""
 
@@ -321,6 +322,7 @@ def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:
         ("after", faults.failing),
         ("inside", faults.inside),
         ("hook", faults.inside / 2),
+        ("http", faults.http),
     ]
     chance = sum(weight for _, weight in ways)
     if not happens(draw, min(1.0, MOST_CALLS * chance / 3)):
@@ -333,7 +335,7 @@ def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:
     return [found[place] for place in sorted(found)]
 
 
-MishapKind: TypeAlias = Literal["fails", "late", "after", "inside", "hook"]
+MishapKind: TypeAlias = Literal["fails", "late", "after", "inside", "hook", "http"]
 
 
 def _mishap(draw: Draw, kind: MishapKind, call: int) -> Mishap:
@@ -344,6 +346,10 @@ def _mishap(draw: Draw, kind: MishapKind, call: int) -> Mishap:
             return Mishap(call, late=one_of(draw, LATE))
         case "hook":
             return Mishap(call, late=one_of(draw, LATE_HOOK), at=between(draw, 0, 2), of="hook")
+        case "http":
+            wire = one_of(draw, WIRES)
+            late = one_of(draw, LATE) if wire == "" else 0.0
+            return Mishap(call, late=late, of="http", wire=wire)
         case "inside":
             at = between(draw, 1, MOST_AWAITS)
             match one_of(draw, ("late", "cancelled", "fails")):

@@ -310,6 +310,9 @@ class Play:
         """Watch the hooks of every host, and the tasks that the project starts, in the block."""
         watch = self.stage.watch_hooks
         watch(self.host.host)
+        web = self.host.web
+        web.plan = {one.call: one for one in self.program.mishaps if one.of == "http"}
+        web.struck = self.stage.struck
         self.host.setup.append(watch)
         try:
             with system_tasks_known():

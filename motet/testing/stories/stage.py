@@ -211,7 +211,7 @@ class Stage:
         return self.mishaps.get((of, number)) or Mishap(number, of=of)
 
     def _call(self, what: str, mishap: Mishap) -> Call:
-        call = Call(what, mishap if mishap.at else None, self._found, self.now, self._struck)
+        call = Call(what, mishap if mishap.at else None, self._found, self.now, self.struck)
         self.calls = [call, *(one for one in self.calls if one.left)]
         return call
 
@@ -219,7 +219,8 @@ class Stage:
         if not self.history.cut_off and what not in self.findings:
             self.findings.append(what)
 
-    def _struck(self, what: str) -> None:
+    def struck(self, what: str) -> None:
+        """Count a fault."""
         self.faults[what] += 1
 
     async def _before(self, mishap: Mishap) -> None:

@@ -145,6 +145,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         failing: a tool fails, before or after its work.
         inside: at an await inside of a tool or hook it takes longer, a time-out strikes, or the
             client that it waits for fails.
+        http: a request to a service of :func:`motet.testing.fake_http` is refused, late, lost, cut
+            off after the work was done, repeated, or finds a busy service.
         crash: the power is cut, at each step.
         schedule: tasks run in another order than they became ready.
     """
@@ -157,6 +159,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     late: float = 0.05
     failing: float = 0.05
     inside: float = 0.05
+    http: float = 0.05
     crash: float = 0.08
     schedule: float = 0.5
 
@@ -178,6 +181,7 @@ Faults.NONE = Faults(
     late=0,
     failing=0,
     inside=0,
+    http=0,
     crash=0,
     schedule=0,
 )
