@@ -28,7 +28,7 @@ def test_whatever_fails_events_are_stored_once_in_order_before_they_are_applied(
     the journal, with two actors for each stream: an answered event is stored, once, in the order of
     its client; events of one write are together; no state has an event that is not stored; and a
     new incarnation has exactly what is stored."""
-    assert first_finding(LAW, range(150)) is None
+    assert first_finding(LAW, range(60)) is None
 
 
 @pytest.mark.sweep
@@ -41,7 +41,7 @@ def test_a_recovery_that_exceeds_the_time_of_a_start_is_a_failed_start() -> None
     """Law: the same with long recoveries and a ``start_timeout``: nothing is applied after that
     time, no message is handled by a state that is not whole, no event is lost or applied twice, and
     the actor is whole again as soon as its journal is fast enough."""
-    assert first_finding(TIMED, range(80)) is None
+    assert first_finding(TIMED, range(40)) is None
 
 
 @pytest.mark.sweep

@@ -282,7 +282,7 @@ def test_a_stop_returns_in_time_and_leaves_no_task() -> None:
     """Law: for all trees, loads, graces, crashes and schedules, ``stop`` returns within its grace;
     whoever may still take a step then has ended; what remains is named; and with twice the time
     that the clean-ups declare, each has all of its own."""
-    holds("G2", schedules=300)
+    holds("G2", schedules=120)
 
 
 @pytest.mark.parametrize("mutant", mutants_of("G2"))

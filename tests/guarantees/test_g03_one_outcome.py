@@ -28,7 +28,7 @@ from tests.guarantees.worlds.call_graph import call_graph
 def test_every_ask_has_exactly_one_outcome_and_its_own() -> None:
     """Law: whatever is stopped, killed, crashed or cancelled at whatever step, every ask ends once,
     with its own answer, its own handler's error, a time-out, a cancellation, or a dead actor."""
-    holds("G3", schedules=300)
+    holds("G3", schedules=120)
 
 
 @pytest.mark.parametrize("kind", ["stop", "kill", "crash"])

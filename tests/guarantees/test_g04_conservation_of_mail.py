@@ -44,14 +44,14 @@ def test_accepted_mail_is_always_somewhere() -> None:
     """Law: after every step accepted = handled + withdrawn + dead-lettered + stashed + queued +
     running; at the end every message was handled or is a dead letter, and each sender's messages
     were handled in the order of sending, across restarts."""
-    holds("G4", schedules=300)
+    holds("G4", schedules=120)
     holds_on("G4", 3595)  # a message got no place though the oldest was dropped for it
 
 
 def test_a_crash_costs_no_message_that_is_handled_beside_it() -> None:
     """Law: a crash costs its own message; the handlers beside it are done, with their answers,
     unless they take longer than the grace of their actor, after which the next begins."""
-    holds(BESIDE, schedules=200)
+    holds(BESIDE, schedules=80)
 
 
 @pytest.mark.parametrize("mutant", [*mutants_of("G4"), *mutants_of(BESIDE)])

@@ -62,7 +62,7 @@ class Watched(Actor[Turn | Aside | Keep | Strange]):
 def test_one_handler_is_in_the_turn_and_no_message_changes_under_it() -> None:
     """Law: in all schedules and crashes, one handler of an actor at most is in its turn, no more
     run next to it than declared, and a checked message stays what it was when it was sent."""
-    holds("G5", schedules=300)
+    holds("G5", schedules=120)
 
 
 @pytest.mark.parametrize("mutant", mutants_of("G5"))

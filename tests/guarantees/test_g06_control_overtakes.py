@@ -45,7 +45,7 @@ class Parent(Queueing):
 def test_no_order_waits_for_queued_mail() -> None:
     """Law: in all schedules a stop takes as long as the running handler, a kill takes no time, no
     message is handled after either, and a failed child is restarted while its parent is busy."""
-    holds("G6", schedules=300)
+    holds("G6", schedules=120)
 
 
 @pytest.mark.parametrize("mutant", mutants_of("G6"))

@@ -31,7 +31,7 @@ POINTS = (
     "before_child",
 )
 MODES: tuple[QueueMode, ...] = ("followup", "steer", "collect", "interrupt")
-SOME = 103
+SOME = 157
 
 
 def says(*texts: str, mode: QueueMode | None = None, after: float = 0.3) -> Story:
@@ -187,7 +187,7 @@ def test_a_call_that_a_kill_has_cut_is_known_to_have_begun_however_its_run_waits
     began.
     """
     slow = ("peek", *(name,) * hosts)
-    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=31, hold=0.0, slow=slow)
+    assert everywhere(says(f"go !{name} !peek", after=1), "crash", every=47, hold=0.0, slow=slow)
 
 
 @pytest.mark.sweep
@@ -226,7 +226,7 @@ def test_a_stop_by_one_of_a_group_ends_nothing_of_the_others(door: Door, way: Wa
 def test_a_stop_at_any_step_of_a_gate_is_a_stop(kind: str) -> None:
     """Law: the same with a gate that is slow, swallows its cancellation, shields itself, or fails
     when it is cancelled."""
-    assert everywhere(says("go !nap"), "everything", every=5, setup=gated("before_tool", kind))
+    assert everywhere(says("go !nap"), "everything", every=9, setup=gated("before_tool", kind))
 
 
 @pytest.mark.sweep

@@ -17,14 +17,14 @@ def test_every_circle_of_asks_is_refused_and_nothing_else_is() -> None:
     """Law: in all schedules an ask is refused if and only if whom it asks waits, directly or by
     others, for who asks; the chain it names is such a circle; so no world without time limits is
     ever stuck. Whoever was cancelled is waited for no more."""
-    holds("G11", schedules=300)
+    holds("G11", schedules=120)
 
 
 def test_every_wait_for_an_actor_ends_or_is_refused_and_nothing_else_is() -> None:
     """Law: random programs of tells that wait for room, asks of turns and of a few places, ends of
     incarnations and suspended actors never hang; and of each program in which something is refused,
     a kernel that refuses nothing hangs on the same schedule."""
-    holds(EVERY_WAIT, schedules=150)
+    holds(EVERY_WAIT, schedules=60)
     # The start of a sibling was taken for what a wait for an ending actor waits for.
     holds_on(EVERY_WAIT, 391, 1590, 2011, 2692, 4608)
 

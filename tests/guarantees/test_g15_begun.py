@@ -321,7 +321,7 @@ def test_a_kill_at_some_step_makes_no_call_unknown_that_was_not_allowed(
     """Law: whenever a host is killed, each call has its effect at most once, and says what is true;
     one that nobody has allowed is never unknown, and a lone one is asked for anew."""
     number = PLANS.index(plan)
-    everywhere(plan, DECISIONS[number % 3], gaps=(503, 53), seeds=1, first=37 * number)
+    everywhere(plan, DECISIONS[number % 3], gaps=(701, 73), seeds=1, first=37 * number)
 
 
 @pytest.mark.parametrize("tool", ["free", *KINDS])

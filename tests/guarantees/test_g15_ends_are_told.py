@@ -58,7 +58,7 @@ def each_told_once(host: mt.SimulatedHost) -> None:
 
 
 @pytest.mark.parametrize("story", [dropped, steered, joined])
-@pytest.mark.parametrize(("fault", "every"), [("crash", 19), ("power", 17)])
+@pytest.mark.parametrize(("fault", "every"), [("crash", 31), ("power", 29)])
 def test_every_end_is_told_once_wherever_the_power_goes(
     story: Callable[[mt.SimulatedHost], None], fault: mt.HostFault, every: int
 ) -> None:

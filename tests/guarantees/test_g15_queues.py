@@ -165,7 +165,7 @@ async def story(session: str, rules: QueueConfig, plan: Sequence[Step]) -> None:
     assert violations(rows) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(SESSIONS), CONFIGS, PLANS)
 def test_each_acknowledged_input_is_answered_joined_or_dropped_once(
     session: str, rules: QueueConfig, plan: list[Step]

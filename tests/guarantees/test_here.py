@@ -12,7 +12,7 @@ def test_whatever_way_requests_take_no_guarantee_is_broken() -> None:
     """Law: in all schedules, with each way chosen by chance, every ask has one outcome that the
     mailbox allows; handlers of a type begin in the order of their asks, in the places declared;
     none begins while its actor is suspended or ends; a stop ends them, and the books are right."""
-    holds(ANY, schedules=300)
+    holds(ANY, schedules=120)
 
 
 @pytest.mark.parametrize("mutant", mutants_of(ANY))

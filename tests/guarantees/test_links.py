@@ -39,13 +39,13 @@ def test_links_end_with_a_passivation_and_a_failure_reaches_those_who_are_linked
     passivations, and of threads that tell and ask them: exactly those who are linked to one that
     fails are restarted, a link is gone with an end that is no failure, and each future of a thread
     has one outcome."""
-    assert first_finding(TIES, range(80)) is None
+    assert first_finding(TIES, range(40)) is None
 
 
 def test_each_restart_is_one_event_and_happens_as_that_says() -> None:
     """Law: for each schedule of crashes, suspensions, back-offs, stops and groups: an event for
     each decision, with its number and its cause, and the next incarnation after its delay."""
-    assert first_finding(FOLLOWED, range(120)) is None
+    assert first_finding(FOLLOWED, range(60)) is None
 
 
 @pytest.mark.sweep

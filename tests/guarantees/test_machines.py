@@ -35,14 +35,14 @@ def test_a_machine_is_in_one_state_whatever_fails_is_cancelled_or_is_late() -> N
     messages, timers and crashes: states are entered and left in turn, when the handler has
     returned; an answered transition was taken once; jobs are done in their order; no timer of a
     state that was left, or of a key that was set again, is handled."""
-    assert first_finding(LAW, range(300)) is None
+    assert first_finding(LAW, range(60)) is None
 
 
 def test_what_threads_hand_to_machines_is_lost_by_no_drain_and_no_passivation() -> None:
     """Law: for each schedule of messages and asks of other threads, of states that postpone, of
     crashes, passivations and drains: each message is noted once, in the order of its sender, or it
     is a dead letter of its own crash or of a drain; each future has one outcome."""
-    assert first_finding(DOORS, range(80)) is None
+    assert first_finding(DOORS, range(40)) is None
 
 
 @pytest.mark.sweep

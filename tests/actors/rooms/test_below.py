@@ -375,7 +375,7 @@ def kill(fault: mt.HostFault, depth: int, acts: bool, every: int) -> mt.SweepRep
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "depth", "acts", "every"),
-    [("power", 1, True, 37), ("crash", 2, False, 149), ("power", 2, True, 73)],
+    [("power", 1, True, 59), ("crash", 2, False, 223), ("power", 2, True, 109)],
 )
 def test_a_kill_at_some_moment_doubles_nothing(
     fault: mt.HostFault, depth: int, acts: bool, every: int
@@ -450,7 +450,7 @@ def ended_once(acts: bool, depth: int, host: mt.SimulatedHost) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "acts", "depth", "every"),
-    [("power", True, 1, 29), ("crash", True, 1, 211), ("power", False, 2, 83)],
+    [("power", True, 1, 47), ("crash", True, 1, 317), ("power", False, 2, 127)],
 )
 def test_a_kill_in_a_room_of_a_room_is_gone_on_from_where_it_stood(
     fault: mt.HostFault, acts: bool, depth: int, every: int
@@ -494,7 +494,7 @@ def gone(depth: int, ends: str, host: mt.SimulatedHost) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "ends", "depth", "every"),
-    [("power", "delete", 1, 79), ("power", "stop", 2, 149), ("crash", "delete", 2, 307)],
+    [("power", "delete", 1, 113), ("power", "stop", 2, 223), ("crash", "delete", 2, 461)],
 )
 def test_after_a_kill_a_stop_of_the_outer_room_leaves_nothing(
     fault: mt.HostFault, ends: str, depth: int, every: int

@@ -75,7 +75,7 @@ FILTERS = st.builds(
 
 
 @given(ERRORS, st.lists(FILTERS, min_size=1, max_size=6))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_list_equals_a_filter_in_python(
     errors: list[tuple[str, str, str, float]], filters: list[ListErrors]
 ) -> None:
@@ -107,7 +107,7 @@ TEXTS = st.lists(
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from([ValueError, OSError, KeyError]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_an_exception_is_read_back_unchanged_except_for_secrets(
     texts: list[str], kind: Callable[[str], Exception]
 ) -> None:

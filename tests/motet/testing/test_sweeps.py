@@ -46,7 +46,7 @@ def test_a_sweep_strikes_at_every_step_until_the_story_is_over(fault: mt.HostFau
 
 
 def test_an_actor_of_the_host_can_be_killed_at_every_step() -> None:
-    mt.sweep(told, "kill", target="/host/tools", every=15, check=_rests).check()
+    mt.sweep(told, "kill", target="/host/tools", every=25, check=_rests).check()
     with pytest.raises(ValueError, match="target="):
         mt.sweep(told, "kill")
 
