@@ -28,14 +28,7 @@ from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
-from motet.runtime.errors import (
-    ActorDead,
-    ActorPaused,
-    AskCycle,
-    MailboxFull,
-    TellCycle,
-    WaitCycle,
-)
+from motet.runtime.errors import ActorDead, ActorPaused, AskCycle, MailboxFull, TellCycle, WaitCycle
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
 from motet.runtime.here import Places
@@ -86,7 +79,7 @@ class Mailbox(Counters):
     __slots__ = (
         "concurrent",
         "dead_letters",
-        "direct",
+        "direct_in",
         "failing",
         "holder",
         "limit",
@@ -112,6 +105,7 @@ class Mailbox(Counters):
         dead_letters: DeadLetters,
         concurrent: Iterable[type] = (),
         order: Order | None = None,
+        plain_in: int = 0,
     ) -> None:
         super().__init__()
         self.path = path
@@ -123,8 +117,10 @@ class Mailbox(Counters):
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
         self.order = order
-        plain = not self.concurrent and order is None
-        self.direct = plain and spec.capacity <= DIRECT_UP_TO
+        # The thread whose tells may append to `queue` by themselves: no message is wrapped, and
+        # none has a queue of its own.
+        one_queue = not self.concurrent and order is None
+        self.direct_in = plain_in if one_queue and spec.capacity <= DIRECT_UP_TO else 0
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`

@@ -64,10 +64,9 @@ class ActorRef(Address, Generic[P_contra]):
         mailbox = self._mailbox
         # `envelope` and `put` do the same, but each call would be a tenth of a tell.
         if (
-            cell.kernel.plain_in == get_ident()
+            mailbox.direct_in == get_ident()
             and type(message) in cell.handlers
             and len(mailbox.queue) < mailbox.limit
-            and mailbox.direct
         ):
             mailbox.accepted += 1
             mailbox.queue.append(message)

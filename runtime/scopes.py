@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import NoReturn, ParamSpec, TypeVar, cast
 
 import trio
 
-from motet.runtime.errors import only_error
+from motet.runtime.errors import ActorDead, only_error
 
 __all__ = ["cancel_at", "only_in_a_block", "open_hidden_nursery", "shielded_close"]
 
@@ -118,6 +118,7 @@ async def open_hidden_nursery() -> AsyncGenerator[trio.Nursery]:
 
     An error of the block leaves it as it was raised: the same object, with its context and cause,
     a group as a group. A single error of the nursery's tasks comes without the nursery's group.
+    So does a Ctrl-C that hits one of them, for which the block knows only that actors are dead.
     """
     body: BaseException | None = None
     failure: BaseException | None = None
@@ -148,13 +149,18 @@ def _of_block(
     if isinstance(body, BaseExceptionGroup) and len(group.exceptions) == 1:
         (only,) = group.exceptions
         own = cast("BaseException", body)
-        return own if _leaves(only) == _leaves(own) else only
+        return own if [*map(id, _leaves(only))] == [*map(id, _leaves(own))] else only
+    pressed, others = group.split(KeyboardInterrupt)
+    if pressed is not None and (others is None or others.split(ActorDead)[1] is None):
+        return next(_leaves(pressed))  # it may be pressed twice
     return only_error(group)
 
 
-def _leaves(error: BaseException) -> list[int]:
-    """The identities of the exceptions in nested groups, in order."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [id(error)]
-    group = cast("BaseExceptionGroup[BaseException]", error)  # its parameter is lost by isinstance
-    return [leaf for one in group.exceptions for leaf in _leaves(one)]
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in nested groups, in order."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)  # isinstance loses its parameter
+        for one in group.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error

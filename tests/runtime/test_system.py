@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.protocols.messages import Message
+from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, handles, open_system
 from tests.raised import RAISERS, State, caught, state_of
 
@@ -64,6 +65,65 @@ async def test_an_error_that_has_left_the_block_is_freed_without_the_garbage_col
         assert error() is None
     finally:
         gc.enable()
+
+
+class Ask(Request[None], frozen=True, tag="system.ask"):
+    pass
+
+
+class AskBeside(Request[None], frozen=True, tag="system.ask_beside"):
+    pass
+
+
+class Tell(Message, frozen=True, tag="system.tell"):
+    pass
+
+
+class Interrupted(Actor[Ask | AskBeside | Tell]):
+    @handles(Ask)
+    async def ask(self, _message: Ask) -> None:
+        await self.press()
+
+    @handles(Tell)
+    async def tell(self, _message: Tell) -> None:
+        await self.press()
+
+    @handles(AskBeside, concurrent=2)
+    async def beside(self, _message: AskBeside) -> None:
+        await self.press()
+
+    async def press(self) -> None:
+        """Ctrl-C, while the handler works or at its next checkpoint."""
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("in_a_nursery", [False, True])
+@pytest.mark.parametrize(
+    "message", [Ask(), AskBeside(), Tell()], ids=lambda one: type(one).__name__
+)
+def test_ctrl_c_in_a_handler_leaves_the_block_as_itself(
+    message: Ask | AskBeside | Tell, in_a_nursery: bool
+) -> None:
+    """Not in a group with the errors by which the askers learn that their actor is dead."""
+
+    async def main() -> None:
+        async with open_system() as system:
+            ref = await system.start(Interrupted)
+
+            async def send() -> None:
+                await (ref.tell(message) if isinstance(message, Tell) else ref.ask(message))
+
+            if in_a_nursery:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(send)
+                    nursery.start_soon(send)
+            else:
+                await send()
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
 
 
 class Unused(Message, frozen=True, tag="system.unused"):
