@@ -94,7 +94,8 @@ class Cell(Owner):
             ordered = actor.__motet_calls__.ordered or spec.overflow == "drop_oldest"
         # Most have none, and to look through their handlers is a fiftieth of a start and stop.
         order = order_of(spec, handlers) if ordered else None
-        mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent, order, kernel.plain_in)
+        direct = handlers, kernel.plain_in
+        mailbox = Mailbox(path, spec, kernel.dead_letters, concurrent, order, *direct)
         super().__init__(kernel, name, path, kind, handlers, mailbox)
         if actor is not None:
             actor.__motet_owner__ = self

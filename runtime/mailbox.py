@@ -19,7 +19,7 @@ and is slower than :meth:`Mailbox.put`. The queues and the senders are in ``queu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Container, Iterable, Sequence
 from typing import Final
 
 import outcome
@@ -79,6 +79,7 @@ class Mailbox(Counters):
     __slots__ = (
         "concurrent",
         "dead_letters",
+        "direct",
         "direct_in",
         "failing",
         "holder",
@@ -105,7 +106,8 @@ class Mailbox(Counters):
         dead_letters: DeadLetters,
         concurrent: Iterable[type] = (),
         order: Order | None = None,
-        plain_in: int = 0,
+        direct: Container[type] = (),
+        direct_in: int = 0,
     ) -> None:
         super().__init__()
         self.path = path
@@ -117,10 +119,11 @@ class Mailbox(Counters):
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
         self.order = order
-        # The thread whose tells may append to `queue` by themselves: no message is wrapped, and
-        # none has a queue of its own.
+        # The types of messages that a tell may append to `queue` by itself, in one thread: nothing
+        # wraps them, and none has a queue of its own.
         one_queue = not self.concurrent and order is None
-        self.direct_in = plain_in if one_queue and spec.capacity <= DIRECT_UP_TO else 0
+        self.direct = direct
+        self.direct_in = direct_in if one_queue and spec.capacity <= DIRECT_UP_TO else 0
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`

@@ -60,12 +60,11 @@ class ActorRef(Address, Generic[P_contra]):
         of a mailbox with a larger capacity. Raises TellCycle in a handler that has to end before
         there can be room (G11).
         """
-        cell = self._cell
         mailbox = self._mailbox
         # `envelope` and `put` do the same, but each call would be a tenth of a tell.
         if (
             mailbox.direct_in == get_ident()
-            and type(message) in cell.handlers
+            and type(message) in mailbox.direct
             and len(mailbox.queue) < mailbox.limit
         ):
             mailbox.accepted += 1
@@ -75,10 +74,12 @@ class ActorRef(Address, Generic[P_contra]):
                 mailbox.receiver = None
                 reschedule(task, WOKEN)
                 # Looked at here and not for each message, which would be a twentieth of a tell.
-                cell.kernel.woken += 1
-                if not cell.kernel.woken & _UNTIL_PAUSE:
+                kernel = self._cell.kernel
+                kernel.woken += 1
+                if not kernel.woken & _UNTIL_PAUSE:
                     await _let_others_run()
             return
+        cell = self._cell
         item = cell.envelope(message)
         wakes = mailbox.receiver is not None
         if not mailbox.put(item):
