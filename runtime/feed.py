@@ -10,14 +10,24 @@ import math
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, Literal, TypeVar
+from types import TracebackType
+from typing import Generic, Literal, NoReturn, TypeVar
 
 import msgspec
 import trio
 
 from motet.runtime.telemetry import DEAD_LETTERS, Meter
 
-__all__ = ["FEED_BUFFER", "DeadLetter", "DeadLetters", "Feed", "RestartEvent", "Restarts", "joined"]
+__all__ = [
+    "FEED_BUFFER",
+    "DeadLetter",
+    "DeadLetters",
+    "Feed",
+    "FeedBlock",
+    "RestartEvent",
+    "Restarts",
+    "joined",
+]
 
 T = TypeVar("T")
 
@@ -62,9 +72,57 @@ class Feed(Generic[T]):
         return f"<Feed: {self._receive.statistics().current_buffer_used} items>"
 
 
-@contextmanager
-def joined(feeds: list[Feed[T]], buffer: int) -> Generator[Feed[T]]:
+class FeedBlock(AbstractContextManager[Feed[T], None]):
+    """A feed before ``with``: to use it is an error that says so."""
+
+    def __init__(self, block: AbstractContextManager[Feed[T]]) -> None:
+        self._block = block
+
+    def __enter__(self) -> Feed[T]:
+        return self._block.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._block.__exit__(kind, error, traceback)
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError(
+            f"a feed has no {attribute!r} before its block: use `with ... as feed:`, and "
+            f"feed.{attribute} in that block",
+            name=attribute,
+            obj=self,
+        )
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(_NOT_OPEN)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(_NOT_OPEN)
+
+    async def __aenter__(self) -> NoReturn:
+        raise TypeError(_NOT_OPEN)
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Never called; Python looks for it before ``__aenter__``."""
+
+
+_NOT_OPEN = (
+    "a feed is opened by a plain `with`: use `with ... as feed:`, and `async for item in feed:` in "
+    "that block"
+)
+
+
+def joined(feeds: list[Feed[T]], buffer: int) -> FeedBlock[T]:
     """A new feed among ``feeds`` while the block lasts."""
+    return FeedBlock(_joined(feeds, buffer))
+
+
+@contextmanager
+def _joined(feeds: list[Feed[T]], buffer: int) -> Generator[Feed[T]]:
     feed = Feed[T](buffer)
     feeds.append(feed)
     try:

@@ -16,7 +16,7 @@ from motet.protocols.messages import Message
 from motet.runtime.behaviour import Behaviour
 from motet.runtime.cell import Cell
 from motet.runtime.errors import InjectedCrash
-from motet.runtime.feed import FEED_BUFFER, Feed, joined
+from motet.runtime.feed import FEED_BUFFER, Feed, FeedBlock, joined
 from motet.runtime.kernel import Kernel
 from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.ref import ActorRef
@@ -111,7 +111,7 @@ class System(Kernel):
         The trace continues over restarts, and may begin before the actor exists. No actor waits for
         the reader: ``events.missed`` counts the events that found ``buffer`` full.
         """
-        return self._traced(path, buffer)
+        return FeedBlock(self._traced(path, buffer))
 
     @contextmanager
     def _traced(self, path: str, buffer: int) -> Generator[Feed[TraceEvent]]:

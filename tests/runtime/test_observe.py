@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -157,6 +158,28 @@ async def test_dead_letters_can_be_followed() -> None:
             await wait_all_tasks_blocked()
             assert letters.receive_nowait().message == Add(-1)
             assert letters.missed == 1
+
+
+async def test_a_feed_that_is_used_before_its_block_says_what_to_write() -> None:
+    async with open_system("s") as system:
+        block: Any
+        for block in (
+            system.dead_letters.follow(),
+            system.restarts.follow(),
+            system.trace("/s/counter"),
+        ):
+            with pytest.raises(TypeError, match=r"use `with \.\.\. as feed:`, and `async for item"):
+                async for _ in block:
+                    pass
+            with pytest.raises(TypeError, match=r"use `with \.\.\. as feed:`"):
+                await block
+            with pytest.raises(TypeError, match=r"opened by a plain `with`"):
+                async with block:
+                    pass
+            with pytest.raises(AttributeError, match=r"has no 'missed' before its block"):
+                _ = block.missed
+            with block as feed:  # it is still good
+                assert feed.missed == 0
 
 
 # ---------------------------------------------------------------------- telemetry
