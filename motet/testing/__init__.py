@@ -17,7 +17,7 @@ from motet.actors.models import switch
 
 if TYPE_CHECKING:
     from motet.runtime.testing.guards import NotSimulated
-    from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
+    from motet.runtime.testing.policies import DelayBounded, Holds, Mixed, Pct, Speeds, Uniform
     from motet.runtime.testing.simulation import Stuck
     from motet.testing import invariants
     from motet.testing.checking import check, check_memory, snapshot
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from motet.testing.stories.program import BoundProgram, InvariantBroken, Program
     from motet.testing.stories.references import result_of
+    from motet.testing.stories.schedule import Schedule
     from motet.testing.stories.strategy import programs
     from motet.testing.stories.target import Faults
     from motet.testing.stories.vocabulary import Rule, rule
@@ -109,6 +110,7 @@ _HOMES = {
     ),
     "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Program"),
     "motet.testing.stories.references": ("result_of",),
+    "motet.testing.stories.schedule": ("Schedule",),
     "motet.testing.stories.strategy": ("programs",),
     "motet.testing.stories.target": ("Faults",),
     "motet.testing.stories.vocabulary": ("Rule", "rule"),
@@ -117,7 +119,14 @@ _HOMES = {
     "motet.testing.web_services": ("FakeHttp", "HttpAnswer", "HttpRequest", "fake_http"),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
     "motet.runtime.testing.guards": ("NotSimulated",),
-    "motet.runtime.testing.policies": ("DelayBounded", "Pct", "Uniform"),
+    "motet.runtime.testing.policies": (
+        "DelayBounded",
+        "Holds",
+        "Mixed",
+        "Pct",
+        "Speeds",
+        "Uniform",
+    ),
     "motet.runtime.testing.simulation": ("Stuck",),
     "motet.testing.history": ("History", "Ledger"),
     "motet.testing.host": ("SimulatedHost", "simulated_host"),
@@ -163,12 +172,14 @@ __all__ = [
     "FuzzModel",
     "FuzzPlan",
     "History",
+    "Holds",
     "HostFault",
     "HttpAnswer",
     "HttpRequest",
     "InvariantBroken",
     "Ledger",
     "Mishap",
+    "Mixed",
     "NeverReached",
     "NotSimulated",
     "Pct",
@@ -181,11 +192,13 @@ __all__ = [
     "Resolve",
     "Rule",
     "Run",
+    "Schedule",
     "ScriptedModel",
     "Send",
     "SimulatedDisk",
     "SimulatedHost",
     "Snapshot",
+    "Speeds",
     "Steer",
     "Step",
     "Stop",

@@ -8,7 +8,16 @@ and ``scheduler`` (the choice of the next task), ``invariants`` (the laws), ``fa
 from motet.runtime.testing.faults import Fault, FaultKind, InjectedCrash
 from motet.runtime.testing.guards import Guard, NotSimulated
 from motet.runtime.testing.invariants import Violation
-from motet.runtime.testing.policies import DelayBounded, Pct, Policy, Uniform
+from motet.runtime.testing.policies import (
+    DelayBounded,
+    Holds,
+    Mixed,
+    Pct,
+    Places,
+    Policy,
+    Speeds,
+    Uniform,
+)
 from motet.runtime.testing.replay import ReplayDiverged, replay, save
 from motet.runtime.testing.simulate import (
     GuaranteeBroken,
@@ -30,14 +39,18 @@ __all__ = [
     "Finding",
     "GuaranteeBroken",
     "Guard",
+    "Holds",
     "InjectedCrash",
+    "Mixed",
     "NotSimulated",
     "Outcome",
     "Pct",
+    "Places",
     "Policy",
     "ReplayDiverged",
     "Simulation",
     "SimulationError",
+    "Speeds",
     "Stuck",
     "SweepReport",
     "Trace",

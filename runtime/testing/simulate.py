@@ -22,7 +22,7 @@ from motet.runtime.errors import only_error
 from motet.runtime.testing.faults import Fault
 from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Guards
 from motet.runtime.testing.invariants import Violation
-from motet.runtime.testing.policies import Policy, Uniform, next_choices, played
+from motet.runtime.testing.policies import Mixed, Policy, next_choices, played
 from motet.runtime.testing.scheduler import Scheduler, patched, scheduling
 from motet.runtime.testing.simulation import Ended, Recorder, Simulation, logged
 from motet.runtime.testing.trace import Trace
@@ -119,7 +119,7 @@ def run(
     """Run ``world`` once, to its end, and return the outcome.
 
     ``choices`` give the schedule (see ``policies``); without them ``policy`` makes it from
-    ``seed``, by default :class:`Uniform`. The clock stands still while any task can run, and jumps
+    ``seed``, by default :class:`Mixed`. The clock stands still while any task can run, and jumps
     to the next deadline when none can. A world in which no task can ever run, or that takes more
     than ``max_steps``, is ended with the error :class:`Stuck`, which names its tasks. The log of
     ``motet`` goes into the trace. Not ``traced``, the trace stays empty, which saves a search a
@@ -128,7 +128,7 @@ def run(
     Raises BaseExceptions that are no Exception (KeyboardInterrupt, a test's skip), and
     SimulationError.
     """
-    chooser = played(choices) if choices is not None else (policy or Uniform()).start(seed)
+    chooser = played(choices) if choices is not None else (policy or Mixed()).start(seed)
     scheduler = Scheduler(chooser)
     clock = clock if clock is not None else MockClock(autojump_threshold=0)
     sim = Simulation(seed, clock, scheduler, faults)

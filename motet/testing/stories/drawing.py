@@ -33,6 +33,7 @@ from motet.testing.stories.answering import (
     weighted,
 )
 from motet.testing.stories.cases import replayed
+from motet.testing.stories.draw_schedule import drawn_schedule, swarmed
 from motet.testing.stories.program import BoundProgram, Program
 from motet.testing.stories.target import Faults, Target
 from motet.testing.stories.vocabulary import Texts, Vocabulary
@@ -57,7 +58,6 @@ CHUNK = 10
 
 MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
-MOST_CHOICES = 200
 MOST_EVENTS = 5
 MOST_LINES = 5
 LONG = 0.15
@@ -68,7 +68,6 @@ CALLING = 0.5
 """The share of posts that mention an agent."""
 MOST_CALLS = 8
 MOST_SEEDS = 1000
-DENSE = 0.5
 MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
 """The manner of a message: with a key, without waiting, in a session that may be another's. One
 choice for all, since Hypothesis removes steps with few choices best."""
@@ -144,6 +143,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     if known is not None:
         return known
     seed = between(draw, 0, MOST_SEEDS)
+    bounds = attrs.evolve(bounds, faults=swarmed(draw, bounds.faults))
     users = bounds.users[: between(draw, 1, len(bounds.users))]
     keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, target)
@@ -159,7 +159,8 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
     approves = target.may_ask and happens(draw, APPROVING)
     mishaps = _mishaps(draw, bounds.faults)
-    choices = _choices(draw, bounds.faults)
+    calls = sum(len(agent.tools) for agent in target.agents)
+    schedule = drawn_schedule(draw, bounds.faults.schedule, len(shapes), calls)
     names = [agent.name for agent in target.agents]
     tools = {agent.name: [one for one in agent.tools if isinstance(one, Tool)] for agent in agents}
     words = Words(bounds.vocabulary)
@@ -170,7 +171,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     writing = _Writing(draw, target, names, bounds.vocabulary.texts)
     steps = [writing.act(one, number) for number, one in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
-    program = Program(steps, script, mishaps or (), choices or (), seed, approves)
+    program = Program(steps, script, mishaps or (), seed=seed, approves=approves, schedule=schedule)
     return BoundProgram(program, target)
 
 
@@ -359,21 +360,3 @@ def _mishap(draw: Draw, kind: MishapKind, call: int) -> Mishap:
                     return Mishap(call, cancelled=True, at=at)
                 case _:
                     return Mishap(call, fails=acts.PLANNED, at=at)
-
-
-_FEW = st.lists(st.tuples(st.integers(0, MOST_CHOICES), st.integers(1, 3)), min_size=1, max_size=4)
-_DENSE = st.binary(min_size=8, max_size=MOST_CHOICES)
-
-
-def _choices(draw: Draw, faults: Faults) -> list[int]:
-    """A few delays here and there, or any task at each step; trailing zeros mean the same."""
-    if not happens(draw, faults.schedule):
-        return []
-    if happens(draw, DENSE):
-        dense: bytes = draw(_DENSE)
-        return list(dense.rstrip(b"\0"))
-    delays: list[tuple[int, int]] = draw(_FEW)
-    found = [0] * (1 + max(at for at, _ in delays))
-    for at, delay in delays:
-        found[at] = delay
-    return found

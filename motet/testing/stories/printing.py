@@ -12,6 +12,7 @@ import attrs
 
 from motet.testing.scripted import Step
 from motet.testing.stories.acts import Act, Do, Mishap
+from motet.testing.stories.schedule import Schedule
 from motet.testing.stories.target import Target
 from motet.testing.stories.vocabulary import Rule
 
@@ -38,6 +39,8 @@ class Printable(Protocol):
     def seed(self) -> int: ...
     @property
     def approves(self) -> bool: ...
+    @property
+    def schedule(self) -> Schedule | None: ...
 
 
 @attrs.frozen
@@ -85,11 +88,12 @@ def as_test(
     name: str = "test_found",
     setup: Iterable[object] = (),
     invariants: Iterable[object] = (),
+    words: Iterable[str] = (),
 ) -> str:
     """The source of a test that executes ``program``.
 
-    ``setup`` and ``invariants`` are those of the host. An object that no module has is imported
-    from ``myapp``, with a comment that asks for its place.
+    ``setup`` and ``invariants`` are those of the host, ``words`` say what its schedule does. An
+    object that no module has is imported from ``myapp``, with a comment that asks for its place.
     """
     places = {id(target.subject): Place.of(agent_import)} if agent_import else {}
     names = _Names(places)
@@ -109,6 +113,7 @@ def as_test(
     body = [
         f"def {name}() -> None:",
         f"{INDENT}program = {_indented(source(program))}",
+        *(f"{INDENT}# {sentence}" for sentence in words),
         f"{INDENT}with mt.simulated_host({host}) as host:",
         *more,
         f"{INDENT * 2}program.execute(host, {', '.join(options)})",
@@ -140,6 +145,8 @@ def source(program: Printable) -> str:
         parts.append(f"seed={program.seed},")
     if program.approves:
         parts.append("approves=True,")
+    if program.schedule is not None:
+        parts.append(f"schedule={program.schedule!r},")
     inner = "\n".join(INDENT + _indented(part) for part in parts)
     return f"mt.Program(\n{inner}\n)"
 

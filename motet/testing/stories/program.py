@@ -42,6 +42,7 @@ from motet.testing.stories.acts import Act, Mishap
 from motet.testing.stories.foreign import system_tasks_known
 from motet.testing.stories.people import refused
 from motet.testing.stories.printing import as_test, source
+from motet.testing.stories.schedule import Observed, Schedule
 from motet.testing.stories.stage import (
     PATIENCE,
     PER_INPUT,
@@ -96,6 +97,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         choices: the schedule from the first step on; empty: first in, first out.
         seed: of the host.
         approves: people allow the approvals that are pending at the end; else they deny them.
+        schedule: in place of ``choices``: a policy, or the tasks that are held back.
     """
 
     steps: Sequence[Act]
@@ -104,6 +106,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     choices: Sequence[int] = ()
     seed: int = 0
     approves: bool = False
+    schedule: Schedule | None = None
 
     def bind(
         self,
@@ -169,6 +172,10 @@ class BoundProgram:
     @property
     def seed(self) -> int:
         return self.program.seed
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return self.program.schedule
 
     def execute(self, host: SimulatedHost) -> None:
         """Execute all steps in ``host``, and then let the host come to rest.
@@ -252,6 +259,7 @@ class Play:
         self.host_seed = host.seed
         self.restless = ""
         self.settled = False
+        self.observed: Observed | None = None
         self._length = 0
         self._last: dict[tuple[str, str], acts.Send] = {}
         inputs = sum(isinstance(step, acts.INPUTS) for step in self.program.steps)
@@ -327,7 +335,10 @@ class Play:
         before = loop.max_steps
         loop.max_steps = STEPS
         # The loop got its schedule at its construction; the program's replaces it from here on.
-        loop.scheduler.choose_by(played(self.program.choices))
+        self.observed = Observed(loop.sim.trace, lambda: loop.scheduler.steps)
+        schedule = self.program.schedule
+        chooser = played(self.program.choices) if schedule is None else schedule.start()
+        loop.scheduler.choose_by(self.observed.of(chooser))
         try:
             yield
         finally:
@@ -342,8 +353,7 @@ class Play:
         except InvariantBroken:
             raise
         except Exception as error:
-            test = as_test(self.program, self.target, setup=self.setup)
-            error.add_note(f"It came from this program:\n\n{test}")
+            error.add_note(f"It came from this program:\n\n{self._as_test()}")
             raise
         finally:
             self._count()
@@ -547,7 +557,13 @@ class Play:
             wrong,
             lambda: report(self.host.trace.events()[: self._length], 50),
             self.bound,
-            lambda: as_test(self.program, self.target, setup=self.setup, invariants=invariants),
+            lambda: self._as_test(invariants),
+        )
+
+    def _as_test(self, invariants: Sequence[Invariant] = ()) -> str:
+        words = self.observed.words() if self.observed is not None else ()
+        return as_test(
+            self.program, self.target, setup=self.setup, invariants=invariants, words=words
         )
 
     def lines(self) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     inside: float = 0.05
     http: float = 0.05
     crash: float = 0.08
-    schedule: float = 0.5
+    schedule: float = 0.9
 
     NONE: ClassVar[Faults]
 
