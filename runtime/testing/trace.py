@@ -11,13 +11,23 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from types import CodeType, CoroutineType
+from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 import msgspec
 import trio
 
-__all__ = ["WIDTH", "Event", "Trace", "lane_of", "normalised", "position", "report"]
+__all__ = [
+    "WIDTH",
+    "Event",
+    "Trace",
+    "awaited_by",
+    "drivers",
+    "lane_of",
+    "normalised",
+    "position",
+    "report",
+]
 
 WIDTH = 100  # columns of a report
 _LANES = 24  # lanes drawn; those that come later share the last one
@@ -132,10 +142,26 @@ def position(task: trio.lowlevel.Task) -> CodeType | None:
         kind = _kinds.get(here) or _kind_of(here)
         if kind == "trio":
             break
-        awaitable = awaitable.cr_await
+        awaitable = awaited_by(awaitable)
         if kind == "ours" and awaitable is not None:
             code = here
     return code
+
+
+drivers: dict[CodeType, str] = {}
+"""Generators that step a coroutine by hand: the code of each, and its variable with the coroutine.
+
+They are seen through: a task waits where the coroutine does.
+"""
+
+
+def awaited_by(awaitable: CoroutineType[Any, Any, Any]) -> Any:
+    """What a suspended coroutine awaits; None before its first step. Any: it may be anything."""
+    inner: Any = awaitable.cr_await
+    if isinstance(inner, GeneratorType) and inner.gi_code in drivers:
+        frame: FrameType | None = inner.gi_frame
+        return frame.f_locals.get(drivers[inner.gi_code]) if frame is not None else None
+    return inner
 
 
 _kinds: dict[CodeType, str] = {}

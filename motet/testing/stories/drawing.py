@@ -144,6 +144,8 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
         return known
     seed = between(draw, 0, MOST_SEEDS)
     bounds = attrs.evolve(bounds, faults=swarmed(draw, bounds.faults))
+    callable_tools = sum(len(agent.tools) for agent in target.agents)
+    schedule = drawn_schedule(draw, bounds.faults.schedule, callable_tools)
     users = bounds.users[: between(draw, 1, len(bounds.users))]
     keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, target)
@@ -159,8 +161,6 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
     approves = target.may_ask and happens(draw, APPROVING)
     mishaps = _mishaps(draw, bounds.faults)
-    calls = sum(len(agent.tools) for agent in target.agents)
-    schedule = drawn_schedule(draw, bounds.faults.schedule, len(shapes), calls)
     names = [agent.name for agent in target.agents]
     tools = {agent.name: [one for one in agent.tools if isinstance(one, Tool)] for agent in agents}
     words = Words(bounds.vocabulary)

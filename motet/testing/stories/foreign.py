@@ -24,6 +24,7 @@ import trio
 from trio._core import _run  # pyright: ignore[reportPrivateUsage]  # no public name for it
 
 import motet
+from motet.runtime.testing.trace import drivers
 from motet.testing.stories.acts import PLANNED_TIMEOUT, Mishap
 
 __all__ = ["Call", "current_call", "driven", "system_tasks_known"]
@@ -173,6 +174,9 @@ def _steps(
             # The waker ends this wait, also when the call is cancelled. A wait of its own could not
             # last: the scope of a `trio.sleep` that is over is still around it.
             yield from trio.lowlevel.wait_task_rescheduled(_not_aborted).__await__()
+
+
+drivers[_steps.__code__] = "work"
 
 
 async def _wake(task: trio.lowlevel.Task, seconds: float) -> None:

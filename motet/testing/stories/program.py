@@ -334,7 +334,6 @@ class Play:
         loop = self.host.loop
         before = loop.max_steps
         loop.max_steps = STEPS
-        # The loop got its schedule at its construction; the program's replaces it from here on.
         self.observed = Observed(loop.sim.trace, lambda: loop.scheduler.steps)
         schedule = self.program.schedule
         chooser = played(self.program.choices) if schedule is None else schedule.start()
@@ -560,11 +559,9 @@ class Play:
             lambda: self._as_test(invariants),
         )
 
-    def _as_test(self, invariants: Sequence[Invariant] = ()) -> str:
+    def _as_test(self, asked: Sequence[Invariant] = ()) -> str:
         words = self.observed.words() if self.observed is not None else ()
-        return as_test(
-            self.program, self.target, setup=self.setup, invariants=invariants, words=words
-        )
+        return as_test(self.program, self.target, setup=self.setup, invariants=asked, words=words)
 
     def lines(self) -> tuple[str, ...]:
         """The trace of the program, until its end or its first finding."""

@@ -30,7 +30,7 @@ from motet.runtime.testing.policies import (
     played,
     within,
 )
-from motet.runtime.testing.trace import Event, Trace, position
+from motet.runtime.testing.trace import Event, Trace, awaited_by, position
 from motet.testing.stories.acts import SourceRepr
 
 __all__ = ["Deviation", "Observed", "Schedule", "ScheduleKind", "as_holds", "held", "own_place"]
@@ -94,7 +94,7 @@ def own_place(task: object) -> tuple[CodeType, int] | None:
     while isinstance(awaitable, CoroutineType):
         code: CodeType = awaitable.cr_code
         frame: FrameType | None = awaitable.cr_frame
-        awaitable = awaitable.cr_await
+        awaitable = awaited_by(awaitable)
         if frame is None or awaitable is None:
             break
         own = _own.get(code)

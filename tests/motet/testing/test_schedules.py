@@ -88,7 +88,7 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 
 
 def test_a_race_of_one_await_is_found_in_three_of_a_hundred_programs() -> None:
-    assert len(surprises(66, seed=2)) >= 2
+    assert len(surprises(66, seed=1)) >= 2
 
 
 @pytest.mark.sweep
