@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from types import CodeType, CoroutineType, FrameType, GeneratorType
+from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
 import msgspec
@@ -155,13 +155,14 @@ They are seen through: a task waits where the coroutine does.
 """
 
 
-def awaited_by(awaitable: CoroutineType[Any, Any, Any]) -> Any:
+def awaited_by(awaitable: Any) -> Any:
     """What a suspended coroutine awaits; None before its first step. Any: it may be anything."""
     inner: Any = awaitable.cr_await
-    if isinstance(inner, GeneratorType) and inner.gi_code in drivers:
-        frame: FrameType | None = inner.gi_frame
-        return frame.f_locals.get(drivers[inner.gi_code]) if frame is not None else None
-    return inner
+    code: CodeType | None = getattr(inner, "gi_code", None)
+    if code is None or code not in drivers:
+        return inner
+    frame: FrameType | None = inner.gi_frame
+    return frame.f_locals.get(drivers[code]) if frame is not None else None
 
 
 _kinds: dict[CodeType, str] = {}

@@ -17,7 +17,7 @@ __all__ = ["drawn_schedule", "swarmed"]
 
 MOST_SCHEDULES = 1000
 DOUBLINGS = (4, 10)
-"""Holds are drawn among the first 2 ** 4 to 2 ** 10 choices: nobody knows yet how many there are."""
+"""Holds are among the first 2 ** 4 to 2 ** 10 choices: nobody knows yet how many there are."""
 MOST_CHOICES = 1 << DOUBLINGS[1]
 KINDS: tuple[tuple[ScheduleKind, float], ...] = (
     ("places", 0.55),
