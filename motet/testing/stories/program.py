@@ -29,7 +29,6 @@ from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import Model
 from motet.protocols.sessions import LOCAL, Principal
-from motet.runtime.testing.policies import played
 from motet.runtime.testing.simulation import Stuck
 from motet.runtime.testing.trace import report
 from motet.testing.host import SimulatedHost
@@ -42,7 +41,7 @@ from motet.testing.stories.acts import Act, Mishap
 from motet.testing.stories.foreign import system_tasks_known
 from motet.testing.stories.people import refused
 from motet.testing.stories.printing import as_test, source
-from motet.testing.stories.schedule import Observed, Schedule
+from motet.testing.stories.schedule import Observed, Schedule, followed
 from motet.testing.stories.stage import (
     PATIENCE,
     PER_INPUT,
@@ -172,10 +171,6 @@ class BoundProgram:
     @property
     def seed(self) -> int:
         return self.program.seed
-
-    @property
-    def schedule(self) -> Schedule | None:
-        return self.program.schedule
 
     def execute(self, host: SimulatedHost) -> None:
         """Execute all steps in ``host``, and then let the host come to rest.
@@ -334,10 +329,7 @@ class Play:
         loop = self.host.loop
         before = loop.max_steps
         loop.max_steps = STEPS
-        self.observed = Observed(loop.sim.trace, lambda: loop.scheduler.steps)
-        schedule = self.program.schedule
-        chooser = played(self.program.choices) if schedule is None else schedule.start()
-        loop.scheduler.choose_by(self.observed.of(chooser))
+        self.observed = followed(loop, self.program.choices, self.program.schedule)
         try:
             yield
         finally:

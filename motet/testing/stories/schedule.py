@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from motet.runtime.testing.lines import is_installed
+from motet.runtime.testing.loop import SimulatedLoop
 from motet.runtime.testing.policies import (
     AT_REST,
     Chooser,
@@ -33,7 +34,16 @@ from motet.runtime.testing.policies import (
 from motet.runtime.testing.trace import Event, Trace, awaited_by, position
 from motet.testing.stories.acts import SourceRepr
 
-__all__ = ["Deviation", "Observed", "Schedule", "ScheduleKind", "as_holds", "held", "own_place"]
+__all__ = [
+    "Deviation",
+    "Observed",
+    "Schedule",
+    "ScheduleKind",
+    "as_holds",
+    "followed",
+    "held",
+    "own_place",
+]
 
 ScheduleKind: TypeAlias = Literal["holds", "places", "pct", "speeds", "uniform"]
 
@@ -175,6 +185,14 @@ class Observed:
                 until[who] = meanwhile[-1].step if meanwhile else deviation.step
                 found.append(_Wait(who, where, deviation.step, meanwhile))
         return found
+
+
+def followed(loop: SimulatedLoop, choices: Sequence[int], schedule: Schedule | None) -> Observed:
+    """Have a world follow a schedule from now on, else these choices; what it chooses is noted."""
+    observed = Observed(loop.sim.trace, lambda: loop.scheduler.steps)
+    chooser = played(choices) if schedule is None else schedule.start()
+    loop.scheduler.choose_by(observed.of(chooser))
+    return observed
 
 
 @attrs.frozen

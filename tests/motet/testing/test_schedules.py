@@ -87,14 +87,13 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 # ---------------------------------------------------------------- the search
 
 
-def test_a_race_of_one_await_is_found_in_three_of_a_hundred_programs() -> None:
-    assert len(surprises(66, seed=1)) >= 2
+def test_a_race_of_one_await_is_found() -> None:
+    assert surprises(66, seed=1)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(4))
-def test_a_race_of_one_await_is_found_in_any_series_of_programs(seed: int) -> None:
-    assert len(surprises(300, seed)) >= 9
+def test_a_race_of_one_await_is_found_in_three_of_a_hundred_programs() -> None:
+    assert sum(len(surprises(300, seed)) for seed in range(4)) >= 36
 
 
 def test_no_order_of_starts_finds_the_race() -> None:
@@ -157,7 +156,9 @@ def test_all_kinds_of_schedules_are_drawn() -> None:
     @settings(max_examples=150, database=None, phases=(Phase.generate,), deadline=None)
     @given(mt.programs(teller, max_steps=3))
     def search(program: BoundProgram) -> None:
-        kinds[program.schedule.kind if program.schedule is not None else "in order"] += 1
+        kinds[
+            program.program.schedule.kind if program.program.schedule is not None else "in order"
+        ] += 1
 
     search()
     assert set(kinds) == {"in order", "holds", "places", "pct", "speeds", "uniform"}
