@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Generic, TypeVar
 
 import attrs
@@ -19,10 +19,11 @@ from trio.testing import MockClock
 
 from motet.runtime import here
 from motet.runtime.errors import only_error
+from motet.runtime.testing.exploring import Guide, Search
 from motet.runtime.testing.faults import Fault
 from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Guards
 from motet.runtime.testing.invariants import Violation
-from motet.runtime.testing.policies import Mixed, Policy, next_choices, played
+from motet.runtime.testing.policies import Chooser, Mixed, Policy, played
 from motet.runtime.testing.scheduler import Scheduler, patched, scheduling
 from motet.runtime.testing.simulation import Ended, Recorder, Simulation, logged
 from motet.runtime.testing.trace import Trace
@@ -129,8 +130,23 @@ def run(
     SimulationError.
     """
     chooser = played(choices) if choices is not None else (policy or Mixed()).start(seed)
-    scheduler = Scheduler(chooser)
     clock = clock if clock is not None else MockClock(autojump_threshold=0)
+    return _run(world, chooser, seed, faults, clock, guards, max_steps, traced=traced)
+
+
+def _run(
+    world: World[T],
+    chooser: Chooser,
+    seed: int,
+    faults: Sequence[Fault],
+    clock: MockClock,
+    guards: Collection[Guard],
+    max_steps: int,
+    *,
+    traced: bool = True,
+    guide: Guide | None = None,
+) -> Outcome[T]:
+    scheduler = Scheduler(chooser)
     sim = Simulation(seed, clock, scheduler, faults)
     sim.trace.muted = not traced
     recorder = Recorder(sim, max_steps)
@@ -138,7 +154,7 @@ def run(
     for fault in faults:
         if fault.kind == "delay":
             scheduler.delay(fault.step, fault.length)
-    value, error = _result(world, sim, recorder, guards)
+    value, error = _result(world, sim, recorder, guards, guide)
     sim.trace.forget_tasks()
     return Outcome(
         value=value if sim.error is None else None,
@@ -160,22 +176,37 @@ def run(
 def explore(
     world: World[T], *, limit: int = 10_000, seed: int = 0, max_steps: int = MAX_STEPS
 ) -> Generator[Outcome[T]]:
-    """Run a tiny world under every schedule, each exactly once, beginning with first in, first out.
+    """Run a tiny world under every schedule that may differ, beginning with first in, first out.
 
-    Raises SimulationError after ``limit`` runs, since then the search is not exhaustive.
+    Two schedules that differ only in the order of independent steps are the same: see
+    ``exploring``. So three tasks that share nothing take one run, and each order of those that
+    share something is run once. A run that turns out to be such a repetition is ended half-way,
+    and not yielded; it counts.
+
+    Raises SimulationError after ``limit`` runs, since then the search is not exhaustive, and for a
+    world that does otherwise under the same choices.
     """
-    choices: tuple[int, ...] | None = ()
+    search = Search()
     for _ in range(limit):
-        outcome = run(world, seed=seed, choices=choices, max_steps=max_steps)
-        yield outcome
-        choices = next_choices(outcome.choices, outcome.widths)
-        if choices is None:
+        guide = Guide(search)
+        clock = MockClock(autojump_threshold=0)
+        outcome = _run(world, guide.choose, seed, (), clock, DEFAULT_GUARDS, max_steps, guide=guide)
+        if guide.strayed:
+            raise SimulationError("the world did otherwise under the same choices")
+        if not guide.redundant:
+            yield outcome
+        search.ran(guide.steps)
+        if search.over:
             return
     raise SimulationError(f"more than {limit} schedules: make the world smaller, or raise limit")
 
 
 def _result(
-    world: World[T], sim: Simulation, recorder: Recorder, guards: Collection[Guard]
+    world: World[T],
+    sim: Simulation,
+    recorder: Recorder,
+    guards: Collection[Guard],
+    guide: Guide | None,
 ) -> tuple[T | None, BaseException | None]:
     value: T | None = None
     error: BaseException | None = None
@@ -187,14 +218,21 @@ def _result(
         nonlocal value, ended
         with trio.CancelScope() as scope:
             recorder.attach(scope)
+            if guide is not None:
+                guide.end_by(scope.cancel)
             guard_set.active = True
             value = await world(sim)
             ended = True
         guard_set.active = False
 
-    with _prepared(sim), guard_set.installed():
+    instruments: list[trio.abc.Instrument] = [recorder]
+    looking: AbstractContextManager[None] = nullcontext()
+    if guide is not None:
+        instruments.append(guide)
+        looking = guide.looking()
+    with _prepared(sim), guard_set.installed(), looking:
         try:
-            trio.run(main, clock=sim.clock, instruments=[recorder])
+            trio.run(main, clock=sim.clock, instruments=instruments)
         except trio.TrioInternalError as failure:
             if not sim.scheduler.abandoned:
                 raise SimulationError("Trio's loop failed inside the simulator") from failure

@@ -28,6 +28,7 @@ from motet.runtime.testing.trace import Trace, normalised, position
 
 __all__ = [
     "Ended",
+    "Instrument",
     "Recorder",
     "Simulation",
     "Stuck",
@@ -192,7 +193,7 @@ class Simulation:
             self.trace.add(self.step, self.clock.current_time(), path, lambda: changes(before, now))
 
 
-class _Instrument(trio.abc.Instrument):
+class Instrument(trio.abc.Instrument):
     """An instrument of the simulator, which takes no time to add.
 
     Trio compares every attribute of an instrument with that of the base class, which took longer
@@ -203,7 +204,7 @@ class _Instrument(trio.abc.Instrument):
         return [name for name in vars(type(self)) if not name.startswith("_")]
 
 
-class Watcher(_Instrument):
+class Watcher(Instrument):
     """Checks the laws after every step. Added only when there is a law or a watched system."""
 
     def __init__(self, sim: Simulation) -> None:
@@ -222,7 +223,7 @@ class Watcher(_Instrument):
         sim.scheduler.go_on(self)
 
 
-class Recorder(_Instrument):
+class Recorder(Instrument):
     """Writes the trace, applies the faults, and ends a world that does not end by itself."""
 
     def __init__(self, sim: Simulation, max_steps: int) -> None:
