@@ -120,14 +120,17 @@ def test_a_reduced_exploration_sees_all_ends_of_any_world(plan: Plan) -> None:
 
 
 def test_an_exploration_that_overlooks_races_sees_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_want", lambda *_: None)
+    def wants_nothing(*_: object) -> None:
+        """Plans no run."""
+
+    monkeypatch.setattr(Search, "_want", wants_nothing)
     assert any(by_exploration(plan) < by_every_schedule(plan) for plan in SMALL)
 
 
 # ---------------------------------------------------------------- how many runs
 
 
-def runs(world: World[object]) -> int:
+def runs(world: World[None]) -> int:
     return sum(1 for _ in explore(world))
 
 
@@ -139,8 +142,8 @@ def test_independent_tasks_take_one_run() -> None:
                 own.append(step)
 
         async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(two_steps, [])
+            for _number in range(3):
+                nursery.start_soon(two_steps, list[int]())
 
     assert runs(world) == 1
 
@@ -160,7 +163,7 @@ def test_tasks_that_share_something_take_their_orders_alone() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(two_steps, 1, shared)
             nursery.start_soon(two_steps, 2, shared)
-            nursery.start_soon(two_steps, 3, [])
+            nursery.start_soon(two_steps, 3, list[int]())
         ends.add(tuple(shared))
 
     assert runs(world) <= 12
