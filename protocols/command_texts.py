@@ -19,7 +19,7 @@ from motet.protocols.queueing import QueueMode
 from motet.protocols.review import decision as review_of
 from motet.protocols.review import question
 from motet.protocols.room_newcomers import Summary
-from motet.protocols.rooms import Activation
+from motet.protocols.rooms import Activation, RoomMessage
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
 from motet.protocols.traces import TraceInfo
 
@@ -201,6 +201,15 @@ def invite_text(made: NewInvite) -> str:
         " join TOKEN, or #join=TOKEN behind the address of the page. It is shown this"
         f" once; its id is {one.id}."
     )
+
+
+def found_text(found: Sequence[RoomMessage], words: str) -> str:
+    """The messages that a search has found, oldest first."""
+    lines = [f"#{one.seq} {one.author}: {' '.join(one.text.split())[:_FOUND]}" for one in found]
+    return "\n".join(lines) or f"No message has {words!r}."
+
+
+_FOUND: Final = 120
 
 
 # The answers to approvals and escalations

@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, str]] = {
     "delete": "withdraw a message of this room: /delete NUMBER|last",
     "react": "react to a message of this room: /react NUMBER|last SIGN [off]",
     "thread": "say something in the thread of a message: /thread NUMBER TEXT",
+    "search": "in a room: the newest messages that have these words: /search WORDS",
     "here": "show who has this room open",
     "people": "in a room: list its people and their roles",
     "add": "in a room: /add USER [reader, member or moderator]; irc:* adds all of a channel",

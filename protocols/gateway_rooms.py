@@ -99,9 +99,12 @@ class RoomsPresent(msgspec.Struct, frozen=True):
 
 
 class RoomsHistoryParams(msgspec.Struct, frozen=True):
+    """``query``: only messages that have these words."""
+
     room: RoomName
     before: Position | None = None
     limit: PageSize = 50
+    query: Annotated[str, Meta(max_length=200)] = ""
 
 
 class RoomsListParams(msgspec.Struct, frozen=True):

@@ -229,9 +229,12 @@ class HostRooms(Protocol):
         *,
         before: int | None = None,
         limit: int = 50,
+        query: str = "",
         principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
-        """Messages before number ``before``, oldest first, that the principal is shown."""
+        """Messages before number ``before``, oldest first, that the principal is shown; with a
+        ``query`` those that have these words, in upper or lower case.
+        """
         ...
 
     async def summary(self, room: str, *, principal: Principal = LOCAL) -> Summary:

@@ -29,7 +29,7 @@ from motet.protocols.room_calls import (
     without,
 )
 from motet.protocols.room_newcomers import FindSummary, Joined, KeepSummary
-from motet.protocols.room_presence import CountUnread, CountUnshown, MarkRead
+from motet.protocols.room_presence import CountUnread, CountUnshown, KnowsUser, MarkRead
 from motet.protocols.rooms import (
     Due,
     Kind,
@@ -431,6 +431,7 @@ RoomStoreRequest: TypeAlias = (
     | MarkRead
     | CountUnread
     | CountUnshown
+    | KnowsUser
     | FindSummary
     | KeepSummary
 )

@@ -213,7 +213,8 @@ class Standing(msgspec.Struct, frozen=True):
         if not self.may(who, right):
             least = self.terms.least[right]
             only = "owner" if least == "owner" else f"{least}s and those above them"
-            raise Forbidden(f"in the room {self.room!r}, {right!r} is for only its {only}")
+            word = "title" if right == "rename" else right  # as people type it
+            raise Forbidden(f"in the room {self.room!r}, {word!r} is for only its {only}")
         return role
 
     def hidden(self, who: Principal) -> Hidden:
@@ -443,6 +444,22 @@ def _add(room: Standing, who: Principal, user: str, role: Given) -> PeopleChange
     muted = (replace(one, came=False) for one in back if one.muted and one.user != user)
     new = replace(person, role=role, came=False if person in back else person.came)
     return PeopleChange(put=(new, *muted), gone=tuple(one.user for one in back))
+
+
+def newly_named(room: Standing, act: RoomAct) -> str:
+    """The user whom a mute or a ban names for the first time in a room; empty: there is none.
+
+    A user of a channel is known to that channel only.
+    """
+    match act:
+        case MutePerson(user=user, seconds=seconds) if seconds:
+            pass
+        case BanPerson(user=user, banned=True):
+            pass
+        case _:
+            return ""
+    here = user in room.people or room.role(Principal(user)) is not None
+    return "" if here or ":" in user or is_pattern(user) else user
 
 
 def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:

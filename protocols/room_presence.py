@@ -49,6 +49,28 @@ class CountUnread(Request[dict[str, Unread]], frozen=True, tag="rooms.unread"):
     rooms: dict[str, int]
 
 
+class KnowsUser(Request[bool], frozen=True, tag="rooms.knows"):
+    """Whether there is a user of this name: one of the people of some room, who has said something
+    in this one, or who has a session or a token. Without tokens, everybody can be one.
+
+    ``users``: those of the tokens in the configuration.
+    """
+
+    name: str
+    user: str
+    users: tuple[str, ...] = ()
+
+
+KNOWS: Final = (
+    "SELECT ?2 IN (SELECT value FROM json_each(?3))"
+    " OR ?3 = '[]' AND NOT EXISTS (SELECT 1 FROM tokens)"
+    " OR EXISTS (SELECT 1 FROM tokens WHERE user = ?2)"
+    " OR EXISTS (SELECT 1 FROM room_people WHERE user = ?2)"
+    " OR EXISTS (SELECT 1 FROM sessions WHERE owner = ?2)"
+    " OR EXISTS (SELECT 1 FROM room_messages WHERE room = ?1 AND author = ?2 AND kind = 'person')"
+)
+
+
 class CountUnshown(Request[int], frozen=True, tag="rooms.unshown"):
     """How many messages of others an agent was not shown, up to number ``last``, besides ``shown``.
 

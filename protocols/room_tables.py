@@ -79,8 +79,10 @@ _MADE = {"replies": _REPLIES, "thread": _THREAD}
 _COLUMNS = ", ".join(_MADE.get(name, name) for name in RoomMessage.__struct_fields__)
 LAST_MESSAGES: Final = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
-    " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5) ORDER BY seq DESC LIMIT ?3"
+    " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5)"
+    " AND (?7 = '' OR instr(lower(text), lower(?7)) > 0) ORDER BY seq DESC LIMIT ?3"
 )
+"""``?7``: words that they have; upper and lower case are the same for letters of ASCII."""
 MEMORY: Final = " UNION ALL ".join(
     f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
     f" ORDER BY seq DESC LIMIT {most})"

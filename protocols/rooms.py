@@ -253,9 +253,8 @@ class RoomState(msgspec.Struct, frozen=True):
         seen: for each member, the last message in the room when it was shown those of agents.
         told: the same for those of people; a member that is not in it has ``seen`` for both.
         usage: of this round.
-        given: when the floor was given last, in Unix seconds.
+        given, last: when the floor was given last, in Unix seconds; the last message then.
         turn: a name for those turns, which their runs have; empty: by an older motet.
-        last: the number of the room's last message then.
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
         collected: the calls of people's messages up to this number are in ``calls``, or were.
@@ -564,7 +563,7 @@ class ToldLast(Request[tuple[int, int, int]], frozen=True, tag="rooms.told"):
 
 
 class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
-    """Messages before number ``before`` (None: the last ones), oldest first.
+    """Messages before number ``before`` (None: the last ones), oldest first, that have ``query``.
 
     ``heard``: of people's messages only those up to this number, if it is given; ``hidden``: none
     up to this number, for people's messages and those of agents.
@@ -575,6 +574,7 @@ class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
     limit: int = 50
     heard: int = EVERYTHING
     hidden: tuple[int, int] = (0, 0)
+    query: str = ""
 
 
 RoomStoreMessage: TypeAlias = (

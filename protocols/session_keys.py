@@ -141,6 +141,12 @@ def is_chat(key: str) -> bool:
     return chat is not None and chat.channel != ROOM_CHANNEL
 
 
+def is_of_room(key: str) -> bool:
+    """Whether it is the session of a member of a room."""
+    chat = parse_key(key)
+    return chat is not None and chat.channel == ROOM_CHANNEL
+
+
 def is_group(key: str) -> bool:
     """Whether several people talk with an agent in a session, over a channel."""
     chat = parse_key(key)

@@ -112,7 +112,7 @@ async def answer_command(
     problem = problem_with(command)
     if problem is None and room and command.name in _SESSIONS_ONLY:
         problem = f"Nothing was done: /{command.name} is about a session, and this is a room."
-    if problem is None and not room and command.name in (*ROOM_COMMANDS, "deleteroom"):
+    if problem is None and not room and command.name in _ROOMS_ONLY:
         problem = f"Nothing was done: /{command.name} is about a room, and this is a session."
     if problem is not None:
         return _answer(command, problem)
@@ -166,11 +166,10 @@ async def _stop(call: Invocation) -> Reply:
 
 
 async def _stop_all(call: Invocation) -> Reply:
+    api, principal = call.api, call.principal
     if call.sender:  # Inputs of others in the group are not the sender's to stop.
-        return await call.api.stop(
-            session=call.session, sender=call.sender, principal=call.principal
-        )
-    return await call.api.stop(everything=True, principal=call.principal)
+        return await api.stop(session=call.session, sender=call.sender, principal=principal)
+    return await api.stop(everything=True, principal=principal)
 
 
 async def _new(call: Invocation) -> Reply:
@@ -225,8 +224,6 @@ async def _room_setting(
 
 
 async def _activation(call: Invocation) -> Reply:
-    if not call.room:
-        return "Nothing was done: /activation is about a room, and this is a session."
     wanted = call.argument.lower()
     known: dict[str, Activation | None] = {one: one for one in ACTIVATIONS}
     known[OWN] = None
@@ -240,9 +237,8 @@ async def _model(call: Invocation) -> Reply:
     api, wanted, session = call.api, call.argument, call.session
     if wanted:
         try:
-            await api.set_model(
-                session, None if wanted == OWN else wanted, principal=call.principal
-            )
+            chosen = None if wanted == OWN else wanted
+            await api.set_model(session, chosen, principal=call.principal)
         except UnknownName as error:
             return f"Nothing was changed: {error}"
     agents = api.agents()
@@ -324,24 +320,13 @@ async def _who(call: Invocation) -> Reply:
 
 
 _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
-    "help": _help,
-    "status": _status,
-    "stop": _stop,
-    "stopall": _stop_all,
-    "new": _new,
-    "queue": _queue,
-    "activation": _activation,
-    "model": _model,
-    "compact": _compact,
-    "approve": _approve,
-    "resolve": _resolve,
-    "errors": _errors,
-    "usage": _usage,
-    "agents": _agents,
-    "who": _who,
-    "deleteroom": _delete_room,
-}
+    "help": _help, "status": _status, "stop": _stop, "stopall": _stop_all, "new": _new,
+    "queue": _queue, "activation": _activation, "model": _model, "compact": _compact,
+    "approve": _approve, "resolve": _resolve, "errors": _errors, "usage": _usage,
+    "agents": _agents, "who": _who, "deleteroom": _delete_room,
+}  # fmt: skip
 # A stop has a bound of its own, and a summary takes the time of a model.
 _UNBOUNDED: Final = frozenset({"stop", "stopall", "compact", "deleteroom"})
 _ACTS: Final = frozenset({"new", "compact", "approve", "resolve", "deleteroom", *ROOM_COMMANDS})
+_ROOMS_ONLY: Final = frozenset({"activation", "deleteroom", *ROOM_COMMANDS})
 _SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

@@ -383,8 +383,9 @@ async def _room(caller: Caller, params: rooms.RoomParams) -> Answer:
 
 
 async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Answer:
+    who, before, limit = caller.principal, params.before, params.limit
     found = await caller.api.rooms.history(
-        params.room, before=params.before, limit=params.limit, principal=caller.principal
+        params.room, before=before, limit=limit, query=params.query, principal=who
     )
     kept = last_page(found)
     before = kept[0].seq if kept and kept[0].seq > 1 else None

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from motet.protocols import gateway_rooms as wire
-from motet.protocols.command_texts import invite_text, people_text, summary_text
+from motet.protocols.command_texts import found_text, invite_text, people_text, summary_text
 from motet.protocols.errors import Forbidden, InputValidation
 from motet.protocols.host_rooms import HostRooms, RoomPeople
 from motet.protocols.room_acts import WORDS, act_of, invited_as
@@ -95,8 +95,8 @@ COUNTED: Final[frozenset[Act[Any]]] = frozenset({edit, react})
 
 # Commands
 
-LATELY: Final = 200
-"""Messages among which one's own last one is looked for."""
+FOUND: Final = 20  # messages that a search shows
+LATELY: Final = 200  # messages among which one's own last one is looked for
 RoomCommand: TypeAlias = Callable[[HostRooms, Principal, str, str], Awaitable[str]]
 
 
@@ -126,6 +126,13 @@ async def _thread(rooms: HostRooms, who: Principal, room: str, argument: str) ->
         raise InputValidation("what is to be said in the thread? /thread NUMBER TEXT")
     await rooms.post(f"{room}/{number}", text, principal=who)
     return f"Said in the thread of message {number}."
+
+
+async def _search(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    if not argument:
+        raise InputValidation("which words? /search WORDS")
+    found = await rooms.history(room, limit=FOUND, query=argument, principal=who)
+    return found_text(found, argument)
 
 
 async def _here(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
@@ -173,13 +180,7 @@ async def _message(rooms: HostRooms, who: Principal, room: str, argument: str) -
 
 
 ROOM_COMMANDS: Final[dict[str, RoomCommand]] = {
-    "edit": _edit,
-    "delete": _delete,
-    "react": _react,
-    "thread": _thread,
-    "here": _here,
-    "people": _people,
-    "summary": _summary,
-    "invite": _invite,
+    "edit": _edit, "delete": _delete, "react": _react, "thread": _thread, "search": _search,
+    "here": _here, "people": _people, "summary": _summary, "invite": _invite,
     **{word: partial(_act, word) for word in WORDS},
-}
+}  # fmt: skip

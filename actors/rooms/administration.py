@@ -29,7 +29,16 @@ from motet.protocols.room_invites import (
     RevokeInvite,
     RoomInvite,
 )
-from motet.protocols.room_people import RoomPerson, RoomTerms, Standing, decide, invite_digest, told
+from motet.protocols.room_people import (
+    RoomPerson,
+    RoomTerms,
+    Standing,
+    decide,
+    invite_digest,
+    newly_named,
+    told,
+)
+from motet.protocols.room_presence import KnowsUser
 from motet.protocols.rooms import DeleteRoom, ReadSince
 from motet.protocols.sessions import LOCAL, ListSessions, Principal, SessionInfo
 from motet.runtime.outside import fresh_hex, wall_time
@@ -44,6 +53,10 @@ async def manage(rooms: RoomAccess, act: RoomAct, *, principal: Principal = LOCA
     async with rooms.parts.table.changing:
         record, standing = await rooms.standing(act.room)
         change = decide(standing, principal, act, wall_time())
+        named, tokens = newly_named(standing, act), rooms.parts.config().gateway.tokens
+        known = KnowsUser(act.room, named, tuple(one.user for one in tokens))
+        if named and not await rooms.parts.store.ask(known):
+            raise InputValidation(f"nobody here is called {named!r}: see the room's people")
         await rooms.known(record, standing)
         after = await rooms.change_people(act.room, change)
     await rooms.tell(act.room, told(act, principal.user))

@@ -224,9 +224,15 @@ class RoomApi(RoomAccess):
         )
 
     async def history(
-        self, room: str, *, before: int | None = None, limit: int = 50, principal: Principal = LOCAL
+        self,
+        room: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        query: str = "",
+        principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
-        found = await self.parts.store.ask(ReadRoom(room, before, limit))
+        found = await self.parts.store.ask(ReadRoom(room, before, limit, query=query))
         # Afterwards: a member who is removed meanwhile gets none of the messages that follow.
         info = await self.get(room, principal=principal)
         return tuple(one for one in found if one.seq > info.hidden)

@@ -54,7 +54,15 @@ from motet.protocols.room_newcomers import (
     keep_summary,
 )
 from motet.protocols.room_people import RoomPerson, RoomTerms
-from motet.protocols.room_presence import MOST_UNREAD, CountUnread, CountUnshown, MarkRead, Unread
+from motet.protocols.room_presence import (
+    KNOWS,
+    MOST_UNREAD,
+    CountUnread,
+    CountUnshown,
+    KnowsUser,
+    MarkRead,
+    Unread,
+)
 from motet.protocols.room_reading import UNSHOWN, note_joined
 from motet.protocols.room_tables import (
     ADD_INVITE,
@@ -167,7 +175,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
         before = EVERYTHING if request.before is None else request.before
-        params = (before, request.limit, request.heard, *request.hidden)
+        params = (before, request.limit, request.heard, *request.hidden, storable(request.query))
         found = await self._readers.read(LAST_MESSAGES, (storable(request.name), *params))
         return room_messages(found)
 
@@ -260,6 +268,11 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         params = (request.user, to_json(request.rooms), MOST_UNREAD)
         rows = await self._readers.read(UNREAD, params)
         return {str(row[0]): struct(row[1:], Unread) for row in rows}
+
+    @handles(KnowsUser, concurrent=4)
+    async def knows(self, request: KnowsUser) -> bool:
+        params = (storable(request.name), storable(request.user), to_json(request.users))
+        return bool((await self._readers.read(KNOWS, params))[0][0])
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:

@@ -151,6 +151,7 @@ class ApprovalLook(StrEnum):
         "motet approvals allow apr_20c76fc1386b24ac",
         "motet approvals deny apr_20c76fc1386b24ac --note 'not at noon'",
         "motet approvals grants",
+        "motet approvals --url wss://motet.example --token-file token.txt",
     )
 )
 def approvals(
@@ -183,6 +184,8 @@ def approvals(
     json: Json = False,
     config: Config = None,
     state: State = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
     """List and answer calls that wait for a person's approval, also while a host runs.
 
@@ -191,6 +194,16 @@ def approvals(
     from motet.cli import approvals as act
     from motet.cli.setup import load_setup
 
+    if url is not None:
+        from motet.cli.chat import read_token
+        from motet.cli.rooms import Server
+
+        if config or state:
+            raise typer.BadParameter("the host at --url has its own config and state")
+        server, options = Server(None, url, read_token(token_file)), (always, note)
+        raise typer.Exit(
+            act.at_server(server, look.value, which, session, limit, options, all=all, json=json)
+        )
     setup = load_setup(config, state)
     match look:
         case ApprovalLook.LIST:

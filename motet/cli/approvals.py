@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from motet.actors.host import Host, open_host
@@ -16,6 +18,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
 from motet.cli.render import Rendering, in_json, one_line
+from motet.cli.rooms import PAGE, Server, ask
 from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading, writing_together
@@ -23,6 +26,7 @@ from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalDecision,
     ApprovalInfo,
+    ApprovalState,
     Grant,
     ListApprovals,
     ListGrants,
@@ -30,6 +34,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import RunWaiting, Terminal
+from motet.protocols.gateway_approvals import GrantsList
 from motet.protocols.review import question
 from motet.protocols.sessions import LOCAL
 
@@ -40,14 +45,7 @@ def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, 
     A new state directory has none.
     """
     request = ListApprovals(None, session, None if all or json else "pending", None, limit)
-    found = trio.run(_listed, setup.state, request)
-    if json:
-        print(in_json(found))
-    elif found:
-        page("\n\n".join(map(_described, found)))
-    else:
-        print(f"nothing waits for an approval in {setup.state}", file=sys.stderr)
-    return OK
+    return _print_all(trio.run(_listed, setup.state, request), setup.state, json=json)
 
 
 def show(setup: Setup, approval: str, *, json: bool) -> int:
@@ -55,11 +53,7 @@ def show(setup: Setup, approval: str, *, json: bool) -> int:
     found = trio.run(_one, setup.state, approval)
     if found is None:
         raise NotFound(f"no approval {approval!r}; `motet approvals --all` lists them")
-    if json:
-        print(in_json(found))
-    else:
-        page(_described(found))
-    return OK
+    return _print_one(found, json=json)
 
 
 def answer(
@@ -88,7 +82,91 @@ def answer(
 
 def list_grants(setup: Setup, *, json: bool) -> int:
     """Print the permissions that were given for good."""
-    found = trio.run(_grants, setup.state)
+    return _print_grants(trio.run(_grants, setup.state), json=json)
+
+
+def revoke(setup: Setup, grant: str) -> int:
+    """Have people asked again. Works beside a host, too."""
+    if not trio.run(_revoke, setup.state, grant):
+        raise NotFound(f"no grant {grant!r}; `motet approvals grants` lists them")
+    return OK
+
+
+# Through a server elsewhere, as the user of the token
+
+
+def at_server(
+    server: Server,
+    look: str,
+    which: str,
+    session: str | None,
+    limit: int,
+    options: tuple[bool, str],
+    *,
+    all: bool,
+    json: bool,
+) -> int:
+    """Carry out an action at a server, whose host resumes what is answered.
+
+    ``options``: whether to allow always, and the note.
+    """
+    always, note = options
+    match look:
+        case "list":
+            state: ApprovalState | None = None if all or json else "pending"
+            most = min(limit, PAGE)
+            found = ask(server, lambda at: at.approvals(session=session, state=state, limit=most))
+            return _print_all(found, server.url, json=json)
+        case "show":
+            return _print_one(_found(server, which), json=json)
+        case "allow" | "deny":
+            if not which:
+                raise ConfigError("which one? motet approvals allow ID, or deny ID")
+            if not json:
+                print(_described(_found(server, which)), file=sys.stderr)
+            said: ApprovalDecision = "deny" if look == "deny" else "allow-once"
+            decision: ApprovalDecision = "allow-always" if always and look == "allow" else said
+            info = ask(server, lambda at: at.approve(which, decision, note=note))
+            if info.blocked:
+                print(f"on record, and {one_line(info.blocked)}", file=sys.stderr)
+            if json:
+                print(in_json(info))
+            return OK
+        case "grants":
+            grants = ask(server, lambda at: at.call("approvals.grants"))
+            return _print_grants(msgspec.convert(grants, GrantsList).grants, json=json)
+        case _:
+            ask(server, lambda at: at.call("approvals.revoke", grant=which))
+            return OK
+
+
+def _found(server: Server, which: str) -> ApprovalInfo:
+    found = ask(server, lambda at: at.approvals(limit=PAGE))
+    one = next((one for one in found if one.id == which), None)
+    if one is None:
+        raise NotFound(f"no approval {which!r} of yours; `motet approvals --all` lists them")
+    return one
+
+
+def _print_all(found: Sequence[ApprovalInfo], where: object, *, json: bool) -> int:
+    if json:
+        print(in_json(found))
+    elif found:
+        page("\n\n".join(map(_described, found)))
+    else:
+        print(f"nothing waits for an approval in {where}", file=sys.stderr)
+    return OK
+
+
+def _print_one(found: ApprovalInfo, *, json: bool) -> int:
+    if json:
+        print(in_json(found))
+    else:
+        page(_described(found))
+    return OK
+
+
+def _print_grants(found: Sequence[Grant], *, json: bool) -> int:
     if json:
         print(in_json(found))
     elif found:
@@ -97,13 +175,6 @@ def list_grants(setup: Setup, *, json: bool) -> int:
             print(f"{one.id}  {one_line(who)}")
     else:
         print("nothing is always allowed", file=sys.stderr)
-    return OK
-
-
-def revoke(setup: Setup, grant: str) -> int:
-    """Have people asked again. Works beside a host, too."""
-    if not trio.run(_revoke, setup.state, grant):
-        raise NotFound(f"no grant {grant!r}; `motet approvals grants` lists them")
     return OK
 
 

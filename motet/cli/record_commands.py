@@ -208,7 +208,12 @@ Words = Annotated[
     typer.Argument(metavar="WORDS", help="Whom, and how: bob moderator; bob 10m; 30."),
 ]
 Query = Annotated[
-    str, typer.Option("--query", metavar="TEXT", help="With list: a part of name or title.")
+    str,
+    typer.Option(
+        "--query",
+        metavar="TEXT",
+        help="A part of names or titles; with show: of messages.",
+    ),
 ]
 
 BudgetOption = Annotated[
@@ -339,7 +344,7 @@ def rooms(
         from motet.cli.room_people import administer
 
         code = administer(server, look.value, room, words or [], json=json, redacted=redact)
-    elif query:
+    elif query and look is RoomLook.LIST:
         code = act.list_remote_rooms(server, json=json, query=query)
     elif look is RoomLook.CREATE:
         code = act.create_room(server, room, wanted, json=json)
@@ -350,9 +355,9 @@ def rooms(
             act.list_rooms(setup, json=json) if setup else act.list_remote_rooms(server, json=json)
         )
     elif setup is None:
-        code = act.show_remote_room(server, room, limit, json=json)
+        code = act.show_remote_room(server, room, limit, json=json, query=query)
     else:
-        code = act.show_room(setup, room, limit, json=json)
+        code = act.show_room(setup, room, limit, json=json, query=query)
     raise typer.Exit(code)
 
 

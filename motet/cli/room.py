@@ -118,10 +118,13 @@ class RemoteRoom:
     restarted: Callable[[], int]
 
     async def waits(self) -> bool:
-        return (await find_room(self.client, self.name)).idle
+        info = await find_room(self.client, self.name)
+        # People need not wait for an approval, which others may have to give.
+        held = bool(info.floor) and all(one.waits_for == "approval" for one in info.floor)
+        return info.idle or held
 
     async def say(self, text: str) -> Ack | CommandAnswer:
-        answer = await self.client.post(self.name, text)
+        answer = await self.client.post(self.name, text.strip())
         if isinstance(answer, CommandAnswer):
             return answer
         return Ack(f"{self.name}:{answer.seq}", "accepted")
@@ -220,7 +223,7 @@ class RoomDialogue:
                 await self._questions.look_up(record.event, self.here.pending)
             else:
                 self._show(record.event)
-            asked = self.here.answers and self._questions.note(record.event)
+            asked = self._questions.note(record.event)
             if asked or isinstance(record.event, RoomIdle | Gap):
                 await self._report()
 

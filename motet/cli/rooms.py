@@ -33,6 +33,7 @@ from motet.protocols.queueing import MODES
 from motet.protocols.room_limits import Budgets
 from motet.protocols.room_newcomers import EVERYTHING
 from motet.protocols.rooms import ACTIVATIONS, RoomChange, RoomMessage, RoomPlan, RoomRecord
+from motet.protocols.session_keys import thread_of
 
 
 def list_rooms(setup: Setup, *, json: bool) -> int:
@@ -51,15 +52,21 @@ def list_rooms(setup: Setup, *, json: bool) -> int:
     return OK
 
 
-def show_room(setup: Setup, room: str, limit: int, *, json: bool) -> int:
-    """Print the newest ``limit`` messages of a room. Raises ``NotFound``."""
+def show_room(setup: Setup, room: str, limit: int, *, json: bool, query: str = "") -> int:
+    """Print the newest ``limit`` messages of a room, which have ``query``. Raises ``NotFound``."""
     if not room:
         raise ConfigError("which one? motet rooms show NAME; `motet rooms` lists them")
-    print_messages(trio.run(_said, setup.state, room, limit), json=json)
+    _print_messages(room, trio.run(_said, setup.state, room, limit, query), query, json=json)
     return OK
 
 
-def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
+def _print_messages(
+    room: str, messages: tuple[RoomMessage, ...], query: str, *, json: bool
+) -> None:
+    if not messages and query:
+        print(f"no message of {room} has {query!r}", file=sys.stderr)
+    elif not messages and thread_of(room)[1]:
+        raise NotFound(f"nothing was said in the thread {room!r}")
     if json:
         print(in_json(messages))
         return
@@ -76,11 +83,11 @@ async def _stored(state: Path) -> tuple[RoomRecord, ...]:
         return tuple(map(rows.room_record, await readers.read(sql.ROOMS)))
 
 
-async def _said(state: Path, room: str, limit: int) -> tuple[RoomMessage, ...]:
+async def _said(state: Path, room: str, limit: int, query: str) -> tuple[RoomMessage, ...]:
     async with reading(state) as readers:
         if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
-        params = (room, EVERYTHING, limit, EVERYTHING, 0, 0)
+        params = (room, EVERYTHING, limit, EVERYTHING, 0, 0, query)
         return rows.room_messages(await readers.read(sql.LAST_MESSAGES, params))
 
 
@@ -171,11 +178,11 @@ def list_remote_rooms(server: Server, *, json: bool, query: str = "") -> int:
     return OK
 
 
-def show_remote_room(server: Server, room: str, limit: int, *, json: bool) -> int:
-    """Print the newest ``limit`` messages of a room, at most 200."""
+def show_remote_room(server: Server, room: str, limit: int, *, json: bool, query: str = "") -> int:
+    """Print the newest ``limit`` messages of a room, at most 200, which have ``query``."""
     name, most = named_room(room), min(limit, PAGE)
-    page = ask(server, lambda client: client.room_history(name, limit=most))
-    print_messages(page.messages, json=json)
+    page = ask(server, lambda client: client.room_history(name, limit=most, query=query))
+    _print_messages(name, page.messages, query, json=json)
     return OK
 
 
@@ -202,7 +209,22 @@ def set_room(server: Server, room: str, wanted: Wanted, *, json: bool) -> int:
         print(in_json(info))
     else:
         _print_infos((info,))
+        if info.plan and info.plan.budgets.are_set:
+            print(f"budgets: {_budget_words(info.plan.budgets)}")
+        elif wanted.budgets:
+            print("budgets: none")
     return OK
+
+
+def _budget_words(budgets: Budgets) -> str:
+    """Budgets as ``--budget`` takes them: ``day.usd=5, person_hour.turns=20``."""
+    windows: dict[str, dict[str, float | None]] = msgspec.to_builtins(budgets)
+    return ", ".join(
+        f"{window}.{what}={value:g}"
+        for window, allowance in windows.items()
+        for what, value in (allowance or {}).items()
+        if value is not None
+    )
 
 
 def _budgets(given: Sequence[str]) -> Budgets:

@@ -27,6 +27,7 @@ from motet.cli.running import announced
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
 from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.session_keys import is_of_room
 from motet.runtime import StartFailed
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
@@ -107,7 +108,7 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
                 with announced(setup.state, url, operator, config.certificate):
                     needed = bool(config.tokens or await host.tokens())
                     notes = await host.workspace_notes()
-                    _announce(setup, host, url, notes, token_needed=needed)
+                    announce(setup, host, url, notes, token_needed=needed)
                     collect_rarely()
                     await leaving.wait()
                 left = await host.drain()
@@ -145,7 +146,7 @@ def _never(message: str) -> None:
     raise AssertionError(message)
 
 
-def _announce(
+def announce(
     setup: Setup, host: Host, url: str, notes: tuple[str, ...], *, token_needed: bool
 ) -> None:
     """Print the address: a script may wait for this line before it connects."""
@@ -165,7 +166,8 @@ def _announce(
             print(f"  problem  {finding.topic}: {finding.text}")
     if host.resumed:
         print(f"  resumed  {len(host.resumed)} runs that the last host left unfinished")
-    for run in host.interrupted:
+    # A room repeats a turn that was cut off, or tells that it does not.
+    for run in (one for one in host.interrupted if not is_of_room(one.session)):
         text = cut(one_line(run.text), 60)
         print(f"  interrupted by the end of the last host: {run.run_id} {run.session}: {text}")
     sys.stdout.flush()

@@ -332,10 +332,13 @@ class Client:
         return _of(await self.call("rooms.present", room=room), RoomsPresent).users
 
     async def room_history(
-        self, room: str, *, before: int | None = None, limit: int = 50
+        self, room: str, *, before: int | None = None, limit: int = 50, query: str = ""
     ) -> RoomsHistory:
-        """A page of a room's messages, as :meth:`history` is of a session."""
-        result = await self.call("rooms.history", room=room, before=before, limit=limit)
+        """A page of a room's messages, as :meth:`history` is of a session; with a ``query`` those
+        that have these words.
+        """
+        which = {"before": before, "limit": limit, "query": query}
+        result = await self.call("rooms.history", room=room, **which)
         return _of(result, RoomsHistory)
 
     async def stop(

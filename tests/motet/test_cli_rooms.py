@@ -13,18 +13,20 @@ from motet.actors.storage.location import KEY_FILE
 from motet.cli.record_commands import RoomLook
 from motet.cli.render import line_of
 from motet.cli.room_people import administer
-from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room
+from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room, show_room
 from motet.cli.running import announced
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError, InputValidation, MotetError
-from motet.protocols.events import ApprovalRequested
+from motet.protocols.events import ApprovalRequested, RunCompleted
 from motet.protocols.redaction.redact import redact_text, registered_secrets
 from motet.protocols.room_acts import AddPerson, act_of
 from motet.protocols.room_limits import Allowance, Budgets
 from motet.protocols.rooms import RoomPlan
 from tests.actors.rooms.talk import agent
 from tests.motet.command import motet, started, terminal
+from tests.motet.test_cli_look import printed
+from tests.scripted import Scripted, call, say
 
 FILE = """
 state = "../state"
@@ -240,3 +242,101 @@ async def test_an_export_is_redacted_on_request_with_the_rules_and_tags_of_its_h
         "it is [secret:acme",
         "nothing secret",
     ]
+
+
+async def test_a_pipe_goes_on_while_others_have_to_answer_an_approval(tmp_path: Path) -> None:
+    """People need not wait for it; the one who talks here may not answer it."""
+    ben = library.Agent("ben", model=Scripted(call(("burn", {})), say("done"), name="ben"))
+
+    @ben.tool(effects="write", approval=True)
+    async def burn() -> str:
+        return "burnt"
+
+    async with library.open_host(agents=[ben]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        (tmp_path / "token").write_text((await host.new_token("bob", "operator")).token)
+        plan, alice = RoomPlan(("ben",), speakers=("mentions",)), library.Principal("alice")
+        room = (await host.rooms.create("den", plan, people=("bob",), principal=alice)).name
+        talk = ("chat", room, "--url", url, "--token-file", "token")
+        pipe = partial(motet, *talk, cwd=tmp_path, stdin="@ben burn it\nand this?\n/who\n")
+        done = await trio.to_thread.run_sync(pipe)
+        assert (done.code, "bob" in done.err) == (0, True), done
+        said = await host.rooms.history(room, principal=alice)
+        assert [one.text for one in said] == ["@ben burn it", "and this?"]
+        assert (await host.rooms.get(room, principal=alice)).floor[0].waits_for == "approval"
+
+
+async def test_approvals_are_listed_and_answered_at_a_server_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the user of the token: those of others are not there."""
+    steps = [step for _ in range(2) for step in (call(("burn", {})), say("done"))]
+    ben = library.Agent("ben", model=Scripted(*steps, name="ben"))
+
+    @ben.tool(effects="write", approval=True)
+    async def burn() -> str:
+        return "burnt"
+
+    alice = library.Principal("alice")
+    async with library.open_host(agents=[ben]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        for user in ("alice", "bob"):
+            (tmp_path / user).write_text((await host.new_token(user, "operator")).token)
+
+        async def typed(user: str, *words: str) -> tuple[object, str]:
+            there = ("--url", url, "--token-file", str(tmp_path / user))
+            read = partial(printed, capsys, "approvals", *words, *there)
+            code, out, _ = await trio.to_thread.run_sync(read)
+            return code, out
+
+        async with host.stream("ben", "burn it", session="s", principal=alice) as first:
+            events = aiter(first)
+            async for event in events:
+                if isinstance(event, ApprovalRequested):
+                    break
+            (one,) = await host.approvals(state="pending", principal=alice)
+            code, out = await typed("alice")
+            assert (code, one.id in out, "burn" in out) == (0, True, True)
+            assert await typed("bob") == (0, "")
+            for words in (("show", one.id), ("allow", one.id), ("deny", one.id)):
+                assert (await typed("bob", *words))[0] == 1
+            assert json.loads((await typed("alice", "show", one.id, "--json"))[1])["id"] == one.id
+            code, out = await typed("alice", "allow", one.id, "--always", "--json")
+            assert (code, json.loads(out)["state"]) == (0, "allowed")
+            assert [type(event) async for event in events][-1] is RunCompleted
+        _, grants = await typed("alice", "grants")
+        assert "ben may call burn for alice" in grants
+        assert (await typed("bob", "revoke", grants.split()[0]))[0] == 1
+        assert (await typed("alice", "revoke", grants.split()[0]))[0] == 0
+        assert await typed("alice", "grants") == (0, "")
+
+
+async def test_a_thread_that_is_not_there_is_named_and_messages_are_found_by_their_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "st"
+    (tmp_path / "motet.toml").write_text("")
+    async with library.open_host(state, agents=[agent("ann", "yes")]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        server = Server(None, url, (await host.new_token("local", "operator")).token)
+        room = (await host.rooms.create("den", RoomPlan(("ann",), activation="off"))).name
+        for text in ("the Key is here", "nothing", "a key, too"):
+            await host.rooms.post(room, text)
+        await host.rooms.post(f"{room}/1", "in the thread")
+        here = partial(show_room, load_setup(tmp_path / "motet.toml", state))
+        for show in (here, partial(show_remote_room, server)):
+            for which, query, lines in ((room, "KEY", 2), (f"{room}/1", "", 2), (room, "no", 1)):
+                act = partial(show, which, 50, json=False, query=query)
+                assert await trio.to_thread.run_sync(act) == 0
+                assert len(capsys.readouterr().out.splitlines()) == lines, (which, query)
+            assert await trio.to_thread.run_sync(partial(show, room, 5, json=False, query="x")) == 0
+            assert capsys.readouterr().err.strip() == f"no message of {room} has 'x'"
+            for missing in (f"{room}/2", f"{room}/9"):
+                with pytest.raises(MotetError, match=f"{room}/"):
+                    await trio.to_thread.run_sync(partial(show, missing, 50, json=False))
+        change = partial(set_room, server, room, Wanted(budgets=("day.usd=5",)), json=False)
+        assert await trio.to_thread.run_sync(change) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "budgets: day.usd=5"
+        change = partial(set_room, server, room, Wanted(budgets=("none",)), json=False)
+        assert await trio.to_thread.run_sync(change) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "budgets: none"

@@ -4,18 +4,25 @@ import asyncio
 import gc
 import json
 import math
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
-from motet.cli.serve import collect_rarely, gateway_config
+import motet as library
+from motet.cli.serve import announce, collect_rarely, gateway_config
+from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
+from motet.protocols.models import ModelRequest
+from motet.protocols.rooms import RoomPlan
+from motet.testing import FunctionModel, Step, say
 from tests.motet.command import UNSAFE_SHELL, Process, motet, started
 
 TOKEN = "mtt_" + "0123456789abcdef" * 2
@@ -84,6 +91,38 @@ def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: P
 
     assert "1 cut off by the end of their host" in doctor.out
     assert '"wait 600"' in json.dumps(rows)
+
+
+async def test_a_turn_that_its_room_repeats_is_not_named_as_cut_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "motet.toml").write_text("")
+    setup, left = load_setup(tmp_path / "motet.toml", tmp_path / "killed"), trio.Event()
+    asked: list[str] = []
+
+    async def answer(request: ModelRequest) -> Step:
+        asked.append(request.messages[-1].text)
+        if not left.is_set():
+            await trio.sleep_forever()
+        return say("done")
+
+    ann = library.Agent("ann", model=FunctionModel(answer, name="ann"))
+    async with library.open_host(tmp_path / "st", agents=[ann]) as host:
+        room = (await host.rooms.create("den", RoomPlan(("ann",)))).name
+        await host.rooms.post(room, "hello")
+        while not asked:
+            await trio.lowlevel.checkpoint()
+        shutil.copytree(tmp_path / "st", tmp_path / "killed")  # as a kill leaves it
+    left.set()
+    killed = library.open_host(tmp_path / "killed", config=setup.config, agents=[ann])
+    async with killed as host:
+        await (await host.open_room(room)).wait()
+        assert len(asked) == 2, "the room has repeated it"
+        assert [one.session for one in host.interrupted] == [f"agent:ann:room:group:{room}"]
+        announce(setup, host, "http://127.0.0.1:1", (), token_needed=False)
+    told = capsys.readouterr().out
+    assert "motet serves ws://127.0.0.1:1/ws" in told
+    assert "interrupted" not in told
 
 
 @pytest.mark.slow

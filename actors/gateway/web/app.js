@@ -11,7 +11,7 @@ import { EMPTY, busyText, fromHistory, fromRoom, holding, json, present, reduce,
 const box = $("error-box");
 const TOKEN = "motet-token";
 const LATER = "not connected: sent when the connection is back";
-const FLOOR = new Set(["room.turn", "room.idle", "activity", "tool.call", "tool.result", "approval.requested", "approval.resolved"]);
+const FLOOR = new Set(["room.turn", "room.idle", "room.changed", "activity", "tool.call", "tool.result", "approval.requested", "approval.resolved"]);
 const STEERED = "goes into the running turn";
 const DECIDED = { allow: "allowed", deny: "denied", cancelled: "withdrawn" };
 let place = null; // {stream, kind: "session" | "room", name, agent}
@@ -155,7 +155,7 @@ const sessionPlace = (name, label) => ({ stream: `session:${name}`, kind: "sessi
 
 function roomPlace({ name, role, members, terms, unread }) {
   const count = unread ? ` (${unread < 100 ? unread : "99+"})` : "";
-  return { stream: `room:${name}`, kind: "room", name, role, label: `#${terms.title || name} · ${members.map((one) => one.name).join(", ")}${count}` };
+  return { stream: `room:${name}`, kind: "room", name, role, title: terms.title, label: `#${terms.title || name} · ${members.map((one) => one.name).join(", ")}${count}` };
 }
 
 function placeItem(one) {
@@ -171,7 +171,7 @@ function enter(one) {
   state = EMPTY;
   read = 0;
   stopEditing();
-  $("title").textContent = one.kind === "room" ? `#${one.name}` : one.name;
+  showTitle(one);
   $("stopped").textContent = $("problem").textContent = "";
   $("text").disabled = $("send").disabled = $("stop").disabled = machine.server?.principal.role === "viewer";
   for (const button of document.querySelectorAll("nav li button[data-stream]")) {
@@ -242,6 +242,12 @@ function deliver(frame) {
   draw();
 }
 
+/** A room is shown by its title, and its name says which one of that title it is. */
+function showTitle({ kind, name, title }) {
+  $("title").textContent = kind === "room" ? `#${title || name}` : name;
+  $("title").title = name;
+}
+
 /** Read who has the floor, since when, and what it waits for: several may have it at once. */
 function readFloor() {
   if (reading.floor || !may("rooms.get")) return;
@@ -251,6 +257,7 @@ function readFloor() {
     if (here?.kind !== "room") return;
     const found = await ask("rooms.get", { room: here.name }).catch(() => null);
     if (place !== here || !found) return;
+    showTitle(Object.assign(here, { title: found.terms.title }));
     state = { ...state, floor: found.floor ?? [], turn: found.speaking.length ? state.turn ?? { turn: found.turns, left: found.left } : null };
     draw();
   }, 200);

@@ -117,6 +117,7 @@ COMMAND_ROWS: dict[str, tuple[str, Act]] = {
     "delete": ("1", act("moderate")),
     "react": ("1 +1", act("post", speaks=True)),
     "thread": ("1 in the thread", act("post", speaks=True)),
+    "search": ("welcome", act()),
     "here": ("", act()),
     "people": ("", act()),
     "summary": ("", act()),
@@ -144,6 +145,7 @@ COMMAND_ROWS: dict[str, tuple[str, Act]] = {
 SHOWN = {
     "rooms.get", "rooms.history", "rooms.people", "rooms.summary", "rooms.present",
     "rooms.invites", "rooms.export", "here", "people", "summary",
+    "search",
 }  # fmt: skip
 """Methods and commands that change nothing."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import closing
 from functools import partial
@@ -11,10 +12,13 @@ import pytest
 import trio
 
 import motet
+from motet.actors.gateway.commands import answer_command
 from motet.actors.rooms.opening import RoomEvents
 from motet.actors.storage.connection import Connection
-from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import Forbidden, NotFound, TooMany, UnknownName
+from motet.actors.storage.tokens import new_token
+from motet.protocols.commands import Command
+from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
+from motet.protocols.errors import Forbidden, InputValidation, NotFound, TooMany, UnknownName
 from motet.protocols.events import RoomChanged
 from motet.protocols.room_acts import (
     AddPerson,
@@ -313,3 +317,61 @@ async def test_a_rate_bounds_the_messages_of_each_person_in_a_minute(tmp_path: P
         await refused(host, BOB)
         await host.rooms.manage(RateRoom(room=room, messages=0), principal=ALICE)
         await host.rooms.post(room, "at last", principal=BOB)
+
+
+async def test_only_a_known_user_is_muted_or_banned_where_users_have_tokens() -> None:
+    """A slip of the pen would make a row that mutes nobody."""
+    gus = TokenConfig(token=new_token(), user="gus")
+    config = HostConfig(gateway=GatewayConfig(tokens=(gus,)))
+    async with motet.open_host(config=config, agents=[agent("ann")]) as host:
+        await host.new_token("tom", "operator")
+        room = await made(host, "bob", "vox:*")
+        await host.rooms.post(room, "hello", principal=BOB)
+        await host.rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+        for user in ("bo", "cleo", "gu", "*x"):
+            for act in (MutePerson(room=room, user=user), BanPerson(room=room, user=user)):
+                with pytest.raises(InputValidation, match=f"called '{re.escape(user)}'"):
+                    await host.rooms.manage(act, principal=ALICE)
+        known = await host.rooms.people(room, principal=ALICE)
+        assert [one.user for one in known.people] == ["vox:*"]
+        for user in ("bob", "gus", "tom", "vox:eve", "irc:*"):  # a word of bob's is there
+            for act in (BanPerson(room=room, user=user), MutePerson(room=room, user=user)):
+                await host.rooms.manage(act, principal=ALICE)
+        lift = BanPerson(room=room, user="nobody", banned=False)
+        await host.rooms.manage(lift, principal=ALICE)
+
+
+async def test_messages_are_found_by_their_words_and_only_those_that_one_may_read() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host, "bob")
+        await host.rooms.manage(SetTerms(room=room, newcomers="joining"), principal=ALICE)
+        for text in ("the Key is 100%_sure", "a key\nof bob's", "nothing", "withdrawn key"):
+            await host.rooms.post(room, text, principal=ALICE)
+        await host.rooms.delete_message(room, 4, principal=ALICE)
+        await host.rooms.manage(AddPerson(room=room, user="cleo"), principal=ALICE)
+        await host.rooms.post(room, "keys for all", principal=ALICE)
+
+        async def found(query: str, who: motet.Principal, **page: int) -> list[int]:
+            messages = await host.rooms.history(room, query=query, principal=who, **page)
+            return [one.seq for one in messages]
+
+        assert await found("KEY", BOB) == [1, 2, 5]
+        assert await found("key", BOB, limit=1) == [5]
+        assert await found("key", BOB, limit=1, before=5) == [2]
+        assert await found("0%_S", BOB) == [1]
+        assert await found("key", CLEO) == [5]
+        with pytest.raises(NotFound, match="no room"):
+            await found("key", DAN)
+        for who, lines in ((BOB, ["#1", "#2", "#5"]), (CLEO, ["#5"])):
+            command = Command("search", "key")
+            answer = await answer_command(host, who, "", command, room=room)
+            assert [line.split()[0] for line in answer.text.splitlines()] == lines
+        answer = await answer_command(host, BOB, "", Command("search", "zebra"), room=room)
+        assert answer.text == "No message has 'zebra'."
+
+
+async def test_a_right_is_refused_by_the_word_that_was_typed() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host, "bob")
+        answer = await answer_command(host, BOB, "", Command("title", "x"), room=room)
+        assert "'title' is for only its owner" in answer.text
