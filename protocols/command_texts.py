@@ -8,16 +8,19 @@ from functools import reduce
 from operator import add
 from typing import Final, get_args
 
+import msgspec
+
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import StoredError
 from motet.protocols.escalations import Answer, EscalationInfo
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host import AgentInfo
-from motet.protocols.host_rooms import NewInvite, RoomInfo, RoomPeople
+from motet.protocols.host_rooms import NewInvite, RoomExport, RoomInfo, RoomPeople
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
 from motet.protocols.review import decision as review_of
 from motet.protocols.review import question
+from motet.protocols.room_invites import RoomInvite
 from motet.protocols.room_newcomers import Summary
 from motet.protocols.rooms import Activation, RoomMessage
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
@@ -209,7 +212,32 @@ def found_text(found: Sequence[RoomMessage], words: str) -> str:
     return "\n".join(lines) or f"No message has {words!r}."
 
 
+def here_text(users: Sequence[str]) -> str:
+    return f"Here now: {', '.join(users)}." if users else "Nobody has this room open."
+
+
+def invites_text(invites: Sequence[RoomInvite]) -> str:
+    lines = [f"{one.id}: {one.role}, by {one.by}" for one in invites]
+    return "\n".join(lines) or "There are no invites."
+
+
+def export_text(part: RoomExport, *, first: bool) -> str:
+    """A part of an export as JSON lines, not much longer than :data:`_EXPORTED` characters."""
+    head = {"room": part.room, "owner": part.owner, "terms": part.terms, "people": part.people}
+    lines, size = [msgspec.json.encode(head).decode()] if first else [], 0
+    more = part.next
+    for last, message in zip((0, *(one.seq for one in part.messages)), part.messages, strict=False):
+        line = msgspec.json.encode(message).decode()
+        if size and size + len(line) > _EXPORTED:
+            more = last
+            break
+        lines.append(line)
+        size += len(line)
+    return "\n".join((*lines, *([f"More: /export {more}"] if more else ())))
+
+
 _FOUND: Final = 120
+_EXPORTED: Final = 60_000
 
 
 # The answers to approvals and escalations

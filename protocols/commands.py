@@ -69,8 +69,14 @@ COMMANDS: Final[dict[str, str]] = {
     "newcomers": "in a room: what newcomers read: /newcomers none, joining, all, summary, default",
     "summary": "in a room: what was said before you came, if newcomers read a summary",
     "invite": "in a room: make an invite: /invite [ROLE] [how long, such as 7d] [uses]",
+    "invites": "in a room: list the invites that are open",
+    "revoke": "in a room: end an invite: /revoke INVITE",
+    "join": "come into a room by an invite: /join mti_...",
+    "export": "in a room: all that was said, as JSON lines: /export [AFTER NUMBER]",
     "deleteroom": "delete the room and all that was said in it: /deleteroom NAME",
 }
+UNSTORED: Final = frozenset({"invite", "search", "summary", "export"})
+"""Commands whose answers have what is not to be stored twice: tokens, and texts of messages."""
 _STOPS: Final = frozenset({"stop", "stopall"})
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})
 _BARE_STOPS: Final = frozenset({"stop", "abort", "esc"})

@@ -1,23 +1,27 @@
-"""The configuration of a room in a file."""
+"""The configuration of a room in a file, and who may do what in it as that and the storage say."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from motet.protocols.limits import Limits
 from motet.protocols.room_limits import Budgets
 from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
+from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.rooms import (
     ACTIVATIONS,
     DEFAULT_POLICIES,
     TURN_TIMEOUT,
     Activation,
     RoomMode,
+    RoomRecord,
 )
+from motet.protocols.session_keys import thread_of
 
 SELECTOR = "selector:"
 _POLICY = re.compile(rf"mentions|round_robin|handoff|when_alone|{SELECTOR}\S+")
@@ -105,3 +109,20 @@ class RoomConfig:
         default=None, validator=attrs.validators.in_((None, *ACTIVATIONS))
     )
     newcomers: Newcomers = attrs.field(default=DEFAULT, validator=attrs.validators.in_(NEWCOMERS))
+
+
+def standing_of(
+    name: str,
+    owner: str,
+    configured: Collection[str],
+    record: RoomRecord | None,
+    newcomers: Newcomers = DEFAULT,
+) -> Standing:
+    """Who may do what in a room. ``configured``: the people whom its definition names."""
+    people, terms = audience(configured, record.people if record else ()), TERMS
+    terms = record.terms if record else terms
+    return Standing(name, owner, people, terms, frozenset(configured), newcomers=newcomers)
+
+
+def in_thread(standing: Standing, name: str) -> Standing:
+    return replace(standing, thread=thread_of(name)[1])

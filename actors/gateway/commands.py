@@ -137,7 +137,7 @@ async def _reply(call: Invocation, command: Command) -> Reply:
             return await act(call.api.rooms, call.principal, call.room, call.argument)
         return await _HANDLERS[command.name](call)
     except NotFound:
-        if command.name in _ACTS:
+        if command.name in _ACTS or command.name in ROOM_COMMANDS:
             raise
         return f"{NOTHING_YET} {SAY_FIRST}" if call.argument else NOTHING_YET
 
@@ -314,6 +314,11 @@ async def _delete_room(call: Invocation) -> Reply:
     return f"The room {call.room} is deleted."
 
 
+async def _join(call: Invocation) -> Reply:
+    room = await call.api.rooms.join(call.argument, principal=call.principal)
+    return f"You are in the room {room.name}."
+
+
 async def _who(call: Invocation) -> Reply:
     agent = None if call.room else await call.agent()
     return who_text(call.principal, call.name, agent)
@@ -323,10 +328,12 @@ _HANDLERS: Final[dict[str, Callable[[Invocation], Awaitable[Reply]]]] = {
     "help": _help, "status": _status, "stop": _stop, "stopall": _stop_all, "new": _new,
     "queue": _queue, "activation": _activation, "model": _model, "compact": _compact,
     "approve": _approve, "resolve": _resolve, "errors": _errors, "usage": _usage,
-    "agents": _agents, "who": _who, "deleteroom": _delete_room,
+    "agents": _agents, "who": _who, "deleteroom": _delete_room, "join": _join,
 }  # fmt: skip
 # A stop has a bound of its own, and a summary takes the time of a model.
 _UNBOUNDED: Final = frozenset({"stop", "stopall", "compact", "deleteroom"})
-_ACTS: Final = frozenset({"new", "compact", "approve", "resolve", "deleteroom", *ROOM_COMMANDS})
+_ACTS: Final = frozenset(
+    {"new", "compact", "approve", "resolve", "deleteroom", "join", *ROOM_COMMANDS}
+)
 _ROOMS_ONLY: Final = frozenset({"activation", "deleteroom", *ROOM_COMMANDS})
 _SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

@@ -29,7 +29,7 @@ from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols import room_acts as acts
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
-from motet.protocols.commands import Command, message_text, parse_command
+from motet.protocols.commands import UNSTORED, Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
@@ -227,8 +227,8 @@ async def _command(
             caller.api, caller.principal, session, command, room=room, sender=sender
         )
 
-    if command.name == "invite":
-        return Answer(await work())  # its token is stored nowhere, and so not for a resend
+    if command.name in UNSTORED:  # tokens and messages are not stored for a resend
+        return Answer(await work())
     scope = (caller.principal.user, "rooms.post" if room else "chat.send", key)
     said = (session, room, sender, command)
     answer, again = await caller.idempotency.once(scope, said, wire.CommandAnswer, work)

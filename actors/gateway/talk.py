@@ -11,10 +11,19 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from motet.protocols import gateway_rooms as wire
-from motet.protocols.command_texts import found_text, invite_text, people_text, summary_text
+from motet.protocols.command_texts import (
+    export_text,
+    found_text,
+    here_text,
+    invite_text,
+    invites_text,
+    people_text,
+    summary_text,
+)  # fmt: skip
 from motet.protocols.errors import Forbidden, InputValidation
-from motet.protocols.host_rooms import HostRooms, RoomPeople
+from motet.protocols.host_rooms import HostRooms
 from motet.protocols.room_acts import WORDS, act_of, invited_as
+from motet.protocols.room_newcomers import Summary
 from motet.protocols.room_people import told
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import Principal, Role
@@ -51,23 +60,18 @@ async def typing(rooms: HostRooms, who: Principal, params: wire.RoomsTypingParam
     return params
 
 
-async def present(
-    rooms: HostRooms, who: Principal, params: wire.RoomsPresentParams
-) -> wire.RoomsPresent:
-    return wire.RoomsPresent(params.room, await rooms.present(params.room, principal=who))
+def shows(name: str, wrap: Callable[[str, Any], object] | None = None) -> Act[wire.RoomParams]:
+    """A method that shows something of a room; ``wrap``: makes its answer of the room and that."""
+
+    async def show(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> object:
+        found = await getattr(rooms, name)(params.room, principal=who)
+        return wrap(params.room, found) if wrap else found
+
+    return show
 
 
-async def people(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> RoomPeople:
-    return await rooms.people(params.room, principal=who)
-
-
-async def summary(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> wire.RoomSummary:
-    found = await rooms.summary(params.room, principal=who)
-    return wire.RoomSummary(params.room, found.upto, found.text)
-
-
-async def invites(rooms: HostRooms, who: Principal, params: wire.RoomParams) -> wire.RoomInvites:
-    return wire.RoomInvites(params.room, await rooms.invites(params.room, principal=who))
+def brief(room: str, found: Summary) -> wire.RoomSummary:
+    return wire.RoomSummary(room, found.upto, found.text)
 
 
 async def end_invite(
@@ -80,13 +84,13 @@ async def end_invite(
 TALK: Final[dict[str, tuple[Role, type[Any], Act[Any]]]] = {
     "rooms.read": ("viewer", wire.RoomsReadParams, read),
     "rooms.typing": ("operator", wire.RoomsTypingParams, typing),
-    "rooms.present": ("viewer", wire.RoomsPresentParams, present),
+    "rooms.present": ("viewer", wire.RoomsPresentParams, shows("present", wire.RoomsPresent)),
     "messages.edit": ("operator", wire.MessagesEditParams, edit),
     "messages.delete": ("operator", wire.MessagesDeleteParams, delete),
     "messages.react": ("operator", wire.MessagesReactParams, react),
-    "rooms.people": ("viewer", wire.RoomParams, people),
-    "rooms.summary": ("viewer", wire.RoomParams, summary),
-    "rooms.invites": ("operator", wire.RoomParams, invites),
+    "rooms.people": ("viewer", wire.RoomParams, shows("people")),
+    "rooms.summary": ("viewer", wire.RoomParams, shows("summary", brief)),
+    "rooms.invites": ("operator", wire.RoomParams, shows("invites", wire.RoomInvites)),
     "rooms.revoke": ("operator", wire.RoomsRevokeParams, end_invite),
 }
 """The methods by name: the least role, the parameters and what they do."""
@@ -135,9 +139,23 @@ async def _search(rooms: HostRooms, who: Principal, room: str, argument: str) ->
     return found_text(found, argument)
 
 
-async def _here(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
-    users = await rooms.present(room, principal=who)
-    return f"Here now: {', '.join(users)}." if users else "Nobody has this room open."
+def _shown(name: str, text: Callable[[Any], str]) -> RoomCommand:
+    """A command that shows the same in words."""
+
+    async def shown(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
+        return text(await getattr(rooms, name)(room, principal=who))
+
+    return shown
+
+
+async def _revoke(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    await rooms.revoke_invite(room, argument, principal=who)
+    return f"The invite {argument} is over."
+
+
+async def _export(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
+    after = int(argument) if argument.isdecimal() and len(argument) < 10 else 0
+    return export_text(await rooms.export(room, after=after, principal=who), first=not after)
 
 
 async def _act(word: str, rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
@@ -147,14 +165,6 @@ async def _act(word: str, rooms: HostRooms, who: Principal, room: str, argument:
         return told(act, who.user).text
     except (Forbidden, InputValidation) as error:
         return f"Nothing was done: {error}"
-
-
-async def _people(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
-    return people_text(await rooms.people(room, principal=who))
-
-
-async def _summary(rooms: HostRooms, who: Principal, room: str, _: str) -> str:
-    return summary_text(await rooms.summary(room, principal=who))
 
 
 async def _invite(rooms: HostRooms, who: Principal, room: str, argument: str) -> str:
@@ -181,6 +191,8 @@ async def _message(rooms: HostRooms, who: Principal, room: str, argument: str) -
 
 ROOM_COMMANDS: Final[dict[str, RoomCommand]] = {
     "edit": _edit, "delete": _delete, "react": _react, "thread": _thread, "search": _search,
-    "here": _here, "people": _people, "summary": _summary, "invite": _invite,
+    "here": _shown("present", here_text), "people": _shown("people", people_text),
+    "summary": _shown("summary", summary_text), "invites": _shown("invites", invites_text),
+    "invite": _invite, "revoke": _revoke, "export": _export,
     **{word: partial(_act, word) for word in WORDS},
 }  # fmt: skip

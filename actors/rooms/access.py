@@ -14,19 +14,19 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.rooms.definition import in_thread, thread_room
+from motet.actors.rooms.definition import thread_room
 from motet.actors.rooms.opening import (
     OpenRoom,
     RoomParts,
     known_room,
     open_room,
-    standing_of,
 )
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import no_room
 from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
+from motet.protocols.room_config import in_thread, standing_of
 from motet.protocols.room_invites import Redeem
 from motet.protocols.room_messages import FindMessages
 from motet.protocols.room_newcomers import Agents

@@ -26,7 +26,6 @@ from motet.actors.rooms.opening import (
     open_room,
     planned_room,
     reopen,
-    standing_of,
 )
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import RoomTable, no_room
@@ -34,7 +33,7 @@ from motet.protocols.errors import ConfigError, InputValidation, NotFound, TooMa
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomPresence, RoomRead, RoomTyping
 from motet.protocols.host_rooms import RoomInfo, RoomPage
-from motet.protocols.room_config import RoomConfig
+from motet.protocols.room_config import RoomConfig, standing_of
 from motet.protocols.room_messages import RoomStoreRequest
 from motet.protocols.room_newcomers import Summary
 from motet.protocols.room_people import PeopleChange, Standing, replaced

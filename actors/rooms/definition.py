@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, cast
 
 import attrs
-from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.tools.context import Context
@@ -22,7 +21,6 @@ from motet.protocols.room_conditions import Condition
 from motet.protocols.room_floor import Rules
 from motet.protocols.room_limits import Budgets
 from motet.protocols.room_newcomers import DEFAULT, NEWCOMERS, Newcomers
-from motet.protocols.room_people import Standing
 from motet.protocols.room_reading import PAGE
 from motet.protocols.room_speakers import Function, Mentions, Speakers, WhenAlone
 from motet.protocols.room_turns import GIVE_FLOOR, GIVES_FLOOR, READS_BACK, ROOM_HISTORY
@@ -179,10 +177,6 @@ class Room:
 def thread_room(room: Room, name: str) -> Room:
     """The definition of a thread: its room's, where those speak who are called."""
     return attrs.evolve(room, name=name, speakers=Mentions())
-
-
-def in_thread(standing: Standing, name: str) -> Standing:
-    return replace(standing, thread=thread_of(name)[1])
 
 
 # The tools of its members

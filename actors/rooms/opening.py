@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as, in_thread, thread_room
+from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as, thread_room
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -40,11 +40,9 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.messages import Request
 from motet.protocols.models import is_repeatable
 from motet.protocols.room_conditions import TextMention
-from motet.protocols.room_config import SELECTOR, RoomConfig, listed
+from motet.protocols.room_config import SELECTOR, RoomConfig, in_thread, listed, standing_of
 from motet.protocols.room_copies import edits_of_copies
 from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
-from motet.protocols.room_newcomers import DEFAULT, Newcomers
-from motet.protocols.room_people import TERMS, Standing, audience
 from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.room_speakers import (
     FirstOf,
@@ -515,19 +513,6 @@ def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room |
     if name in parts.config().rooms:
         return configured_room(name, parts.config().rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None
-
-
-def standing_of(
-    name: str,
-    owner: str,
-    configured: Collection[str],
-    record: RoomRecord | None,
-    newcomers: Newcomers = DEFAULT,
-) -> Standing:
-    """Who may do what in a room. ``configured``: the people whom its definition names."""
-    people, terms = audience(configured, record.people if record else ()), TERMS
-    terms = record.terms if record else terms
-    return Standing(name, owner, people, terms, frozenset(configured), newcomers=newcomers)
 
 
 async def reopen(parts: RoomParts) -> None:

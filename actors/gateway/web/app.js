@@ -244,7 +244,8 @@ function deliver(frame) {
 
 /** A room is shown by its title, and its name says which one of that title it is. */
 function showTitle({ kind, name, title }) {
-  $("title").textContent = kind === "room" ? `#${title || name}` : name;
+  const [home, thread] = name.split("/");
+  $("title").textContent = kind === "room" ? `#${title || home}${thread ? `/${thread}` : ""}` : name;
   $("title").title = name;
 }
 

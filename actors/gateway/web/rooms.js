@@ -7,6 +7,7 @@ import { reveal } from "./state.js";
 const PAGE = 100;
 const RULES = ["moderator", "owner"];
 const GIVEN = ["reader", "member", "moderator"];
+const MODES = ["steer", "followup", "collect", "interrupt", "reject"];
 const NEWCOMERS = ["default", "none", "joining", "all", "summary"];
 
 /** What the page gives: `ask` a method, `item` of the list for a room, `current` room or false. */
@@ -91,13 +92,22 @@ export class Rooms {
       this.#choice("newcomers", NEWCOMERS, terms.newcomers ?? "default", "what newcomers read"),
     ];
     const named = ({ newcomers, ...others }) => ({ ...others, newcomers: newcomers === "default" ? null : newcomers });
+    const chosen = ({ mode, activation }) => ({ mode, activation: activation === "default" ? null : activation });
     const sure = ({ name }) => (name === room ? {} : null);
     return [
       this.#form(known, "Title", "rooms.rename", [this.#text("title", "title", terms.title ?? "")]),
       this.#form(known, "Set", "rooms.terms", rules, named),
+      ...(known.info.plan ? [this.#form(known, "Change", "rooms.set", this.#settings(known.info), chosen)] : []),
       this.#button(known, kept ? "Open again" : "Archive", "rooms.archive", { archived: !kept }),
       press("Export", () => this.#export(known).catch((error) => this.told.replaceChildren(error.message))),
       this.#form(known, "Delete for good", "rooms.delete", [this.#text("name", `to be sure: ${room}`)], sure),
+    ];
+  }
+
+  #settings({ mode, activation }) {
+    return [
+      this.#choice("mode", MODES, mode, "messages while agents speak"),
+      this.#choice("activation", ["default", "always", "mention", "off"], activation ?? "default", "what agents answer"),
     ];
   }
 

@@ -122,6 +122,9 @@ COMMAND_ROWS: dict[str, tuple[str, Act]] = {
     "people": ("", act()),
     "summary": ("", act()),
     "invite": ("", act("invite")),
+    "invites": ("", act("invite")),
+    "revoke": ("{invite}", act("invite")),
+    "export": ("", act("export")),
     "add": ("otto", act("add")),
     "remove": ("ray", act("remove")),
     "mute": ("ray 10m", act("mute")),
@@ -145,7 +148,7 @@ COMMAND_ROWS: dict[str, tuple[str, Act]] = {
 SHOWN = {
     "rooms.get", "rooms.history", "rooms.people", "rooms.summary", "rooms.present",
     "rooms.invites", "rooms.export", "here", "people", "summary",
-    "search",
+    "search", "invites", "export",
 }  # fmt: skip
 """Methods and commands that change nothing."""
 
@@ -301,6 +304,20 @@ async def test_a_command_of_a_room_does_nothing_for_those_without_the_right(tmp_
             answer = await here.ask(allowed(row), "rooms.post", params)
             assert answer.ok, (word, answer)
             await here.check_done(word)
+
+
+async def test_no_text_of_a_message_is_kept_for_a_command_that_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    """It would stay when the message is another one."""
+    async with club(tmp_path) as here:
+        await here.enter()
+        for word in ("search welcome", "export", "summary"):
+            params: JsonObject = {"room": "{room}", "text": f"/{word}", "key": "{key}"}
+            answer = await here.ask("olga", "rooms.post", params)
+            assert ("welcome" in wire.encode(answer)) == (word != "summary")
+        with closing(Connection(str(tmp_path / "motet.db"))) as base:
+            assert "welcome" not in str(base.run("SELECT * FROM idempotency"))
 
 
 async def test_what_is_refused_in_a_thread_that_has_no_message_opens_none(tmp_path: Path) -> None:

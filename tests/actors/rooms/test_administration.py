@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -375,3 +376,33 @@ async def test_a_right_is_refused_by_the_word_that_was_typed() -> None:
         room = await made(host, "bob")
         answer = await answer_command(host, BOB, "", Command("title", "x"), room=room)
         assert "'title' is for only its owner" in answer.text
+
+
+async def test_invites_are_listed_taken_and_ended_and_all_is_exported_by_commands() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room = await made(host)
+
+        async def typed(who: motet.Principal, name: str, argument: str = "") -> str:
+            command, at = Command(name, argument), room if who == ALICE else ""
+            session = "" if at else "s"
+            return (await answer_command(host, who, session, command, room=at)).text
+
+        assert await typed(ALICE, "invites") == "There are no invites."
+        first, second = [await host.rooms.invite(room, principal=ALICE) for _ in range(2)]
+        assert f"{first.invite.id}: member, by alice" in await typed(ALICE, "invites")
+        assert (
+            await typed(ALICE, "revoke", first.invite.id)
+            == f"The invite {first.invite.id} is over."
+        )
+        with pytest.raises(NotFound, match="no such invite"):
+            await typed(BOB, "join", first.token)
+        assert await typed(BOB, "join", second.token) == f"You are in the room {room}."
+        for number in range(3):
+            await host.rooms.post(room, f"{number} {'x' * 50_000}", principal=BOB)
+        head, one, more = (await typed(ALICE, "export")).splitlines()
+        assert json.loads(head)["owner"] == "alice"
+        assert (json.loads(one)["seq"], more) == (1, "More: /export 1")
+        (two, more) = (await typed(ALICE, "export", "1")).splitlines()
+        assert (json.loads(two)["text"][:2], more) == ("1 ", "More: /export 2")
+        (last,) = (await typed(ALICE, "export", "2")).splitlines()
+        assert json.loads(last)["seq"] == 3
