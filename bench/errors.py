@@ -181,7 +181,9 @@ async def _open(folder: str) -> AsyncGenerator[ActorRef[ErrorProtocol]]:
         readers, writer = Readers(location), Writer(location)
         async with open_system() as system:
             await system.start(lambda: Database(location, writer), name="database")
-            yield await system.start(lambda: ErrorStore(writer.submit, readers), name="errors")
+            source = location.hex_source()  # as a host does
+            make = lambda: ErrorStore(writer.submit, readers, hex_source=source)  # noqa: E731
+            yield await system.start(make, name="errors")
         await readers.aclose()
 
 

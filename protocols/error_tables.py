@@ -7,9 +7,11 @@ an update of the record would write the whole raw error again. ``facet`` encodes
 resolved: all indexes end with it and the time, and a list merges the facets that it asks for.
 
 An error enters the indexes together with some others: to enter each of them alone would write two
-dozen pages, each for some bytes. The newest errors, of which there are fewer than :data:`TAIL`, are
-the tail: lists look at all of them. The trigger that stores an error indexes the tail when it is
-long, in the same transaction. ``error_tail`` has the last error before the tail.
+dozen pages, each for some bytes. The newest errors are the tail: lists look at all of them. A host
+indexes it when it has :data:`TAIL` errors and no more come; at the latest the trigger that stores
+an error does, in the same transaction, when it has :data:`BURST`: so a list stays fast, and a crowd
+of errors pays for each page of an index only now and then. ``error_tail`` has the last error before
+the tail.
 """
 
 from __future__ import annotations
@@ -220,8 +222,13 @@ _COUNT = """INSERT INTO error_groups
     ON CONFLICT (owner, agent, fingerprint) DO UPDATE SET count = count + 1,
         open = open + excluded.open, first = min(first, excluded.first),
         last = max(last, excluded.last), newest = max(newest, excluded.newest);"""
-TAIL: Final = 128
-"""Errors that are not indexed yet, at most."""
+TAIL, BURST = 128, 1_024
+"""Errors that are not indexed yet, at most: in quiet, and while more come."""
+INDEX_TAIL: Final = (
+    "UPDATE error_tail SET seq = (SELECT max(seq) FROM agent_errors)"
+    f" WHERE seq + {TAIL} <= (SELECT max(seq) FROM agent_errors)"
+)
+"""The trigger on it does the rest."""
 
 
 def _shown(group: str) -> str:
@@ -295,7 +302,7 @@ END;
 """
 
 
-# The last step. A raw error of megabytes has its text in parts, since a row is copied as a whole
+# A raw error of megabytes has its text in parts, since a row is copied as a whole
 # several times on its way into a database, and is read as a whole for each page of it.
 PARTS: Final = """
 CREATE TABLE error_parts (
@@ -310,6 +317,15 @@ CREATE TRIGGER error_part_stored AFTER INSERT ON error_parts BEGIN
 END;
 CREATE TRIGGER error_parts_deleted AFTER DELETE ON agent_errors BEGIN
     DELETE FROM error_parts WHERE seq = old.seq;
+END;
+"""
+
+
+# The last step: at 128 errors, a crowd wrote nearly all pages of all indexes again and again.
+LONGER_TAIL: Final = f"""
+DROP TRIGGER error_tail_full;
+CREATE TRIGGER error_tail_full AFTER INSERT ON agent_errors WHEN new.seq >= {_SEQ} + {BURST} BEGIN
+    UPDATE error_tail SET seq = new.seq;
 END;
 """
 

@@ -5,7 +5,7 @@ See :class:`motet.runtime.spool.Spool`. Ids have the form ``err_YYYYMMDD_HHMMSS_
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final, TypeAlias
@@ -27,9 +27,10 @@ from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_records import PARSED, Forgotten, Given, Origin, bounded_arguments
 from motet.protocols.error_rows import ADD_SEQUEL
+from motet.protocols.error_tables import TAIL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
-from motet.protocols.redaction.redact import state_of_rules
+from motet.protocols.redaction.redact import look_together, state_of_rules
 from motet.protocols.room_changes import ChangedMessages
 from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
@@ -73,6 +74,15 @@ class Report:
         return self.description
 
 
+def texts_of(report: Report) -> Iterator[str]:
+    """The short texts of an error that was captured, as far as they are found at once."""
+    captured = report.captured
+    if captured is not None and isinstance(captured.raw, dict):
+        yield from (text for text in captured.raw.values() if isinstance(text, str))
+        if isinstance(captured.text, Given):
+            yield captured.text.summary
+
+
 ErrorEntry: TypeAlias = Entry[Report, ErrorRecord]
 
 
@@ -109,6 +119,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self._forgotten: dict[str, Forgotten] = {}
         self.changed = ChangedMessages()
         self._used = True  # since it was known to be idle
+        self.unindexed = TAIL  # errors that may be in no index yet
         self._store = store
         self._hex = hex_source
         self._keep_raw = keep_raw
@@ -162,7 +173,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         return (Statement(ADD_SEQUEL, each=tuple(rows)),)
 
     def tell(self) -> None:
-        """Sequels may have been stored."""
+        """Sequels may have been stored, or many errors."""
         with suppress(trio.WouldBlock):
             self._tell.send_nowait(None)
 
@@ -206,6 +217,8 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         if known.state is not state or known.is_full:
             known = self._known = Known[Made](state)
         batch, shared = dict[Hashable, Made](), Shared({}, known)
+        if len(entries) > 1:
+            look_together((text for entry in entries for text in texts_of(entry.item)), shared.texts)
         return [self._record(entry, batch, shared) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:
@@ -224,11 +237,15 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self.failing.update(record.session_id for record in records)
         try:
             with foreign_code:
-                return await self._store(records)
+                clashes = await self._store(records)
         except StorageError:
             raise
         except Exception as error:
             raise StorageError(f"the error store failed: {summarize(error)}") from error
+        self.unindexed += len(records)
+        if self.unindexed - len(records) < TAIL <= self.unindexed:
+            self.tell()
+        return clashes
 
     def loss(self, count: int) -> Report:
         told = {"message": f"{count} errors were lost: {FULL}", "lost": count}

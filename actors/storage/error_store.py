@@ -29,6 +29,7 @@ from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols import error_rows
 from motet.protocols.error_records import SMALL, Forgotten, Given, Origin, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
+from motet.protocols.error_tables import INDEX_TAIL, TAIL
 from motet.protocols.errors import (
     PAGE_LIMIT,
     TEXT_PAGE,
@@ -315,6 +316,9 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                     await trio.sleep(RETRY)
                 if is_gone:
                     await self._resolve_late()
+                if is_gone and self._spool.unindexed >= TAIL:
+                    await self._write((Statement(INDEX_TAIL),))
+                    self._spool.unindexed = 0
             except StorageError:
                 is_gone = False
             if is_gone:

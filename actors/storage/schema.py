@@ -58,6 +58,7 @@ MIGRATIONS: tuple[str, ...] = (
     room_costs.NO_TRIGGERS,
     room_tables.STEP,
     tables.UNSETTLED_TRACES,
+    error_tables.LONGER_TAIL,
 )
 VERSION = len(MIGRATIONS)
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from motet.protocols.redaction import commands, forms, named, personal, tokens, values
 from motet.protocols.redaction.personal import CARD, EMAIL, PHONE, SSN
-from motet.protocols.redaction.rules import FIELDS, Rules
+from motet.protocols.redaction.rules import FIELDS, NEEDLES, Rules
 from motet.protocols.redaction.values import MASK, Found
 
 _CODES = r"(?:\x1b|\\x1b|\\u001b|\\033|\\e)\[[0-?]{0,64}[ -/]{0,8}[@-~]"
@@ -336,6 +336,26 @@ _MANY_LINES = re.compile(
 )
 REACH = 512
 """Characters of a line that :func:`is_open` reads."""
+_OPENERS = (*NEEDLES, "name", "variable", "login", "ugfz")
+_ENDS = "\"' \t\\+\r"
+_ENDS_IN_RUN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16}")
+
+
+def is_closed(rules: Rules, line: str) -> bool:
+    """Whether nothing of one line of ASCII, without its end, can go on behind it, or ends with it.
+
+    Never true where :func:`is_open` is; much faster, and false for some that are not open. A
+    password of an address that was cut behind its sign is one only at the end of a text.
+    """
+    if line[-1:] == "@":
+        return False
+    low = line.lower()
+    for opener in _OPENERS:
+        if opener in low:
+            return False
+    if _ENDS_IN_RUN.match(line.rstrip(_ENDS)[-16:]) is None:
+        return True
+    return not tokens.is_open_token(rules, line[-REACH:] + "\n")
 
 
 def is_open(rules: Rules, text: str, end: int, least: int = 0) -> bool:

@@ -221,15 +221,16 @@ def web_tokens(rules: Rules, text: str) -> Iterator[Found]:
 
 # Lines that go on
 
-_OPEN_TOKEN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16,512}[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n\Z")
+_OPEN_TOKEN = re.compile(r"\n\r?[ \t]{0,8}[\\+]?[ \t]{0,8}[\"']?[0-9A-Za-z_.~+/=:-]{16,512}")
+"""What ends a line, read backwards: from the end it is at one place only."""
 
 
 def is_open_token(rules: Rules, line: str) -> bool:
     """Whether a line ends with what may be the first part of a token."""
-    tail = _OPEN_TOKEN.search(line)
+    tail = _OPEN_TOKEN.match(line[::-1])
     if tail is None:
         return False
-    word = tail.group()
+    word = line[-tail.end() :]
     for found in _WORDS.finditer(word, 0, BACK + 1):
         if word.startswith("eyJ", found.start()) or rules.shapes.may_begin(
             word[found.start() : found.start() + RUN]

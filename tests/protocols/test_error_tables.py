@@ -26,7 +26,7 @@ from motet.protocols.error_rows import (
     list_query,
     resolve_key,
 )
-from motet.protocols.error_tables import INDEXED_LATER, TAIL
+from motet.protocols.error_tables import BURST, INDEX_TAIL, INDEXED_LATER, TAIL
 from motet.protocols.errors import GroupErrors, ListErrors
 from motet.protocols.room_changes import ChangedMessages, scrub
 from motet.protocols.rooms import RoomMessage
@@ -146,9 +146,15 @@ def test_an_error_that_is_stored_alone_writes_few_pages(tmp_path: Path) -> None:
                 connection.run(statement.sql, statement.params)
             return written(connection) - before
 
-        store(1, 4 * TAIL)
-        assert store(4 * TAIL + 1, 4 * TAIL) <= 6.5 * 4 * TAIL
         tail = "SELECT count(*) FROM error_records WHERE indexed = 0"
+        store(1, TAIL - 1)
+        connection.run(INDEX_TAIL)
+        assert connection.run(tail) == ((TAIL - 1,),)
+        store(TAIL, BURST - TAIL)
+        assert connection.run(tail) == ((BURST - 1,),)
+        assert store(BURST, BURST) <= 6.5 * BURST
+        assert connection.run(tail) < ((BURST,),)
+        connection.run(INDEX_TAIL)
         assert connection.run(tail) < ((TAIL,),)
         connection.close()
 
