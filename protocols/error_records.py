@@ -6,9 +6,10 @@ row that cannot be read becomes an error whose ``malformed`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar, cast, get_type_hints
 
+import attrs
 import msgspec
 from msgspec.structs import asdict
 
@@ -58,6 +59,28 @@ class Given(NamedTuple):
 
     kind: ErrorType
     summary: str
+
+
+def texts_of(raw: object, described: object) -> Iterator[str]:
+    """The texts of an error that are found at once, and its summary if it has one."""
+    if isinstance(raw, dict):
+        table = cast("JsonObject", raw)
+        yield from (text for text in table.values() if isinstance(text, str))
+    if isinstance(described, Given):
+        yield described.summary
+
+
+@attrs.frozen
+class Keep:
+    """Limits of the errors that are kept: of the last ``days``, of these ``megabytes``. None: no
+    limit.
+    """
+
+    days: float | None = None
+    megabytes: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.days is not None or self.megabytes is not None
 
 
 class Forgotten(NamedTuple):

@@ -61,8 +61,8 @@ class Workers:
     """The tasks of one incarnation beside its turn; see the module."""
 
     __slots__ = (
-        "_background",
         "_asker",
+        "_background",
         "_begun",
         "_closing",
         "_context",

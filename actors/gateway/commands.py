@@ -33,12 +33,7 @@ from motet.protocols.command_texts import (
     who_text,
 )
 from motet.protocols.commands import Command, help_text, problem_with
-from motet.protocols.errors import (
-    ConfigError,
-    InputValidation,
-    NotFound,
-    UnknownName,
-)
+from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.host_rooms import RoomInfo

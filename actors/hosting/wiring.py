@@ -26,13 +26,7 @@ from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
 from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool
-from motet.actors.storage.error_store import (
-    GIVEN_DEADLINE,
-    MEGABYTE,
-    ErrorRetention,
-    ErrorStore,
-    Keep,
-)
+from motet.actors.storage.error_store import GIVEN_DEADLINE, MEGABYTE, ErrorRetention, ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
@@ -67,6 +61,7 @@ from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ErrorsConfig, HostConfig, TracingConfig
+from motet.protocols.error_records import Keep
 from motet.protocols.errors import ErrorProtocol, ErrorRecord, Errors
 from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP

@@ -15,12 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.rooms.definition import thread_room
-from motet.actors.rooms.opening import (
-    OpenRoom,
-    RoomParts,
-    known_room,
-    open_room,
-)
+from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, open_room
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import no_room

@@ -37,14 +37,7 @@ from motet.protocols.room_copies import Fix, reader_of
 from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, round_account
 from motet.protocols.room_messages import line_of, newest_in
-from motet.protocols.room_turns import (
-    Batch,
-    Turn,
-    at_limit,
-    last_turn,
-    room_instructions,
-    turn_of,
-)
+from motet.protocols.room_turns import Batch, Turn, at_limit, last_turn, room_instructions, turn_of
 from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState, Waiting
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.sessions import (

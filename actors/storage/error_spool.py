@@ -5,7 +5,7 @@ See :class:`motet.runtime.spool.Spool`. Ids have the form ``err_YYYYMMDD_HHMMSS_
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final, TypeAlias
@@ -25,7 +25,14 @@ from motet.actors.errors.capture import (
 )
 from motet.actors.errors.log import logger
 from motet.protocols.chat import JsonObject
-from motet.protocols.error_records import PARSED, Forgotten, Given, Origin, bounded_arguments
+from motet.protocols.error_records import (
+    PARSED,
+    Forgotten,
+    Given,
+    Origin,
+    bounded_arguments,
+    texts_of,
+)
 from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.error_tables import TAIL
 from motet.protocols.errors import ErrorRecord, Resolved
@@ -72,15 +79,6 @@ class Report:
             assert self.captured is not None
             self.description = describe(self.captured)
         return self.description
-
-
-def texts_of(report: Report) -> Iterator[str]:
-    """The short texts of an error that was captured, as far as they are found at once."""
-    captured = report.captured
-    if captured is not None and isinstance(captured.raw, dict):
-        yield from (text for text in captured.raw.values() if isinstance(text, str))
-        if isinstance(captured.text, Given):
-            yield captured.text.summary
 
 
 ErrorEntry: TypeAlias = Entry[Report, ErrorRecord]
@@ -218,7 +216,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             known = self._known = Known[Made](state)
         batch, shared = dict[Hashable, Made](), Shared({}, known)
         if len(entries) > 1:
-            look_together((text for entry in entries for text in texts_of(entry.item)), shared.texts)
+            taken = [one for entry in entries if (one := entry.item.captured)]
+            look_together(
+                (text for one in taken for text in texts_of(one.raw, one.text)), shared.texts
+            )
         return [self._record(entry, batch, shared) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:

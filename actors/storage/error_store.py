@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from typing import ClassVar, TypeAlias, TypeVar
 
-import attrs
 import msgspec
 import trio
 from msgspec.structs import replace
@@ -27,7 +26,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.tables import DAY, TableStore
 from motet.protocols import error_rows
-from motet.protocols.error_records import SMALL, Forgotten, Given, Origin, stored_record
+from motet.protocols.error_records import SMALL, Forgotten, Given, Keep, Origin, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
 from motet.protocols.error_tables import INDEX_TAIL, TAIL
 from motet.protocols.errors import (
@@ -84,17 +83,6 @@ log = logger(__name__)
 
 class PruneErrors(Request[int], frozen=True, tag="errors.prune"):
     """Delete the errors beyond the limits now; answers how many."""
-
-
-@attrs.frozen
-class Keep:
-    """The limits: errors of the last ``days``, and of these ``megabytes``. None: no limit."""
-
-    days: float | None = None
-    megabytes: float | None = None
-
-    def __bool__(self) -> bool:
-        return self.days is not None or self.megabytes is not None
 
 
 RunStatement: TypeAlias = Callable[[Statement], Awaitable[tuple[Row, ...]]]

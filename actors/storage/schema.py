@@ -11,13 +11,7 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import (
-    error_tables,
-    room_changes,
-    room_costs,
-    room_newcomers,
-    room_tables,
-)
+from motet.protocols import error_tables, room_changes, room_costs, room_newcomers, room_tables
 from motet.protocols import host_tables as tables
 from motet.protocols.storage import SchemaTooNew
 

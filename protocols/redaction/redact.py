@@ -378,10 +378,10 @@ def look_together(texts: Iterable[str], done: dict[str, str]) -> None:
     """
     table, room, lines = _table(), LIMIT, dict[str, int]()
     for text in texts:
-        if len(text) < room and text not in done and text.isascii() and text.isprintable():
-            if text not in lines and finders.is_closed(table, text):
-                room -= len(text) + 1
-                lines[text] = LIMIT - room  # where it ends
+        is_new = len(text) < room and text not in done and text not in lines
+        if is_new and text.isascii() and text.isprintable() and finders.is_closed(table, text):
+            room -= len(text) + 1
+            lines[text] = LIMIT - room  # where it ends
     ends, hit = [*lines.values()], set[int]()
     for start, end, _, _ in _found("\n".join([*lines, ""])) if lines else ():
         hit.update(range(bisect_right(ends, start), bisect_right(ends, end - 1) + 1))

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.storage.error_store import ErrorRetention, ErrorStore, Keep, PruneErrors
+from motet.actors.storage.error_store import ErrorRetention, ErrorStore, PruneErrors
 from motet.actors.storage.location import DATABASE_FILE, FILES, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Database, Writer, through
+from motet.protocols.error_records import Keep
 from motet.protocols.storage import DatabaseGone, Statement
 from motet.runtime import open_system
 from tests.actors.errors.builders import failure

@@ -13,13 +13,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.storage.error_store import (
     ErrorRetention,
-    Keep,
     PruneErrors,
 )
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import DAY
 from motet.actors.storage.writer import Database, through
+from motet.protocols.error_records import Keep
 from motet.protocols.error_rows import BATCH, insert_statement
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.storage import DatabaseLocked, Row, Transact
