@@ -239,7 +239,8 @@ def _keys(rules: Rules, text: str) -> Iterator[Found]:
 
 _SCHEME = re.compile(r"[a-z0-9+.-]{1,30}[a-z]")
 """The scheme of an address, read backwards."""
-_WEBHOOK = re.compile(r"hook|logic\.azure|chat\.googleapis|telegram\.org/bot")
+_HOST = re.compile(r"[a-z0-9.-]{0,253}?([a-z0-9-]{1,63}\.[a-z]{2,10})[/:]")
+"""The host of an address, with its domain."""
 
 
 _USERS = frozenset(["user", "username", "usr", "login", "name"])
@@ -250,9 +251,12 @@ _PASSWORDS = frozenset(["pass", "password", "passwd", "pwd", "pw", "secret"])
 def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
     url = rules.expression("url")
     at = low.find("://")
+    has_webhooks, domains = "hook" in low, rules.webhook_domains
     while at >= 0:
         place = at
         at = low.find("://", at + 3)
+        if not has_webhooks and (host := _HOST.match(low, place + 3)) is not None:
+            has_webhooks = host[1] in domains
         front = _SCHEME.match(low[max(0, place - 31) : place][::-1])
         found = url.match(low, place - front.end()) if front is not None else None
         if found is None:
@@ -282,7 +286,7 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
             text[found.start("user") : found.end("user")]
         ):
             yield found.start("user"), found.end("user"), start, "url"
-    if _WEBHOOK.search(low):
+    if has_webhooks:
         for found in rules.webhooks.finditer(text):
             name = found.lastgroup
             if name is not None:

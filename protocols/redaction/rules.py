@@ -295,6 +295,12 @@ class Rules:
                 yield from expression.finditer(low)
 
     @cached_property
+    def webhook_domains(self) -> frozenset[str]:
+        """The domains of addresses that are secrets, without the names in front of them."""
+        heads = [rule.head.partition("/")[0] for rule in self.file.webhooks]
+        return frozenset(".".join(head.split(".")[-2:]) for head in heads if head)
+
+    @cached_property
     def webhooks(self) -> re.Pattern[str]:
         found = "|".join(
             f"(?P<k{at}>{re.escape(rule.head)}{rule.path})"

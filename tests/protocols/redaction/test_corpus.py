@@ -9,7 +9,7 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-PARTS = ("", "_blind", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh")
+PARTS = ("", "_blind", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth")
 PIECE = 6
 """Characters of a secret that must not be seen together."""
 
