@@ -46,9 +46,10 @@ BATCH, BATCH_BYTES = 256, 4_000_000
 """Records in one transaction, and their bytes, at most."""
 LARGE = 262_144
 """Bytes of an item that is prepared apart, so that no other waits for it."""
-INLINE = 65_536
-"""Bytes that are prepared in the event loop, together: a thread would cost more. It takes a
-millisecond or two, and a thread that holds the interpreter lock holds up the loop for five."""
+INLINE = 4_500
+"""Bytes of an item that is prepared in the event loop: a thread would cost more."""
+PORTION, INLINE_PORTION = 1_000_000, 65_536
+"""Bytes that are prepared together, in a thread and in the event loop."""
 ID_ATTEMPTS = 8
 SECONDS = 8
 """Seconds of which the ids are known: items of a crowd are named later than they arrive."""
@@ -343,9 +344,10 @@ class Spool(ABC, Generic[T, R]):
 
     async def _prepare(self, lane: deque[Entry[T, R]]) -> None:
         """Prepare the first items of a lane."""
-        portion = _portion(lane, INLINE)
-        size = sum(entry.size for entry in portion)
-        if size > LARGE or (self._threads and size > INLINE):
+        by_thread = self._threads and lane[0].size > INLINE
+        portion = _portion(lane, PORTION if by_thread else INLINE_PORTION)
+        by_thread = by_thread or (self._threads and any(one.size > INLINE for one in portion))
+        if by_thread or sum(one.size for one in portion) > LARGE:
             thread = self._doors.threads
             made = await trio.to_thread.run_sync(self.prepared, portion, limiter=thread)
         else:
