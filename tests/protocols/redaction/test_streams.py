@@ -29,6 +29,7 @@ from motet.protocols.redaction.redact import (
     AHEAD,
     LIMIT,
     Redactor,
+    look_together,
     redact_text,
     redacted_after,
 )
@@ -107,6 +108,36 @@ def test_the_end_of_a_line_that_is_not_open_parts_a_text(text: str) -> None:
     redactor = Redactor()
     lines = [redactor.feed(line) for line in text.splitlines(keepends=True)]
     assert "".join([*lines, redactor.close()]) == redact_text(text)
+
+
+LINES = sorted({line for text in TEXTS for line in (text, *text.splitlines())})
+
+
+@given(st.lists(st.tuples(st.sampled_from(LINES), st.integers(1, 400)), max_size=24))
+def test_what_a_search_of_many_texts_notes_is_what_each_of_them_gives(
+    parts: list[tuple[str, int]],
+) -> None:
+    """Law: also of texts that were cut at any place, and beside any others."""
+    done: dict[str, str] = {}
+    look_together((text[:size] for text, size in parts), done)
+    assert done == {text: redact_text(text) for text in done}
+
+
+def test_texts_without_secrets_are_searched_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    found = redaction._found  # pyright: ignore[reportPrivateUsage]
+
+    def search(text: str) -> list[Found]:
+        searched.append(text)
+        return found(text)
+
+    monkeypatch.setattr(redaction, "_found", search)
+    done: dict[str, str] = {}
+    texts = [f"no route to host {number}" for number in range(60)]
+    secret = "the model said pypi-AgEI" + "cHlwaS5vcmc" + "a1B2" * 20 + " twice"
+    look_together([*texts, secret, *texts], done)
+    assert done == dict(zip(texts, texts, strict=True))
+    assert len(searched) == 1
 
 
 @given(documents)
