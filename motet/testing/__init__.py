@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from motet.testing.history import History, Ledger
     from motet.testing.host import SimulatedHost, simulated_host
     from motet.testing.invariants.snapshot import Effect, Snapshot, Violation
+    from motet.testing.linearized import ActorProgram, NotLinearizable, actor_programs
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.processes import FakeProgram, UndeclaredProgram, answers
     from motet.testing.reached import NeverReached, assert_reached, sometimes
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
+    "motet.testing.linearized": ("ActorProgram", "NotLinearizable", "actor_programs"),
     "motet.testing.checking": ("check", "check_memory", "snapshot"),
     "motet.testing.invariants.snapshot": ("Effect", "Snapshot", "Violation"),
     "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
@@ -153,6 +155,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
+    "ActorProgram",
     "Answer",
     "Approve",
     "BoundProgram",
@@ -181,6 +184,7 @@ __all__ = [
     "Mishap",
     "Mixed",
     "NeverReached",
+    "NotLinearizable",
     "NotSimulated",
     "Pct",
     "Post",
@@ -209,6 +213,7 @@ __all__ = [
     "Uniform",
     "Violation",
     "Wait",
+    "actor_programs",
     "answers",
     "assert_reached",
     "call",
