@@ -273,9 +273,15 @@ function note(state, frame, text) {
 function put(state, item) {
   const at = state.items.findIndex((one) => one.id === item.id);
   if (at < 0) return { ...state, items: [...state.items, item] };
+  // Told again, it stays the same object: its element is not drawn anew, and keeps what is typed in it.
+  if (Object.entries(item).every(([key, value]) => same(state.items[at][key], value))) return state;
   const items = [...state.items];
   items[at] = { ...items[at], ...item };
   return { ...state, items };
+}
+
+function same(one, other) {
+  return one === other || (one instanceof Object && other instanceof Object && json(one) === json(other));
 }
 
 function without(state, id) {

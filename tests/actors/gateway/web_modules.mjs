@@ -173,6 +173,19 @@ test("an escalation keeps its history when it is answered, and shows what hides 
   assert.deepEqual(tried(history), ["shell({}): unknown: no<U+202E> route [err_1] (a later call has succeeded)"]);
 });
 
+test("an item that is told again without a change stays the same, with what is typed in its element", () => {
+  const known = { id: "e", reason: "too many", error_history: [{ tool: "shell", error: { message: "no", count: 1 } }] };
+  const once = withEscalation(EMPTY, known);
+  assert.equal(withEscalation(once, structuredClone(known)).items[0], once.items[0]);
+  const changed = structuredClone(known);
+  changed.error_history[0].error.count = 2;
+  assert.notEqual(withEscalation(once, changed).items[0], once.items[0]);
+  const digits = (text) => withApproval(EMPTY, { id: "a", tool: "pay", args: exact(`{"cents": ${text}}`) });
+  const one = digits("9007199254740993");
+  const other = withApproval(one, { id: "a", tool: "pay", args: exact('{"cents": 9007199254740992.0}') });
+  assert.notEqual(other.items[0], one.items[0]);
+});
+
 test("an approval shows every character of its arguments, and what cannot be seen by its name", () => {
   const args = { command: `ls ${" ".repeat(50)}; rm\u001b[2K\u202e x`, path: "a\nb\n", limit: 3 };
   const text = review("shell", args).join("\n");
