@@ -11,30 +11,65 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+import attrs
 import msgspec
 import pytest
 
 from motet.runtime.testing.replay import ReplayDiverged
+from motet.testing.outside import fingerprints
+from motet.testing.reproduction import Verdict, verdict_of
 from motet.testing.stories.cases import Case, load_case, replay_case, save_case
-from motet.testing.stories.program import BoundProgram, InvariantBroken
+from motet.testing.stories.program import BoundProgram, InvariantBroken, Play, latest
 
-__all__ = ["FOLDER", "CaseFile", "case_in", "write_cases"]
+__all__ = ["FOLDER", "CaseFile", "Written", "case_in", "write_cases"]
 
 FOLDER = Path(".motet", "cases")
 """The folder of cases, below the root of the project."""
 
 
-def write_cases(root: Path, nodeid: str, error: BaseException) -> list[Path]:
-    """Write a case for each program of an error; returns the files."""
-    files: list[Path] = []
+@attrs.frozen
+class Written:
+    """The case of a finding: its file, the printed test, and what came of running that again."""
+
+    file: Path
+    test: str = ""
+    verdict: str = "not run again"
+
+
+def write_cases(
+    root: Path, nodeid: str, error: BaseException, *, again: bool = True
+) -> list[Written]:
+    """Write a case for each program of an error.
+
+    ``again``: each finding is first run again, as its printed test, in a process of its own.
+    """
+    files: list[Written] = []
     for leaf in _leaves(error):
         program = _program_of(leaf)
-        if program is not None:
-            wrong = leaf.violations if isinstance(leaf, InvariantBroken) else (_sentence(leaf),)
-            number = f"-{len(files) + 1}" if files else ""
-            file = root / FOLDER / f"{_name(nodeid)}{number}.json"
-            files.append(save_case(program, file, test=nodeid, violations=wrong))
+        if program is None:
+            continue
+        wrong = leaf.violations if isinstance(leaf, InvariantBroken) else (_sentence(leaf),)
+        number = f"-{len(files) + 1}" if files else ""
+        file = root / FOLDER / f"{_name(nodeid)}{number}.json"
+        play = latest(program)
+        source = _source_of(leaf, program, play)
+        verdict = Verdict(True)
+        if again and source:
+            verdict = verdict_of(source, leaf, fingerprints(), root)
+            if isinstance(leaf, InvariantBroken):
+                leaf.verdict = str(verdict)
+        why = "" if verdict.reproduced else verdict.why
+        save_case(program, file, test=nodeid, violations=wrong, irreproducible=why)
+        # The text of a broken invariant has the test already.
+        shown = "" if isinstance(leaf, InvariantBroken) else source
+        files.append(Written(file, shown, str(verdict) if again else "not run again"))
     return files
+
+
+def _source_of(error: BaseException, program: BoundProgram, play: Play | None) -> str:
+    if isinstance(error, InvariantBroken):
+        return error.test
+    return play.as_test() if play is not None else program.as_test()
 
 
 def case_in(file: Path) -> Case:

@@ -23,8 +23,8 @@ from motet.testing.invariants import (
     broken,
 )
 from motet.testing.invariants.snapshot import RoomSeen, Task
-from motet.testing.stories.program import InvariantBroken, events_published, play_in
-from motet.testing.stories.stage import tasks_of_runs
+from motet.testing.stories.program import InvariantBroken, play_in
+from motet.testing.stories.stage import events_published, tasks_of_runs
 
 if TYPE_CHECKING:
     from motet.testing.host import SimulatedHost

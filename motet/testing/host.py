@@ -163,6 +163,11 @@ class SimulatedHost(HostWorld):
 
         return self.call(stop)
 
+    @property
+    def workspace(self) -> str:
+        """The folder in which the tools of this world work."""
+        return self._workspace
+
     def know(self, agent: AnyAgent) -> None:
         """Register an agent with this host and those after a crash."""
         if self._agents.get(agent.name) is not agent:

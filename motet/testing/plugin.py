@@ -59,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         help="run only the test that wrote this case, with what it found",
     )
     group.addoption(
+        "--motet-no-rerun",
+        action="store_true",
+        help="report findings without running them again in another process",
+    )
+    group.addoption(
         "--motet-seed",
         type=int,
         default=0,
@@ -147,16 +152,32 @@ def _function_of(item: pytest.Item) -> Callable[..., object] | None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Replay the case in place of drawn programs, or check the states of ``sometimes``."""
     if _replay not in item.config.stash or not isinstance(item, pytest.Function):
-        with _book(item) as book, _survey(item):
+        with _book(item) as book, _survey(item), _testing(item):
             yield
         _check_reached(book)
         return
-    from motet.testing.stories.cases import replaying
+    from motet.testing.stories.cases import replaying, unreproduced
 
-    with replaying(*item.config.stash[_replay]) as now:
+    case, path = item.config.stash[_replay]
+    with replaying(case, path) as now:
         yield
     if not now.times:
         pytest.fail("the test has executed no program: it is not the one of the case", False)
+    if case.irreproducible:
+        pytest.fail(unreproduced(case), False)
+
+
+@contextmanager
+def _testing(item: pytest.Item) -> Generator[None]:
+    """Print programs with the body of the test that has drawn them."""
+    function: Callable[..., object] | None = getattr(item, "function", None)
+    if _PROGRAMS not in sys.modules or function is None:
+        yield
+        return
+    from motet.testing.stories.printing import tested_by
+
+    with tested_by(function):
+        yield
 
 
 @contextmanager
@@ -238,23 +259,30 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the last events of the test's host, and the case file, to a failure."""
+    cases: list[tuple[str, str]] = []
+    if call.when == "call" and call.excinfo is not None and _PROGRAMS in sys.modules:
+        # Before the report is made, which prints the test that is run here.
+        cases = list(_cases(item, call.excinfo.value))
     report = yield
     if report.when == "call" and report.failed:
         host: SimulatedHost | None = getattr(item, "funcargs", {}).get("motet_host")
         if host is not None:
             report.sections.append((f"motet_host, at {host.now():g} s", host.report()))
-        if call.excinfo is not None and _PROGRAMS in sys.modules:
-            report.sections += _cases(item, call.excinfo.value)
+        report.sections += cases
     return report
 
 
 def _cases(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, str]]:
+    """Run each finding again, write its case, and say what has come of it."""
     from motet.testing.casefiles import write_cases
 
     if _replay in item.config.stash:
         return
-    for file in write_cases(item.config.rootpath, item.nodeid, error):
-        shown = os.path.relpath(file, item.config.invocation_params.dir)
+    again = not item.config.getoption("motet_no_rerun")
+    for found in write_cases(item.config.rootpath, item.nodeid, error, again=again):
+        shown = os.path.relpath(found.file, item.config.invocation_params.dir)
+        if found.test:
+            yield f"motet: as a test ({found.verdict})", found.test
         yield "motet: a case was written", f"to replay it: pytest --motet-replay {shown}"
 
 

@@ -23,7 +23,7 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.schema_values import filled
 from motet.testing.scripted import Answer, RawCall, Step, call, cut, fail, say, slow
-from motet.testing.stories.references import result_of
+from motet.testing.stories.references import literal, result_of
 from motet.testing.stories.target import Faults
 from motet.testing.stories.vocabulary import Vocabulary
 
@@ -228,7 +228,7 @@ def _malformed(draw: Draw, tools: Sequence[Tool], arguments: Arguing) -> Answer:
     if not tools:
         return call(UNKNOWN)
     tool = tools[0]
-    right = msgspec.json.encode(arguments(tool)).decode()
+    right = msgspec.json.encode(literal(arguments(tool))).decode()
     wrong = one_of(
         draw,
         [

@@ -31,7 +31,16 @@ from motet.testing.stories.program import BoundProgram, InvariantBroken, Play, P
 from motet.testing.stories.stage import Replay, being_replayed, hash_of, replay_of
 from motet.testing.stories.target import Receive, Subject, Target
 
-__all__ = ["Case", "Replaying", "load_case", "replay_case", "replayed", "replaying", "save_case"]
+__all__ = [
+    "Case",
+    "Replaying",
+    "load_case",
+    "replay_case",
+    "replayed",
+    "replaying",
+    "save_case",
+    "unreproduced",
+]
 
 
 FORMAT = 1
@@ -50,6 +59,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
         host_seed: the seed of its host.
         violations: the findings, in words.
         trace: all lines until the end, or until the first finding.
+        irreproducible: why it does not fail again in a process of its own; empty: it does.
     """
 
     versions: dict[str, str]
@@ -64,6 +74,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: tuple[str, ...] = ()
     host_seed: int = 0
     violations: tuple[str, ...] = ()
+    irreproducible: str = ""
     format: int = FORMAT
 
     def bind(self) -> BoundProgram:
@@ -80,6 +91,7 @@ def save_case(
     *,
     test: str = "",
     violations: Sequence[object] = (),
+    irreproducible: str = "",
 ) -> Path:
     """Write the last execution of a program as a case file; makes folders.
 
@@ -101,6 +113,7 @@ def save_case(
         rules=tuple(_place(rule.function) for rule in used_rules(program.program, target)),
         host_seed=play.host_seed,
         violations=tuple(map(str, violations)),
+        irreproducible=irreproducible,
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,13 +135,23 @@ def load_case(path: str | Path) -> Case:
 def replay_case(path: str | Path) -> tuple[str, ...]:
     """Play a case again in this process, and check the standard invariants.
 
-    Returns the findings in words; empty: none is left. Raises ``ReplayDiverged`` when the run
+    Returns the findings in words; empty: none is left. A case that did not reproduce when it was
+    written is a finding as long as nothing else is found. Raises ``ReplayDiverged`` when the run
     differs, and ``ValueError`` for a case whose agent cannot be imported.
     """
     case = load_case(path)
     setup = [cast("Callable[[Host], None]", _imported(place)) for place in case.setup]
     with replaying(case, Path(path)):
-        return _played(case.bind(), case.host_seed, setup)[1]
+        found = _played(case.bind(), case.host_seed, setup)[1]
+    if not found and case.irreproducible:
+        return (unreproduced(case),)
+    return found
+
+
+def unreproduced(case: Case) -> str:
+    """The sentence about a case that does not reproduce."""
+    found = "; ".join(case.violations)
+    return f"not reproduced: {case.irreproducible}. It was found as: {found}"
 
 
 def run_twice(program: BoundProgram, *, setup: Callable[[Host], None] | None = None) -> str:

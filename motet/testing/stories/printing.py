@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
+import textwrap
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Protocol
 
 import attrs
@@ -16,7 +20,17 @@ from motet.testing.stories.schedule import Schedule
 from motet.testing.stories.target import Target
 from motet.testing.stories.vocabulary import Rule
 
-__all__ = ["Place", "as_test", "place_of", "source", "used_rules"]
+__all__ = [
+    "Body",
+    "Place",
+    "as_test",
+    "body_of",
+    "current_test",
+    "place_of",
+    "source",
+    "tested_by",
+    "used_rules",
+]
 
 INDENT = "    "
 UNKNOWN = "myapp"
@@ -89,11 +103,14 @@ def as_test(
     setup: Iterable[object] = (),
     invariants: Iterable[object] = (),
     words: Iterable[str] = (),
+    test: Callable[..., object] | None = None,
 ) -> str:
     """The source of a test that executes ``program``.
 
-    ``setup`` and ``invariants`` are those of the host, ``words`` say what its schedule does. An
-    object that no module has is imported from ``myapp``, with a comment that asks for its place.
+    ``setup`` and ``invariants`` are those of the host, ``words`` say what its schedule does.
+    ``test``: the test that has drawn the program; its body is that of the printed one, unless it
+    needs more than the program. An object that no module has is imported from ``myapp``, with a
+    comment that asks for its place.
     """
     places = {id(target.subject): Place.of(agent_import)} if agent_import else {}
     names = _Names(places)
@@ -105,6 +122,12 @@ def as_test(
         options.append("own_models=True")
     if rules := [names.get(one.function, one.name) for one in used_rules(program, target)]:
         options.append(f"rules=[{', '.join(rules)}]")
+    own = body_of(test) if test is not None else None
+    if own is not None:
+        head = f"{INDENT}{own.parameter} = {_indented(source(program))}.bind({', '.join(options)})"
+        said = [f"{INDENT}# {sentence}" for sentence in words]
+        lines = [f"def {name}() -> None:", head, *said, *own.lines]
+        return _file("\n".join(lines) + "\n", names, own.imports)
     prepared = [names.get(one, "setup") for one in setup]
     asked = [names.get(one, "invariant") for one in invariants]
     seed = [f"seed={program.seed}"] if program.seed else []
@@ -119,11 +142,84 @@ def as_test(
         f"{INDENT * 2}program.execute(host, {', '.join(options)})",
         f"{INDENT * 2}mt.check({', '.join(['host', *asked])})",
     ]
-    text = "\n".join(body) + "\n"
+    return _file("\n".join(body) + "\n", names)
+
+
+def _file(text: str, names: _Names, imports: Mapping[str, str] | None = None) -> str:
+    """A whole file: the imports of a test, and the test."""
+    made = [maker for maker in _MAKERS if re.search(rf"(?<![\w.'\"]){maker}\(", text)]
     head = ["from motet import testing as mt"]
-    if made := [maker for maker in _MAKERS if re.search(rf"(?<![\w.'\"]){maker}\(", text)]:
+    if made:
         head.append(f"from motet.testing import {', '.join(made)}")
-    return "\n".join([*head, "", *names.imports(), "", "", text])
+    head += [line for name, line in (imports or {}).items() if name not in ("mt", *made)]
+    known = [line for line in dict.fromkeys(head) if line not in names.imports()]
+    return "\n".join([*known, "", *names.imports(), "", "", text])
+
+
+@attrs.frozen
+class Body:
+    """The body of a test: the name of its program, its lines, and the imports they need by name."""
+
+    parameter: str
+    lines: Sequence[str]
+    imports: Mapping[str, str]
+
+
+def body_of(test: Callable[..., object]) -> Body | None:
+    """The body of a test of Hypothesis that needs nothing but its program; None for any other."""
+    drawn: Callable[..., object] | None = getattr(
+        getattr(test, "hypothesis", None), "inner_test", None
+    )
+    if drawn is None:
+        return None
+    inner = inspect.unwrap(drawn)
+    code = getattr(inner, "__code__", None)
+    if not isinstance(inner, FunctionType) or code is None or code.co_freevars:
+        return None
+    try:
+        written = textwrap.dedent(inspect.getsource(inner))
+        tree = ast.parse(written).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+    if not isinstance(tree, ast.FunctionDef) or len(inspect.signature(inner).parameters) != 1:
+        return None
+    lines = written.splitlines()[tree.body[0].lineno - 1 : tree.end_lineno]
+    used = {node.id for part in tree.body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    imports: dict[str, str] = {}
+    for name in sorted(used & inner.__globals__.keys()):
+        value: object = inner.__globals__[name]
+        if isinstance(value, ModuleType):
+            imports[name] = _import_of(value.__name__, name)
+        else:
+            imports[name] = f"from {inner.__module__} import {name}"
+    return Body(next(iter(inspect.signature(inner).parameters)), lines, imports)
+
+
+def _import_of(module: str, name: str) -> str:
+    if module == name:
+        return f"import {module}"
+    parent, _, last = module.rpartition(".")
+    if parent and last == name:
+        return f"from {parent} import {last}"
+    return f"from {parent} import {last} as {name}" if parent else f"import {module} as {name}"
+
+
+_testing: list[Callable[..., object]] = []
+
+
+@contextmanager
+def tested_by(test: Callable[..., object]) -> Generator[None]:
+    """Print programs that are executed in the block with the body of this test."""
+    _testing.append(test)
+    try:
+        yield
+    finally:
+        _testing.remove(test)
+
+
+def current_test() -> Callable[..., object] | None:
+    """The test under way; None outside of a test with the plugin."""
+    return _testing[-1] if _testing else None
 
 
 def used_rules(program: Printable, target: Target) -> Sequence[Rule]:
@@ -187,11 +283,13 @@ class _Names:
         self._needed.setdefault(place.module, set()).add(place.name)
         return place.name
 
-    def imports(self) -> Iterator[str]:
+    def imports(self) -> list[str]:
         """The lines, in order."""
-        for module in sorted(self._needed):
-            hint = "  # say where it is" if module == UNKNOWN else ""
-            yield f"from {module} import {', '.join(sorted(self._needed[module]))}{hint}"
+        return [
+            f"from {module} import {', '.join(sorted(self._needed[module]))}"
+            + ("  # say where it is" if module == UNKNOWN else "")
+            for module in sorted(self._needed)
+        ]
 
 
 def _in(module: ModuleType | None, name: str) -> object:

@@ -40,7 +40,7 @@ from motet.testing.stories import acts, people
 from motet.testing.stories.acts import Act, Mishap
 from motet.testing.stories.foreign import system_tasks_known
 from motet.testing.stories.people import refused
-from motet.testing.stories.printing import as_test, source
+from motet.testing.stories.printing import as_test, current_test, source
 from motet.testing.stories.schedule import Observed, Schedule, followed
 from motet.testing.stories.stage import (
     PATIENCE,
@@ -48,7 +48,10 @@ from motet.testing.stories.stage import (
     Player,
     Stage,
     being_replayed,
+    events_published,
     tasks_of_runs,
+    told,
+    uncollected,
 )
 from motet.testing.stories.target import Receive, Subject, Target, instrumented
 from motet.testing.stories.vocabulary import GIVEN, Rule, rules_of
@@ -60,7 +63,6 @@ __all__ = [
     "Mishap",
     "Play",
     "Program",
-    "events_published",
     "latest",
     "play_in",
 ]
@@ -195,6 +197,7 @@ class InvariantBroken(AssertionError):
     Attributes:
         violations: all findings at that moment.
         program: the executed program, if it was one of :func:`motet.testing.programs`.
+        verdict: what came of running the printed test again; empty: it was not.
     """
 
     def __init__(
@@ -207,6 +210,7 @@ class InvariantBroken(AssertionError):
         super().__init__(*violations)
         self.violations = tuple(violations)
         self.program = program
+        self.verdict = ""
         self._lanes = lanes
         self._test = test
 
@@ -225,7 +229,8 @@ class InvariantBroken(AssertionError):
     def __str__(self) -> str:
         parts = ["\n".join(map(str, self.violations))]
         if self.test:
-            parts.append(f"As a test:\n\n{self.test}")
+            verdict = f" ({self.verdict})" if self.verdict else ""
+            parts.append(f"As a test{verdict}:\n\n{self.test}")
         if self.lanes:
             parts.append(f"The last events:\n\n{self.lanes}")
         return "\n\n".join(parts)
@@ -252,6 +257,8 @@ class Play:
         self.program, self.target = bound.program, bound.target
         self.setup = tuple(host.setup)
         self.host_seed = host.seed
+        self.test = current_test()
+        self._data: tuple[str, ...] = ()
         self.restless = ""
         self.settled = False
         self.observed: Observed | None = None
@@ -274,7 +281,7 @@ class Play:
         if self.host.processes.commands is None:
             self.host.processes.commands = NOT_FOUND
         with (
-            _uncollected(),
+            uncollected(),
             instrumented(agents, self._model, self.stage.watched),
             self._watched(),
             self._noting_program(),
@@ -344,11 +351,12 @@ class Play:
         except InvariantBroken:
             raise
         except Exception as error:
-            error.add_note(f"It came from this program:\n\n{self._as_test()}")
+            error.add_note(f"It came from this program:\n\n{self.as_test()}")
             raise
         finally:
             self._count()
             self._length = len(self.host.trace)
+            self._data = tuple(told(self.history(), self.host.workspace))
             if replaying is not None:
                 replaying.compare(self.lines())
 
@@ -548,16 +556,28 @@ class Play:
             wrong,
             lambda: report(self.host.trace.events()[: self._length], 50),
             self.bound,
-            lambda: self._as_test(invariants),
+            lambda: self.as_test(invariants),
         )
 
-    def _as_test(self, asked: Sequence[Invariant] = ()) -> str:
-        words = self.observed.words() if self.observed is not None else ()
-        return as_test(self.program, self.target, setup=self.setup, invariants=asked, words=words)
-
     def lines(self) -> tuple[str, ...]:
-        """The trace of the program, until its end or its first finding."""
-        return tuple(islice(self.host.trace.lines(), self._length or None))
+        """The trace of the program until its end or its first finding, and its data.
+
+        The data are the arguments and results of tools, the requests of models with their rows, and
+        all events.
+        """
+        return (*islice(self.host.trace.lines(), self._length or None), *self._data)
+
+    def as_test(self, invariants: Sequence[Invariant] = ()) -> str:
+        """The source of a test with this program, and with the body of the test that drew it."""
+        words = self.observed.words() if self.observed is not None else ()
+        return as_test(
+            self.program,
+            self.target,
+            setup=self.setup,
+            invariants=invariants,
+            words=words,
+            test=self.test,
+        )
 
     def history(self) -> Snapshot:
         """A snapshot of the history alone, without a call of the host."""
@@ -574,25 +594,6 @@ class Play:
             settled=self.settled,
             restless=self.restless,
         )
-
-
-@contextmanager
-def _uncollected() -> Generator[None]:
-    """Switch the garbage collector off: its times would be random, also between steps."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-async def events_published(host: Host) -> None:
-    """Return when all events so far are stored and published."""
-    await trio.testing.wait_all_tasks_blocked()
-    parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
-    await parts.journal.settle()
 
 
 async def _alive(_host: Host) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ import msgspec
 
 from motet.protocols.chat import JsonObject, json_object
 
-__all__ = ["REFERENCE", "Results", "plain", "resolved", "result_of"]
+__all__ = ["REFERENCE", "Results", "literal", "plain", "resolved", "result_of"]
 
 REFERENCE = "$result_of"
 """The key of the object that is a reference."""
@@ -58,6 +58,11 @@ def resolved(args: JsonObject, schema: JsonObject, results: Results) -> JsonObje
         name: _resolved(value, name, json_object(parts.get(name)), results)
         for name, value in args.items()
     }
+
+
+def literal(args: JsonObject) -> JsonObject:
+    """The arguments with what a reference has without a result, for a text that is not resolved."""
+    return resolved(args, {}, ())
 
 
 def plain(value: object) -> object:

@@ -6,6 +6,7 @@ carry the id of its run, so that a task that outlives its run can be named.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,8 +28,9 @@ from motet.protocols.hooks import AnyHookEvent
 from motet.protocols.models import ModelRequest
 from motet.runtime.testing.replay import ReplayDiverged, difference
 from motet.testing.history import History
-from motet.testing.invariants.snapshot import Ran
+from motet.testing.invariants.snapshot import Ran, Snapshot
 from motet.testing.models import plain_answer
+from motet.testing.outside import shown
 from motet.testing.scripted import Answer, Cut, Slow, Step, StepModel
 from motet.testing.stories.acts import Mishap, Of
 from motet.testing.stories.foreign import Call, driven
@@ -39,10 +41,14 @@ __all__ = [
     "Replay",
     "Stage",
     "being_replayed",
+    "events_published",
     "hash_of",
     "replay_of",
     "run_of",
+    "spoken",
     "tasks_of_runs",
+    "told",
+    "uncollected",
 ]
 
 DONE = "ok"
@@ -59,6 +65,21 @@ def run_of(task: trio.lowlevel.Task) -> str:
     return task.context.get(_run, "")
 
 
+def told(past: Snapshot, workspace: str) -> Iterator[str]:
+    """The data of a program, one line for each thing, without what differs in each process."""
+    for call in past.ran:
+        data = msgspec.json.encode((call.args, call.result), enc_hook=str).decode()
+        yield shown(f"{call.at} {call.run_id} ran {call.tool}: {data}", workspace)
+    for asked in past.asked:
+        rows = msgspec.json.encode(asked.request.messages, enc_hook=str)
+        digest = hashlib.sha256(shown(rows.decode(), workspace).encode()).hexdigest()[:16]
+        last = repr(asked.request.messages[-1].text) if asked.request.messages else "nothing"
+        yield shown(f"{asked.at} {asked.run_id} asked with {digest}, last {last}", workspace)
+    for happened in past.events:
+        data = msgspec.json.encode(happened.record.event, enc_hook=str).decode()
+        yield shown(f"{happened.at} {happened.record.stream}: {data}", workspace)
+
+
 def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
     """The run and the name of every task below ``root`` that a tool has started."""
     waiting = [root] if root is not None else []
@@ -70,6 +91,25 @@ def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
         for nursery in task.child_nurseries:
             waiting += nursery.child_tasks
     return sorted(found)
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Switch the garbage collector off: its times would be random, also between steps."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+async def events_published(host: Host) -> None:
+    """Return when all events so far are stored and published."""
+    await trio.testing.wait_all_tasks_blocked()
+    parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    await parts.journal.settle()
 
 
 class Replay:
@@ -266,19 +306,19 @@ class Player(StepModel):
     def _step(self, request: ModelRequest) -> Step:
         step = next(self._script, None)
         if step is not None:
-            return told(step, request, self._stage.results)
+            return spoken(step, request, self._stage.results)
         self._stage.beyond += 1
         done = plain_answer(request, DONE)
         return Slow(done, float("inf")) if self._stage.endless else done
 
 
-def told(step: Step, request: ModelRequest, results: Results) -> Step:
+def spoken(step: Step, request: ModelRequest, results: Results) -> Step:
     """The step with the values of its references to earlier results."""
     match step:
         case Slow(inner, seconds):
-            return Slow(cast("Answer | Cut", told(inner, request, results)), seconds)
+            return Slow(cast("Answer | Cut", spoken(inner, request, results)), seconds)
         case Cut(answer, after):
-            return Cut(cast("Answer", told(answer, request, results)), after)
+            return Cut(cast("Answer", spoken(answer, request, results)), after)
         case Answer(text, calls):
             schemas = {tool.name: tool.parameters for tool in request.tools}
             known = tuple(
