@@ -152,7 +152,7 @@ def test_drawn_programs_answer_escalations_in_every_way() -> None:
     drawn: set[str] = set()
     answered: set[str] = set()
 
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(program=mt.programs(shipper(), max_steps=14))
     def search(program: mt.BoundProgram) -> None:
         with mt.simulated_host() as host:

@@ -63,5 +63,7 @@ def erase() -> None:
     Counter.made = 0
     book.pages.clear()
     cached.cache_clear()
-    (default.__defaults__ or ([],))[0].clear()
-    (closed.__closure__ or ())[0].cell_contents.clear()
+    for held in default.__defaults__ or ():
+        held.clear()
+    for cell in closed.__closure__ or ():
+        cell.cell_contents.clear()
