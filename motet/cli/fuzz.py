@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -13,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from random import SystemRandom
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -71,6 +72,7 @@ class Order:
     cases: Path
     config: Path | None
     json: bool
+    jobs: int = 1
 
 
 def fuzz(order: Order) -> int:
@@ -81,6 +83,8 @@ def fuzz(order: Order) -> int:
     Raises ``ConfigError`` for an unknown agent or check, and for an agent that starts
     programs or opens sockets; ``MissingExtra``.
     """
+    if order.jobs > 1:
+        return _share(order)
     sys.path.insert(0, os.getcwd())
     search, place = _search(order)
     out = console(sys.stderr)
@@ -95,7 +99,8 @@ def fuzz(order: Order) -> int:
     if order.json:
         print(in_json(result))
     else:
-        _print(result, search.found, out, checks=bool(order.checks))
+        lanes: str = getattr(search.found.error, "lanes", "") if search.found is not None else ""
+        _print(result, lanes, out, checks=bool(order.checks))
     if search.found is not None or (result.vacuous and not stopped):
         return FAILED
     return CANCELLED if stopped else OK
@@ -109,6 +114,89 @@ def _surveyed(result: Result, search: Search) -> Result:
     except Vacuous as vacuous:
         result = msgspec.structs.replace(result, vacuous=vacuous.reasons)
     return msgspec.structs.replace(result, survey=search.survey.table())
+
+
+# Several processes
+
+
+def _share(order: Order) -> int:
+    """Search in ``order.jobs`` processes, each with a seed and a share of the programs.
+
+    The first finding ends the others. An interrupt reaches all of them, and each ends by itself.
+    """
+    seed = SystemRandom().randrange(SEEDS) if order.seed is None else order.seed
+    began = time.monotonic()
+    with _interrupts() as interrupted:
+        jobs = [subprocess.Popen(_job(order, n, seed), stdout=-1) for n in range(order.jobs)]
+        try:
+            results = _until_first(jobs, interrupted)
+        finally:
+            for job in jobs:
+                if job.poll() is None:
+                    job.send_signal(signal.SIGINT)
+            left = [job.communicate()[0] if job not in results else b"" for job in jobs]
+    ended = [one for one in [*results.values(), *map(_result_of, left)] if one is not None]
+    # Not those that were ended: one of them may just have begun.
+    wrong = [one.returncode for one in results if one.returncode not in (OK, FAILED, CANCELLED)]
+    if wrong:
+        return wrong[0]  # the process has said on stderr what is wrong
+    if not ended:
+        return CANCELLED
+    found = next((one for one in ended if one.violations), None)
+    # What another process has reached is reached.
+    never = [reason for reason in ended[0].vacuous if all(reason in one.vacuous for one in ended)]
+    summed = msgspec.structs.replace(
+        found if found is not None else ended[0],
+        tried=sum(one.tried for one in ended),
+        stopped=bool(interrupted) and any(one.stopped for one in ended),
+        seconds=time.monotonic() - began,
+        vacuous=() if found is not None else tuple(never),
+    )
+    if order.json:
+        print(in_json(summed))
+    else:
+        _print(summed, "", console(sys.stderr), checks=bool(order.checks))
+    if found is not None or (summed.vacuous and not summed.stopped):
+        return FAILED
+    return CANCELLED if summed.stopped else OK
+
+
+_Job: TypeAlias = "subprocess.Popen[bytes]"
+
+
+def _until_first(jobs: Sequence[_Job], interrupted: list[int]) -> dict[_Job, Result | None]:
+    """The results of those that have ended, until one has found something, or at an interrupt."""
+    results: dict[_Job, Result | None] = {}
+    while not interrupted and len(results) < len(jobs):
+        for job in jobs:
+            if job not in results and job.poll() is not None:
+                result = results[job] = _result_of(job.communicate()[0])
+                if result is None or result.violations:
+                    return results
+        time.sleep(PAUSE)
+    return results
+
+
+def _job(order: Order, number: int, seed: int) -> list[str]:
+    """The command of one process."""
+    examples = order.examples // order.jobs + (number < order.examples % order.jobs)
+    command = [sys.executable, "-m", "motet", "fuzz", order.agent, "--json"]
+    command += ["--examples", str(max(examples, 1)), "--seed", str(seed + number)]
+    command += ["--users", str(order.users), "--sessions", str(order.sessions)]
+    command += ["--steps", str(order.steps), "--cases", str(order.cases)]
+    for check in order.checks:
+        command += ["--check", check]
+    return [*command, "--config", str(order.config)] if order.config is not None else command
+
+
+def _result_of(text: bytes) -> Result | None:
+    try:
+        return msgspec.json.decode(text, type=Result)
+    except msgspec.DecodeError:
+        return None
+
+
+# One process
 
 
 def _search(order: Order) -> tuple[Search, str]:
@@ -279,10 +367,10 @@ def _say_where(file: Path, place: str) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode(case), indent=1) + b"\n")
 
 
-def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -> None:
+def _print(result: Result, lanes: str, out: Console, *, checks: bool) -> None:
     """The test alone on stdout, ready for a file; all else on stderr."""
     again = f"seed {result.seed}, {result.seconds:.1f} s"
-    if found is None:
+    if not result.violations:
         ended = "stopped" if result.stopped else "nothing found"
         style = "yellow" if result.stopped else "green"
         out.print(f"{ended}: {result.tried} programs, {again}", style=style)
@@ -290,7 +378,6 @@ def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -
             out.print(f"✗ vacuous: {reason}", style="red", markup=False, highlight=False)
         _print_survey(result, out)
         return
-    lanes: str = getattr(found.error, "lanes", "")
     if lanes:
         out.print(lanes, markup=False, highlight=False, style="dim", soft_wrap=True)
     head = f"after {result.tried} programs, {result.smaller} more to make it smaller; {again}"

@@ -98,6 +98,9 @@ def fuzz(
     cases: Annotated[
         Path, typer.Option("--cases", metavar="DIR", help="Folder for the case files of findings.")
     ] = Path(".motet", "cases"),
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, help="Processes that search, each its share.")
+    ] = 1,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -105,5 +108,7 @@ def fuzz(
     from motet.cli.fuzz import Order
     from motet.cli.fuzz import fuzz as run
 
-    order = Order(agent, examples, seed, users, sessions, steps, check or (), cases, config, json)
+    order = Order(
+        agent, examples, seed, users, sessions, steps, check or (), cases, config, json, jobs
+    )
     raise typer.Exit(run(order))

@@ -122,3 +122,14 @@ def test_ctrl_c_ends_the_search_and_the_terminal_shows_how_far_it_came(place: Pa
         search.type("\x03")
         search.expect("stopped: ")
         assert search.end() == 4
+
+
+def test_several_processes_share_a_search(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("fuzz", "fuzzed_agents:agent", "--jobs", "2", "--examples", "6", "--seed", "3")
+    status, out, _ = printed(capsys, *arguments, "--json")
+    result = json.loads(out)
+    assert (status or 0, result["tried"], result["violations"]) == (0, 6, []), result
+    status, out, _ = printed(capsys, *arguments, "--check", "fuzzed_agents:never_asks")
+    assert status == 1
+    assert "def test_fuzzed_agents_agent() -> None:" in out
+    assert list((place / ".motet" / "cases").iterdir())
