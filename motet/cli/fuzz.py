@@ -126,6 +126,8 @@ def _share(order: Order) -> int:
     """
     seed = SystemRandom().randrange(SEEDS) if order.seed is None else order.seed
     began = time.monotonic()
+    results: dict[_Job, Result | None] = {}
+    left: list[bytes] = []
     with _interrupts() as interrupted:
         jobs = [subprocess.Popen(_job(order, n, seed), stdout=-1) for n in range(order.jobs)]
         try:
