@@ -30,8 +30,9 @@ from motet.runtime.waits import Work
 __all__ = ["IN_A_ROW", "HereAsk", "Places", "allowed", "is_only_cancelled", "nobody"]
 
 IN_A_ROW = 64
-"""Asks that an actor handles here before one takes the mailbox, which lets other tasks run: a
-handler without a checkpoint could starve them. As many as an actor's turn handles in a row."""
+"""Asks of one task that an actor handles here before one takes the mailbox, which lets other tasks
+run: a handler without a checkpoint could starve them. As many as an actor's turn handles in a row.
+Asks of many tasks are no such row, since each of them has waited for the one before."""
 
 allowed: Callable[[], bool] | None = None
 """Asked before each, if it is set: False sends the request to the mailbox. A simulation sets it, to

@@ -61,6 +61,7 @@ class Workers:
     """The tasks of one incarnation beside its turn; see the module."""
 
     __slots__ = (
+        "_asker",
         "_background",
         "_begun",
         "_closing",
@@ -89,7 +90,8 @@ class Workers:
         self._context: Context | None = None  # the context variables of concurrent handlers
         # The handlers that run in the tasks of their askers; None for one without a scope.
         self._here: dict[HereAsk, trio.CancelScope | None] = {}
-        self._in_a_row = 0  # of them, since the last that took the mailbox
+        self._in_a_row = 0  # of one task, since the last that took the mailbox
+        self._asker = 0  # its identity, so that it is not kept alive
         self._serving: dict[trio.lowlevel.Task, type[Message]] = {}  # the tasks of workers
 
     @property
@@ -326,6 +328,9 @@ class Workers:
             return False
         if here.allowed is not None and not here.allowed():
             return False
+        asker = id(current_task())
+        if asker != self._asker:  # the one before has let others run
+            self._asker, self._in_a_row = asker, 0
         self._in_a_row += 1
         if self._in_a_row > IN_A_ROW:
             self._in_a_row = 0

@@ -351,6 +351,21 @@ async def test_askers_in_a_loop_let_others_run() -> None:
         assert sum(task is not trio.lowlevel.current_task() for task in host.tasks) == 2
 
 
+async def test_a_crowd_of_askers_is_no_loop() -> None:
+    """Each of them has waited for the one before, so that none takes the mailbox."""
+    async with _host() as (ref, host):
+        askers: set[trio.lowlevel.Task] = set()
+
+        async def one() -> None:
+            askers.add(trio.lowlevel.current_task())
+            await ref.ask(Brief("at_once"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(one)
+        assert set(host.tasks) == askers
+
+
 async def test_a_failed_or_cancelled_ask_leaves_no_reference_cycle() -> None:
     async with _host() as (ref, host):
         gc.collect()
