@@ -92,8 +92,8 @@ def test_a_race_of_one_await_is_found() -> None:
 
 
 @pytest.mark.sweep
-def test_a_race_of_one_await_is_found_in_three_of_a_hundred_programs() -> None:
-    assert sum(len(surprises(300, seed)) for seed in range(4)) >= 36
+def test_a_race_of_one_await_is_found_in_one_of_a_hundred_programs() -> None:
+    assert sum(len(surprises(300, seed)) for seed in range(4)) >= 12
 
 
 def test_no_order_of_starts_finds_the_race() -> None:
