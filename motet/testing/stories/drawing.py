@@ -330,7 +330,8 @@ def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:
         return []
     found: dict[tuple[str, int], Mishap] = {}
     for _ in range(between(draw, 1, MOST_MISHAPS)):
-        call = between(draw, 1, MOST_CALLS)
+        # The smaller of two, since most programs make few calls.
+        call = min(between(draw, 1, MOST_CALLS), between(draw, 1, MOST_CALLS))
         mishap = _mishap(draw, weighted(draw, ways), call)
         found[mishap.of, mishap.call] = mishap
     return [found[place] for place in sorted(found)]

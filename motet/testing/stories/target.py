@@ -159,7 +159,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     late: float = 0.05
     failing: float = 0.05
     inside: float = 0.05
-    http: float = 0.05
+    http: float = 0.1
     crash: float = 0.08
     schedule: float = 0.9
 

@@ -64,7 +64,7 @@ async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
         await page.call("Page.navigate", url="about:blank")
         await page.call("Page.navigate", url=f"{link}&token={tokens['bob']}")
         await page.until("document.body?.innerText.includes('bob (operator)')")
-        await page.until("document.querySelector('#title').innerText.includes('club')")
+        await page.until("document.querySelector('#title').innerText.includes('Garden Club')")
         assert not await page.evaluate("location.hash")
         await page.press("#here")
         await page.shows("Leave")

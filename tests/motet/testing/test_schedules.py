@@ -88,7 +88,8 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 
 
 def test_a_race_of_one_await_is_found() -> None:
-    assert surprises(66, seed=1)
+    """In one of fifty programs, so that several searches are tried until one has it."""
+    assert any(surprises(66, seed) for seed in range(8))
 
 
 @pytest.mark.sweep

@@ -43,7 +43,8 @@ PROJECTS = {
         inbox.agent, {"inputs_are_answered_once"}, receive=inbox.receive
     ),
     "a stop that leaves work behind": Project(
-        deploy.agent, {"stops_are_total", "no_work_after_the_end", "nothing_is_left"}
+        deploy.agent,
+        {"stops_are_total", "no_work_after_the_end", "nothing_is_left", "code_behaves"},
     ),
     "a group chat that never ends": Project(
         bridge.room,

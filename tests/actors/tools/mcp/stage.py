@@ -78,7 +78,10 @@ def _is_shared(pid: int) -> bool:
 
 
 def _children(task: Path) -> list[int]:
-    return [int(word) for word in (task / "children").read_text().split()]
+    try:
+        return [int(word) for word in (task / "children").read_text().split()]
+    except FileNotFoundError:  # the thread has ended
+        return []
 
 
 def open_files() -> int:
