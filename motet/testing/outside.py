@@ -16,7 +16,7 @@ import re
 import sys
 import sysconfig
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from random import Random
@@ -47,10 +47,10 @@ _LIBRARIES = tuple(
 )
 
 
-def fingerprints() -> dict[str, str]:
-    """The digest of each place of the project's modules, as ``myapp.tools.CACHE``."""
+def fingerprints(modules: Iterable[ModuleType] | None = None) -> dict[str, str]:
+    """The digest of each place of these modules, as ``myapp.tools.CACHE``; None: the project's."""
     found: dict[str, str] = {}
-    for module in _modules():
+    for module in _modules() if modules is None else modules:
         for name, value in tuple(vars(module).items()):
             for place, content in _places(f"{module.__name__}.{name}", module.__name__, value):
                 found[place] = content
