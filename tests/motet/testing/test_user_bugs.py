@@ -37,7 +37,7 @@ class Project:
 PROJECTS = {
     "broken tool pairs": Project(trimmer.agent, {"hooks_do_not_fail"}, setup=trimmer.install),
     "a doubled reply": Project(
-        webhook.agent, {"inputs_are_answered_once"}, receive=webhook.receive
+        webhook.agent, {"inputs_are_answered_once"}, receive=webhook.receive, examples=1_200
     ),
     "an input lost at a restart": Project(
         inbox.agent, {"inputs_are_answered_once"}, receive=inbox.receive
