@@ -31,7 +31,7 @@ POINTS = (
     "before_child",
 )
 MODES: tuple[QueueMode, ...] = ("followup", "steer", "collect", "interrupt")
-SOME = 157
+SOME = 211
 
 
 def says(*texts: str, mode: QueueMode | None = None, after: float = 0.3) -> Story:
@@ -226,7 +226,7 @@ def test_a_stop_by_one_of_a_group_ends_nothing_of_the_others(door: Door, way: Wa
 def test_a_stop_at_any_step_of_a_gate_is_a_stop(kind: str) -> None:
     """Law: the same with a gate that is slow, swallows its cancellation, shields itself, or fails
     when it is cancelled."""
-    assert everywhere(says("go !nap"), "everything", every=9, setup=gated("before_tool", kind))
+    assert everywhere(says("go !nap"), "everything", every=13, setup=gated("before_tool", kind))
 
 
 @pytest.mark.sweep

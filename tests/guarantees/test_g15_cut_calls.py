@@ -99,7 +99,7 @@ def test_a_call_that_was_cut_off_never_runs_whenever_its_host_is_killed(
     """Law: a call whose arguments may be cut off never runs, and its result says so, wherever the
     host is killed; it keeps no run from going on."""
     number = PLANS.index(plan)
-    everywhere(plan, DECISIONS[number % 3], gaps=(317, 37), seeds=1, first=number, **OWN)
+    everywhere(plan, DECISIONS[number % 3], gaps=(449, 53), seeds=1, first=number, **OWN)
 
 
 @pytest.mark.sweep

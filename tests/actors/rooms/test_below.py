@@ -375,7 +375,7 @@ def kill(fault: mt.HostFault, depth: int, acts: bool, every: int) -> mt.SweepRep
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "depth", "acts", "every"),
-    [("power", 1, True, 59), ("crash", 2, False, 223), ("power", 2, True, 109)],
+    [("power", 1, True, 83), ("crash", 2, False, 317), ("power", 2, True, 157)],
 )
 def test_a_kill_at_some_moment_doubles_nothing(
     fault: mt.HostFault, depth: int, acts: bool, every: int
@@ -450,7 +450,7 @@ def ended_once(acts: bool, depth: int, host: mt.SimulatedHost) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "acts", "depth", "every"),
-    [("power", True, 1, 47), ("crash", True, 1, 317), ("power", False, 2, 127)],
+    [("power", True, 1, 67), ("crash", True, 1, 461), ("power", False, 2, 181)],
 )
 def test_a_kill_in_a_room_of_a_room_is_gone_on_from_where_it_stood(
     fault: mt.HostFault, acts: bool, depth: int, every: int

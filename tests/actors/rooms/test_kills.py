@@ -116,10 +116,10 @@ def kill(fault: mt.HostFault, kind: Kind, members: int, every: int) -> mt.SweepR
 @pytest.mark.parametrize(
     ("fault", "kind", "members", "every"),
     [
-        ("power", "listens", 1, 43),
-        ("crash", "listens", 2, 89),
-        ("power", "acts", 2, 71),
-        ("crash", "is allowed", 1, 53),
+        ("power", "listens", 1, 61),
+        ("crash", "listens", 2, 127),
+        ("power", "acts", 2, 101),
+        ("crash", "is allowed", 1, 79),
     ],
 )
 def test_what_is_said_into_a_turn_is_answered_once_after_a_kill_at_some_moment(

@@ -49,8 +49,8 @@ async def write() -> str:
     return "written"
 
 
-def surprises(programs: int, seed: int) -> list[BoundProgram]:
-    """The drawn programs in which the tool is surprised."""
+def surprises(programs: int, seed: int, most: int = 1_000) -> list[BoundProgram]:
+    """The drawn programs in which the tool is surprised, ``most`` at most."""
     found: list[BoundProgram] = []
 
     @seeded(seed)
@@ -63,7 +63,7 @@ def surprises(programs: int, seed: int) -> list[BoundProgram]:
     )
     @given(mt.programs(teller, users=1, max_steps=20))
     def search(program: BoundProgram) -> None:
-        if surprised(program):
+        if len(found) < most and surprised(program):
             found.append(program)
 
     search()
@@ -89,7 +89,7 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 
 def test_a_race_of_one_await_is_found() -> None:
     """In one of fifty programs; so several searches are tried, from one that has found it."""
-    assert any(surprises(33, seed) for seed in (4, 7, 0, 2, *range(8, 24)))
+    assert any(surprises(66, seed, most=1) for seed in (4, 7, 0, 2, *range(8, 24)))
 
 
 @pytest.mark.sweep
