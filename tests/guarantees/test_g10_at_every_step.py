@@ -137,9 +137,9 @@ def _ignore(_fault: object) -> None:
 @pytest.mark.parametrize("fault", ["crash", "kill", "stop", "cancel", "delay"])
 def test_no_fault_at_any_step_opens_a_gate(world: World[object], fault: FaultKind) -> None:
     """Law: at every step of every schedule, executed is a subset of what all gates allowed."""
-    report = sweep(world, fault, seeds=range(1))
+    report = sweep(world, fault, seeds=range(2))
     report.check()
-    assert report.struck > 10
+    assert report.struck > 20
 
 
 @pytest.mark.parametrize("world", [calls, inputs])

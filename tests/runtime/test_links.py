@@ -82,15 +82,15 @@ class Part(Actor[Crash | Work | End | Unlink | Terminated]):
 
 
 async def test_the_reason_leads_back_along_a_chain_of_any_length() -> None:
-    """The failure of the first is that of two hundred, each told by its neighbour."""
+    """The failure of the first is that of five hundred, each told by its neighbour."""
     async with open_system(supervision=Supervision(intensity=1000)) as system:
         first = last = await system.start(Part, name="part-0")
-        for number in range(1, 200):
+        for number in range(1, 500):
             last = await system.start(Part, last, name=f"part-{number}")
         await first.tell(Crash())
         assert await first.ask(Work()) == "ValueError('lost')"
-        assert "part-198, to which it is linked, has failed with" in await last.ask(Work())
-        for path in ("part-100", "part-199"):
+        assert "part-498, to which it is linked, has failed with" in await last.ask(Work())
+        for path in ("part-250", "part-499"):
             ref = system.find(f"/system/{path}")
             assert ref is not None
             assert ref.statistics().restarts == 1

@@ -28,7 +28,7 @@ async def add(a: int, b: int) -> int:
 
 room = motet.Room("den", members=[motet.Agent("planner"), motet.Agent("coder")])
 
-FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = {name: getattr(mt, name) for name in ("call", "cut", "fail", "raw_call", "say", "slow")}
 
 
