@@ -274,11 +274,14 @@ class Checker:
         """In the end nothing is left undone, and all of it is told."""
         for name, state in db.execute("SELECT name, state FROM rooms"):
             known = json.loads(state)
-            if "floor" not in known:
+            told = db.execute(ROUNDS, (f"room:{name}",)).fetchone()
+            # A change of the members is stored before anybody has spoken: round 0 of its floor.
+            if "floor" not in known or known["floor"]["round"] == 0:
                 if db.execute("SELECT 1 FROM room_messages WHERE room = ?", (name,)).fetchone():
                     yield f"the room {name} has messages, and no round was opened"
+                if told is not None:
+                    yield f"the room {name} tells {told} last, and no round was opened"
                 continue
-            told = db.execute(ROUNDS, (f"room:{name}",)).fetchone()
             if known["floor"]["going"] or known["waiting"] or told != ("room.idle",):
                 yield f"the room {name} is left with {told} told last, as {state}"
         for run_id, status in db.execute("SELECT run_id, status FROM runs"):
