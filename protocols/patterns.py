@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -461,7 +462,10 @@ def compiled(text: str) -> Pattern:
     if whole is not None and reader.is_regular:
         return Pattern(text, whole, None, ENDLESS if ahead else degree, tuple(ahead))
     try:
-        return Pattern(text, None, re.compile(text), max(degree, 1))
+        # A program that makes errors of warnings must not fail by somebody's schema: ``[[`` warns
+        # that a later Python may read a nested set, where both dialects mean the character.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            return Pattern(text, None, re.compile(text), max(degree, 1))
     except (re.error, RecursionError, OverflowError):
         return Pattern(text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.protocols.patterns import compiled
@@ -48,6 +48,8 @@ def test_a_match_is_one_of_pythons_own(pattern: str, text: str) -> None:
     assert matches(pattern, text) in (found, None)
 
 
+@example("[[", "")
+@example(r"([[a])\1", "[[")
 @given(st.text(r"ab()[]{}*+?|^$\\.,0123456789<=!:-pPwdu", max_size=30), st.text(max_size=5))
 def test_any_text_is_a_pattern_or_has_no_answer(pattern: str, text: str) -> None:
     """Law: a pattern never raises, whatever it is."""
