@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import app
-from motet.cli.options import Config, Json, State
+from motet.cli.options import Config, Json, Model, State
 from motet.cli.options import examples as shown
 
 
@@ -110,5 +110,102 @@ def fuzz(
 
     order = Order(
         agent, examples, seed, users, sessions, steps, check or (), cases, config, json, jobs
+    )
+    raise typer.Exit(run(order))
+
+
+EVAL = (
+    "Evaluate an agent: run its named cases, have judges look at the answers, and compare with the "
+    "last evaluation.\n\n"
+    "FILE has evaluations: `NAME = mt.Evaluation('NAME', agent, cases, judges)`. The results, "
+    "sessions and traces stay in the state. Ctrl-C stops the runs in order and keeps the trials "
+    "that have ended.\n\n"
+    "Exit codes: 0 passed, 1 not, 2 usage error, 4 stopped."
+)
+
+
+@app.command(
+    name="eval",
+    help=EVAL,
+    epilog=shown(
+        "motet eval",
+        "motet eval evals.py:refunds --only 'late-*' --repeats 5",
+        "motet eval myapp.evals --replay tests/cassettes --json > report.json",
+        "motet eval --against report.json --least 0.9",
+    ),
+)
+def evaluate(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE", help="FILE, FILE:NAME, MODULE or MODULE:NAME. Default: evals.py."
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", "-k", metavar="CASE", help="A case, or a pattern with *; repeat for more."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Trials at a time. Default: 4.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", "-n", min=1, help="Trials of each case.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Time of each trial.")
+    ] = None,
+    model: Model = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record", metavar="DIR", help="Play recorded answers, ask and record missing ones."
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="DIR", help="Play recorded answers, send no request."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep the trials of the last evaluation without an error."),
+    ] = False,
+    least: Annotated[
+        float,
+        typer.Option(
+            "--least", min=0, max=1, help="Share of cases that must pass for exit code 0."
+        ),
+    ] = 1.0,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compare with this report of --json."),
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="State directory. Default: .motet/evals."),
+    ] = None,
+) -> None:
+    """Run evaluations: see ``EVAL``."""
+    from motet.cli.evals import Order
+    from motet.cli.evals import evaluate as run
+
+    order = Order(
+        target,
+        only or (),
+        jobs,
+        repeats,
+        timeout,
+        model,
+        record,
+        replay,
+        resume,
+        least,
+        against,
+        json,
+        config,
+        state,
     )
     raise typer.Exit(run(order))

@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING
 from motet.actors.models import switch
 
 if TYPE_CHECKING:
+    from motet.protocols.evals import Score
     from motet.runtime.testing.guards import NotSimulated
     from motet.runtime.testing.policies import DelayBounded, Holds, Mixed, Pct, Speeds, Uniform
     from motet.runtime.testing.simulation import Stuck
     from motet.testing import invariants
     from motet.testing.checking import check, check_memory, snapshot
     from motet.testing.disk import SimulatedDisk
+    from motet.testing.evals import judges
+    from motet.testing.evals.cases import Called, EvalCase, Judge, Trial, load_cases
+    from motet.testing.evals.evaluation import Evaluation, evaluate, evaluate_async
+    from motet.testing.evals.report import EvalReport, EvaluationFailed
     from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws
     from motet.testing.fuzz_model import Drawn, FuzzModel
     from motet.testing.history import History, Ledger
@@ -82,6 +87,10 @@ if TYPE_CHECKING:
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
+    "motet.protocols.evals": ("Score",),
+    "motet.testing.evals.cases": ("Called", "EvalCase", "Judge", "Trial", "load_cases"),
+    "motet.testing.evals.evaluation": ("Evaluation", "evaluate", "evaluate_async"),
+    "motet.testing.evals.report": ("EvalReport", "EvaluationFailed"),
     "motet.testing.linearized": ("ActorProgram", "NotLinearizable", "actor_programs"),
     "motet.testing.checking": ("check", "check_memory", "snapshot"),
     "motet.testing.invariants.snapshot": ("Effect", "Snapshot", "Violation"),
@@ -151,6 +160,7 @@ _HOMES = {
     ),
     "motet.testing.world": ("Power", "power_cut"),
 }
+_MODULES = {"invariants": "motet.testing.invariants", "judges": "motet.testing.evals.judges"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -159,6 +169,7 @@ __all__ = [
     "Answer",
     "Approve",
     "BoundProgram",
+    "Called",
     "Case",
     "Crash",
     "DelayBounded",
@@ -166,6 +177,10 @@ __all__ = [
     "Do",
     "Drawn",
     "Effect",
+    "EvalCase",
+    "EvalReport",
+    "Evaluation",
+    "EvaluationFailed",
     "Failure",
     "FakeHttp",
     "FakeProgram",
@@ -180,6 +195,7 @@ __all__ = [
     "HttpAnswer",
     "HttpRequest",
     "InvariantBroken",
+    "Judge",
     "Ledger",
     "Mishap",
     "Mixed",
@@ -197,6 +213,7 @@ __all__ = [
     "Rule",
     "Run",
     "Schedule",
+    "Score",
     "ScriptedModel",
     "Send",
     "SimulatedDisk",
@@ -209,6 +226,7 @@ __all__ = [
     "Stuck",
     "SweepReport",
     "TestModel",
+    "Trial",
     "UndeclaredProgram",
     "Uniform",
     "Violation",
@@ -220,11 +238,15 @@ __all__ = [
     "check",
     "check_memory",
     "cut",
+    "evaluate",
+    "evaluate_async",
     "fail",
     "fake_http",
     "flaky_tool",
     "invariants",
+    "judges",
     "load_case",
+    "load_cases",
     "power_cut",
     "programs",
     "raw_call",
@@ -261,8 +283,8 @@ sys.modules[__name__].__class__ = _Testing
 
 
 def __getattr__(name: str) -> object:
-    if name == "invariants":
-        return import_module("motet.testing.invariants")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'motet.testing' has no attribute {name!r}")

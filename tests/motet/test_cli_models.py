@@ -42,3 +42,29 @@ def test_on_a_pipe_nothing_is_printed_that_could_be_withdrawn(
 
     assert (done.code, done.out) == (0, "Whole.\n")
     assert "trying again in" in done.err
+
+
+EVALS = """
+import motet
+from motet import testing as mt
+
+agent = motet.Agent("cutter", model="openai:gpt-test")
+whole = mt.Evaluation("whole", agent, [mt.EvalCase("cut", "cut once, openai", "Whole.")])
+"""
+
+
+@pytest.mark.slow
+def test_an_evaluation_records_a_real_model_and_replays_it_without_a_server(
+    aimock: Aimock, tmp_path: Path
+) -> None:
+    (tmp_path / "evals.py").write_text(EVALS)
+    env = KEYS | {"OPENAI_BASE_URL": aimock.openai_url}
+    # The server's own count of this message may stand anywhere: another test says it, too.
+    done = motet("eval", "--record", "tapes", cwd=tmp_path, env=env)
+    assert (done.code, "1 of 1 cases passed" in done.out) == (0, True), done
+
+    gone = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    again = motet("eval", "--replay", "tapes", cwd=tmp_path, env=gone)
+
+    assert (again.code, "1 of 1 cases passed" in again.out) == (0, True), again
+    assert "since whole 1" in again.out

@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 import motet
+from motet import testing as mt
 from motet.actors.tools.tool import Tool
 
 
@@ -167,3 +168,28 @@ def contravariant(agent: motet.Agent[Deps | None, Ticket]) -> motet.Agent[None, 
 
 async def by_name_or_itself(host: motet.Host, agent: motet.Agent[None, Ticket] | str) -> None:
     assert_type((await host.run(agent, "x")).run_id, str)
+
+
+# Evaluations
+
+
+def right(trial: mt.Trial[Ticket]) -> bool:
+    assert_type(trial.output, Ticket)
+    assert_type(trial.expected, Ticket)
+    return trial.output == trial.expected
+
+
+async def right_later(trial: mt.Trial[Ticket]) -> mt.Score:
+    return mt.Score(trial.output.title == "", reason="empty")
+
+
+def of_evaluations(cases: list[mt.EvalCase]) -> None:
+    judges: list[mt.Judge[Ticket]] = [
+        right,
+        right_later,
+        mt.judges.equals(),
+        mt.judges.rubric("Good.", "demo"),
+    ]
+    assert_type(mt.evaluate(triage, cases, judges), mt.EvalReport)
+    mt.evaluate(judge, cases, [right], deps=lambda case: Deps(case.name))
+    mt.Evaluation("all", judge, cases, judges, deps=lambda case: Deps(case.name), repeats=3)

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 import motet
+from motet import testing as mt
 
 
 class Ticket(msgspec.Struct):
@@ -59,3 +60,30 @@ def programs() -> None:
     judge.run_sync("x", deps=Deps("a"))
     judge.run_sync("x", deps=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     judge.run_sync("x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+# Evaluations: judges are of the agent's output, and tools that want deps get them
+
+
+def of_text(trial: mt.Trial[str]) -> bool:
+    return bool(trial.output)
+
+
+def of_ticket(trial: mt.Trial[Ticket]) -> float:
+    return float(trial.output.title == trial.expected.title)
+
+
+def gives_text(trial: mt.Trial[str]) -> str:
+    return trial.text
+
+
+def name_of(case: mt.EvalCase) -> str:
+    return case.name
+
+
+cases = [mt.EvalCase("a", "x", Ticket("y"))]
+mt.evaluate(triage, cases, [of_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+mt.evaluate(plain, cases, [gives_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+mt.evaluate(judge, cases, [of_ticket])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+mt.evaluate(judge, cases, deps=name_of)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+mt.Evaluation("a", plain, cases, repeats="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
