@@ -77,13 +77,7 @@ def gives_text(trial: mt.Trial[str]) -> str:
     return trial.text
 
 
-def name_of(case: mt.EvalCase) -> str:
-    return case.name
-
-
 cases = [mt.EvalCase("a", "x", Ticket("y"))]
 mt.evaluate(triage, cases, [of_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 mt.evaluate(plain, cases, [gives_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 mt.evaluate(judge, cases, [of_ticket])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-mt.evaluate(judge, cases, deps=name_of)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-mt.Evaluation("a", plain, cases, repeats="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]

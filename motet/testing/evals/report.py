@@ -195,7 +195,7 @@ def _table(report: EvalReport) -> Table:
     compared = any(case.before for case in report.cases)
     table.add_column("case", overflow="fold")
     table.add_column("passed", no_wrap=True)
-    headings = ["score", "tokens", *(["cost"] if priced else []), "seconds"]
+    headings = ["score", "tokens", *(["cost"] if priced else []), "time"]
     for heading in headings:
         table.add_column(heading, no_wrap=True, justify="right")
     if compared:
@@ -213,7 +213,7 @@ def _table(report: EvalReport) -> Table:
             f"{sums.score:.2f}",
             f"{spent.total_tokens:,}",
             *([money(spent)] if priced else []),
-            f"{sums.seconds:.2f}",
+            f"{sums.seconds:.2f} s",
             *([Text(change, style)] if compared else []),
             *([Text(case.trials[0].session)] if report.state else []),
         )
