@@ -70,28 +70,51 @@ def evaluate(order: Order) -> int:
     if order.against is not None and len(found) > 1:
         raise ConfigError(f"--against compares one evaluation: choose one of {_names(found)}")
     found = [_adjusted(one, order) for one in found]
-    reports = list[EvalReport]()
+    told = _Told(order)
+
+    def leave(report: EvalReport) -> None:
+        """A tool holds its thread for ever, and so the host: the process ends without them."""
+        code = told.end(report, more=False)
+        print("left at once, since a tool does not end", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    code = OK
     for evaluation in found:
         options = _options(evaluation, order)
-        with watching(None if order.json else True, leaves=True) as watch:
+        with watching(None if order.json else True, leave) as watch:
             report = trio.run(_attended, evaluation, watch, options)
-        reports.append(report)
+        code = told.end(report, more=evaluation is not found[-1])
+        if report.stopped:
+            break
+    return code
+
+
+class _Told:
+    """The output of the command: a table after each evaluation, or JSON after the last one."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._reports: list[EvalReport] = []
+
+    def end(self, report: EvalReport, *, more: bool) -> int:
+        """Tell of an evaluation; the exit code so far. ``more``: another one follows."""
+        order, stopped = self._order, report.stopped
+        self._reports.append(report)
         if not order.json:
             print_report(report, console(sys.stdout))
             print()
         if report.unsaved:
             note = f"warning: the results are not all stored: {report.unsaved}"
             console(sys.stderr).print(note, style="yellow", markup=False, soft_wrap=True)
-        if report.stopped:
-            break
-    stopped = reports[-1].stopped
-    passed = not stopped and all(report.share >= order.least for report in reports)
-    if order.json:
-        print(in_json(Reports(passed, stopped, tuple(reports))))
-    elif stopped:
-        again = f"motet eval {order.target or ''} --resume".replace("  ", " ")
-        console(sys.stderr).print(f"stopped; to go on: {again}", style="yellow", markup=False)
-    return CANCELLED if stopped else OK if passed else FAILED
+        passed = not stopped and all(one.share >= order.least for one in self._reports)
+        if order.json and (stopped or not more):
+            print(in_json(Reports(passed, stopped, tuple(self._reports))))
+        elif stopped:
+            again = f"motet eval {order.target or ''} --resume".replace("  ", " ")
+            console(sys.stderr).print(f"stopped; to go on: {again}", style="yellow", markup=False)
+        return CANCELLED if stopped else OK if passed else FAILED
 
 
 async def _attended(evaluation: Evaluation, watch: Silent, options: RunOptions) -> EvalReport:

@@ -35,6 +35,17 @@ slow = mt.Evaluation("slow", agent, [
 ])
 """
 
+BLOCK = """
+import time
+
+@agent.tool
+def block() -> str:
+    print("blocked", flush=True)
+    time.sleep(60)
+    return ""
+
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -156,13 +167,13 @@ def test_ctrl_c_stops_in_order_and_the_next_evaluation_goes_on(place: Path) -> N
 
 @pytest.mark.slow
 def test_a_second_signal_leaves_at_once_and_what_has_ended_is_kept(place: Path) -> None:
-    tool = "import time\n@agent.tool\ndef block() -> str:\n    time.sleep(30)\n    return ''\n"
-    deaf = EVALS.replace("words = ", f"{tool}words = ").replace(
+    deaf = EVALS.replace("words = ", f"{BLOCK}words = ").replace(
         'return mt.slow(mt.say("late"), seconds=3600)', 'return mt.call("block")'
     )
     (place / "evals.py").write_text(deaf)
-    with started("eval", "evals.py:slow", cwd=place) as evaluation:
+    with started("eval", "evals.py:slow", "--jobs", "1", cwd=place) as evaluation:
         evaluation.expect("✓ quick")
+        evaluation.expect("blocked")
         evaluation.signal(signal.SIGTERM)
         evaluation.expect("stopping the runs; once more to leave at once")
         evaluation.signal(signal.SIGINT)

@@ -5,15 +5,16 @@ Invariant: nothing is written to standard output, which belongs to the table or 
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+import attrs
 
 from motet.protocols.evals import TrialRecord
 from motet.protocols.models import Usage
-from motet.testing.evals.report import EvalReport, money, print_report, visible
+from motet.testing.evals.report import EvalReport, money, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,8 +27,18 @@ NAMED = 3
 """Cases under way that the bar names."""
 
 
+Leave: TypeAlias = Callable[[EvalReport], None]
+
+
+@attrs.define(eq=False)
 class Silent:
-    """A :class:`Watch` that shows nothing."""
+    """A :class:`Watch` that shows nothing.
+
+    ``leave``: called with the report when a tool does not end; for a command, which can leave the
+    process. Without it the host waits: a library cannot leave a thread behind.
+    """
+
+    leave: Leave | None = None
 
     def begin(self, planned: int, kept: Sequence[TrialRecord]) -> None:
         """Nothing to show."""
@@ -39,19 +50,18 @@ class Silent:
         """Nothing to show."""
 
     def left_behind(self, report: EvalReport) -> None:
-        """The host waits for them: a library cannot leave a thread behind."""
+        """Leave, if that is possible."""
+        if self.leave is not None:
+            self.leave(report)
 
 
 class Told(Silent):
-    """Shows the progress on a console. ``leaves``: the process may end although tools still run.
+    """Shows the progress on a console, with a bar or by lines."""
 
-    For a command: its second signal would come to the same, and nobody may be there to send it.
-    """
-
-    def __init__(self, console: Console, bar: Progress | None, *, leaves: bool = False) -> None:
+    def __init__(self, console: Console, bar: Progress | None, leave: Leave | None) -> None:
+        super().__init__(leave)
         self._console = console
         self._bar = bar
-        self._leaves = leaves
         self._task: TaskID | None = None
         self._working: list[str] = []
         self._passed = self._ended = 0
@@ -82,16 +92,11 @@ class Told(Silent):
         self._draw(advance=1)
 
     def left_behind(self, report: EvalReport) -> None:
-        """End the process, if that is allowed: a thread in a tool would keep it for ever."""
-        if not self._leaves:
-            self._line(f"waiting for {', '.join(report.left)}: a tool does not end", "yellow")
-            return
+        """Name the cases whose tools do not end."""
         if self._bar is not None:
             self._bar.stop()
-        print_report(report, self._console)
-        self._line("left at once, since a tool does not end", "yellow")
-        sys.stderr.flush()
-        os._exit(1)
+        self._line(f"a tool does not end: {', '.join(map(visible, report.left))}", "yellow")
+        super().left_behind(report)
 
     def _count(self, trial: TrialRecord) -> None:
         self._ended += 1
@@ -124,18 +129,18 @@ def _line(trial: TrialRecord) -> str:
 
 
 @contextmanager
-def watching(show: bool | None, *, leaves: bool = False) -> Generator[Silent]:
+def watching(show: bool | None, leave: Leave | None = None) -> Generator[Silent]:
     """The progress on standard error. ``show`` None: only at a terminal."""
     out: TextIO = sys.stderr
     live = out.isatty()
     if not (live if show is None else show):
-        yield Silent()
+        yield Silent(leave)
         return
     from rich.console import Console
 
     console = Console(file=out, width=None if live else PIPE_WIDTH, highlight=False, emoji=False)
     if not live:
-        yield Told(console, None, leaves=leaves)
+        yield Told(console, None, leave)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -148,4 +153,4 @@ def watching(show: bool | None, *, leaves: bool = False) -> Generator[Silent]:
         console=console,
         transient=True,
     ) as bar:
-        yield Told(console, bar, leaves=leaves)
+        yield Told(console, bar, leave)

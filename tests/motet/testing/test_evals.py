@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 import motet
 from motet import testing as mt
@@ -21,6 +23,9 @@ from motet.testing.evals import running
 from motet.testing.evals.journal import Writer, baseline, last
 from motet.testing.evals.progress import Silent
 from motet.testing.evals.report import EvalReport, load_report
+from motet.testing.scripted import Slow
+
+AN_HOUR = 3_600.0
 
 
 class City(msgspec.Struct, frozen=True):
@@ -37,7 +42,7 @@ def reply(request: ModelRequest) -> mt.Step:
         case "refuse":
             return mt.fail(kind="content_filter", message="SAFETY")
         case "hang":
-            return mt.slow(mt.say("late"), seconds=3_600)
+            return mt.slow(mt.say("late"), seconds=100 * AN_HOUR)
         case "look":
             return mt.call("look_up", city="Paris")
         case "block":
@@ -116,12 +121,20 @@ def asserts(trial: mt.Trial[str]) -> bool:
     return True
 
 
-async def hangs(_: mt.Trial[str]) -> bool:
-    await trio.sleep_forever()
-    return True
+def timed(clock: MockClock, cases: Sequence[mt.EvalCase], agent: motet.Agent[None, str]) -> Any:
+    """Evaluate while the test moves the clock: without that, no time-out strikes."""
+    evaluation = mt.Evaluation("timed", agent, cases, timeout=None)
+    return trio.run(partial(evaluation.run_async, state=None, jobs=len(cases)), clock=clock)
 
 
 def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
+    clock = MockClock(rate=1.0)
+
+    async def hangs(_: mt.Trial[str]) -> bool:
+        clock.jump(AN_HOUR)
+        await trio.sleep_forever()
+        return True
+
     own: list[tuple[str, Callable[[mt.Trial[str]], Any]]] = [
         ("raises", raises),
         ("leaves", leaves),
@@ -130,9 +143,12 @@ def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
         ("hangs", hangs),
         ("fails", lambda _: pytest.fail("in a judge")),
     ]
-    cases = [mt.EvalCase(name, "b", judges=[judge], timeout=0.5) for name, judge in own]
+    cases = [
+        mt.EvalCase(name, "b", judges=[judge], timeout=AN_HOUR if name == "hangs" else None)
+        for name, judge in own
+    ]
 
-    report = evaluated([*cases, mt.EvalCase("good", "a", "a", judges=[asserts])], jobs=3)
+    report = timed(clock, [*cases, mt.EvalCase("good", "a", "a", judges=[asserts])], echo())
 
     assert outcomes(report) == {
         "raises": "error",
@@ -146,21 +162,30 @@ def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
     assert reason(report, "raises") == "raises: ZeroDivisionError: by zero"
     assert "it returned None: return a bool" in reason(report, "nothing")
     assert reason(report, "asserts") == "asserts: not an a"
-    assert "it took more than 0.5 s" in reason(report, "hangs")
+    assert "it took more than 3600 s" in reason(report, "hangs")
     assert "in a judge" in reason(report, "fails")
 
 
-def test_whatever_the_agent_does_costs_its_own_case_only() -> None:
+def test_whatever_the_agent_does_costs_its_own_case_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MockClock(rate=1.0)
+
+    def hung(request: ModelRequest) -> mt.Step:
+        step = reply(request)
+        if isinstance(step, Slow):
+            clock.jump(AN_HOUR)
+        return step
+
+    monkeypatch.setattr(running, "GRACE", 10 * AN_HOUR)
     cases = [
         mt.EvalCase("fails", "fail now", "x"),
-        mt.EvalCase("hangs", "hang on", "x", timeout=0.1),
+        mt.EvalCase("hangs", "hang on", "x", timeout=AN_HOUR),
         mt.EvalCase("refuses", "refuse this", status="refused"),
         mt.EvalCase("wrongly refuses", "refuse this", "x"),
         mt.EvalCase("should refuse", "hello", status="refused"),
         mt.EvalCase("good", "hello", "hello"),
     ]
 
-    report = evaluated(cases, jobs=6)
+    report = timed(clock, cases, motet.Agent("echo", model=mt.FunctionModel(hung)))
 
     assert outcomes(report) == {
         "fails": "error",
@@ -171,7 +196,7 @@ def test_whatever_the_agent_does_costs_its_own_case_only() -> None:
         "good": "passed",
     }
     assert "the run was failed" in reason(report, "fails")
-    assert reason(report, "hangs") == "it took more than 0.1 s, and was stopped"
+    assert reason(report, "hangs") == "it took more than 3600 s, and was stopped"
     assert report.case("hangs").trials[0].status == "cancelled"
     assert "the run was completed; it should have been refused" in reason(report, "should refuse")
     assert all(trial.runs for case in report.cases for trial in case.trials)
@@ -180,12 +205,13 @@ def test_whatever_the_agent_does_costs_its_own_case_only() -> None:
 def test_an_agent_that_cannot_be_cancelled_is_left_behind_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    released = threading.Event()
-    agent = echo()
+    begun, released = threading.Event(), threading.Event()
+    clock, agent = MockClock(rate=1.0), echo()
 
     @agent.tool
     def block() -> str:
         """Never ends by itself."""
+        begun.set()
         released.wait(60)
         return "over"
 
@@ -198,12 +224,21 @@ def test_an_agent_that_cannot_be_cancelled_is_left_behind_and_the_others_go_on(
 
     monkeypatch.setattr(running, "GRACE", 0.05)
     cases = [
-        mt.EvalCase("stuck", "block", "x", timeout=0.1),
+        mt.EvalCase("stuck", "block", "x", timeout=AN_HOUR),
         *[mt.EvalCase(f"good {n}", "a", "a") for n in range(3)],
     ]
-    evaluation = mt.Evaluation("blocked", agent, cases)
+    evaluation = mt.Evaluation("blocked", agent, cases, timeout=None)
 
-    report = trio.run(lambda: evaluation.watched(Releasing(), trio.Event(), state=None, jobs=1))
+    async def evaluate() -> EvalReport:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jump)
+            return await evaluation.watched(Releasing(), trio.Event(), state=None, jobs=1)
+
+    async def jump() -> None:
+        await trio.to_thread.run_sync(begun.wait)
+        clock.jump(AN_HOUR)
+
+    report = trio.run(evaluate, clock=clock)
 
     assert left == [report]
     assert report.left == ("stuck",)
