@@ -40,6 +40,12 @@ PATH = f"/system/{NAME}"
 RESTARTS = 100
 NUMBERS = (1, 2, 0, 5, 10, -1)
 TEXTS = ("a", "b", "")
+OFTEN = 3
+"""Talks and clients are most often as many as they may be: those that are few find little."""
+CRASHING = 0.8
+"""The share of crashes that are allowed and happen."""
+SEEDED = 0.6
+"""The share of programs whose schedule is of the default policy; the others have its choices."""
 
 
 class NotLinearizable(AssertionError):
@@ -217,26 +223,33 @@ def actor_programs(
         raise MissingExtra("test", "motet.testing.actor_programs") from error
 
     from motet.runtime.testing.strategies import schedules
+    from motet.testing.stories.choosing import Draw, between, happens, one_of, several, unlike
 
     given = dict(arguments or {})
-    one = st.one_of([given[kind] if kind in given else _messages(kind) for kind in kinds])
-    several = st.lists(one, min_size=1, max_size=messages).map(tuple)
-    hits = st.lists(st.integers(0, clients * messages), max_size=crashes).map(tuple)
-    scheduled: SearchStrategy[tuple[tuple[int, ...] | None, int]] = st.one_of(
-        st.tuples(schedules(48), st.just(0)),
-        st.tuples(st.none(), st.integers(0, 10_000)),
-    )
+    sent = [given[kind] if kind in given else _messages(kind) for kind in kinds]
+    orders = schedules(48)
 
-    def program(
-        talks: list[tuple[Message, ...]],
-        crashed: tuple[int, ...],
-        schedule: tuple[tuple[int, ...] | None, int],
-    ) -> ActorProgram:
-        choices, seed = schedule
-        return ActorProgram(actor, model, initial, tuple(talks), crashed, choices, seed)
+    @st.composite
+    def program(draw: Draw) -> ActorProgram:
+        draw = unlike(draw)
 
-    talks = st.lists(several, min_size=1, max_size=clients)
-    return st.builds(program, talks, hits, scheduled)
+        def message() -> Message:
+            found: Message = draw(one_of(draw, sent))
+            return found
+
+        def talk() -> tuple[Message, ...]:
+            said = several(draw, message, least=1, most=messages, about=OFTEN * messages)
+            return tuple(said)
+
+        talks = tuple(several(draw, talk, least=1, most=clients, about=OFTEN * clients))
+        total = sum(map(len, talks))
+        hits = [between(draw, 0, total) for _ in range(crashes) if happens(draw, CRASHING)]
+        seeded = happens(draw, SEEDED)
+        choices = None if seeded else draw(orders)
+        seed = between(draw, 0, 10_000) if seeded else 0
+        return ActorProgram(actor, model, initial, talks, tuple(hits), choices, seed)
+
+    return program()
 
 
 def _messages(kind: type[Message]) -> SearchStrategy[Message]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -23,70 +23,27 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject, json_object
 from motet.protocols.schema_values import filled
 from motet.testing.scripted import Answer, RawCall, Step, call, cut, fail, say, slow
+from motet.testing.stories.choosing import (
+    GRAIN,
+    Draw,
+    below,
+    between,
+    happens,
+    one_of,
+    value_of,
+    weighted,
+)
 from motet.testing.stories.references import literal, result_of
 from motet.testing.stories.target import Faults
 from motet.testing.stories.vocabulary import Vocabulary
 
 __all__ = [
-    "Draw",
     "Line",
     "Words",
     "answer",
-    "below",
-    "between",
-    "happens",
     "line",
-    "one_of",
     "tools_of",
-    "value_of",
-    "weighted",
 ]
-
-
-T = TypeVar("T")
-
-Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
-"""``draw`` of ``@st.composite``. Any: each strategy has its own values."""
-
-GRAIN = 100
-"""The resolution of probabilities: low, so that a choice shrinks in few tries."""
-
-
-@cache
-def _integers(least: int, most: int) -> st.SearchStrategy[int]:
-    """Cached, since making a strategy takes longer than drawing from it."""
-    return st.integers(least, most)
-
-
-def between(draw: Draw, least: int, most: int) -> int:
-    """A number from ``least``, the simplest, to ``most``."""
-    drawn: int = draw(_integers(least, most))
-    return drawn
-
-
-def below(draw: Draw, ways: int) -> int:
-    """A number below ``ways``; a single option takes no choice."""
-    return between(draw, 0, ways - 1) if ways > 1 else 0
-
-
-def one_of(draw: Draw, values: Sequence[T]) -> T:
-    """One of these."""
-    return values[below(draw, len(values))]
-
-
-def happens(draw: Draw, chance: float) -> bool:
-    """True with probability ``chance``; False is the simpler outcome."""
-    return chance > 0 and below(draw, GRAIN) >= round(GRAIN * (1 - chance))
-
-
-def weighted(draw: Draw, ways: Sequence[tuple[T, float]]) -> T:
-    """One of these by weight; the first is the simplest."""
-    left = below(draw, GRAIN) / GRAIN * sum(weight for _, weight in ways)
-    for value, weight in ways:
-        left -= weight
-        if left < 0:
-            return value
-    return ways[0][0]
 
 
 LineKind: TypeAlias = Literal["say", "call", "calls", "malformed"]
@@ -121,7 +78,6 @@ class Line:
     fault: Trouble = ""
 
 
-@st.composite
 def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
     """The shape of one answer of an agent."""
     tools = tools_of(agent)
@@ -263,11 +219,6 @@ def _arguments(draw: Draw, tools: Sequence[Tool], words: Words, tool: Tool) -> J
     return {**drawn, **{name: value_of(draw, given) for name, given in own.items()}}
 
 
-def value_of(draw: Draw, given: object) -> object:
-    """A value that a project gives: one of its strategy, or the value itself."""
-    return draw(given) if isinstance(given, st.SearchStrategy) else given  # pyright: ignore[reportUnknownArgumentType]
-
-
 _CHOSEN = frozenset({"enum", "const", "format", "pattern", "contentEncoding", "multipleOf"})
 """Words of a schema with which only :func:`filled` makes a valid value."""
 
@@ -311,7 +262,7 @@ def _wide(draw: Draw, schema: JsonObject, *, text: bool) -> object:
         assert isinstance(most, int)
         return draw(_texts(least, max(least, min(most, least + WIDE_TEXT))))
     bounds = (_bound(schema, "minimum", 1, -WIDE), _bound(schema, "maximum", -1, WIDE))
-    return draw(_integers(min(bounds), max(bounds)))
+    return between(draw, min(bounds), max(bounds))
 
 
 def _bound(schema: JsonObject, word: str, step: int, otherwise: int) -> int:

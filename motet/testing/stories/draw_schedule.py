@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from motet.runtime.testing.policies import AT_REST, EACH
-from motet.testing.stories.answering import Draw, below, between, happens, weighted
+from motet.testing.stories.choosing import Draw, below, between, happens, weighted
 from motet.testing.stories.schedule import Schedule, ScheduleKind
 from motet.testing.stories.target import Faults
 
@@ -48,7 +48,9 @@ def drawn_schedule(draw: Draw, chance: float, tools: int) -> Schedule | None:
     if kind == "places":
         places: dict[tuple[int, int], int] = {}
         for _ in range(count):
-            place = below(draw, PLACES * max(tools, 1))
+            # The smaller of two: places have numbers as they are reached, so the first are there.
+            most = PLACES * max(tools, 1)
+            place = min(below(draw, most), below(draw, most))
             turn = max(EACH, between(draw, -3 * MOST_TURNS, MOST_TURNS))
             places[place, turn] = _length(draw)
         return Schedule(kind, places=tuple((*at, places[at]) for at in sorted(places)))

@@ -7,7 +7,8 @@ in, first out, and finally texts and arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Literal, TypeAlias, get_args
 
@@ -20,19 +21,18 @@ from motet.protocols.escalations import Answer as Decision
 from motet.testing.scripted import Step
 from motet.testing.stories import acts
 from motet.testing.stories.acts import Mishap
-from motet.testing.stories.answering import (
+from motet.testing.stories.answering import Line, Words, answer, line
+from motet.testing.stories.cases import replayed
+from motet.testing.stories.choosing import (
     Draw,
-    Line,
-    Words,
-    answer,
     between,
     happens,
-    line,
     one_of,
+    several,
+    unlike,
     value_of,
     weighted,
 )
-from motet.testing.stories.cases import replayed
 from motet.testing.stories.draw_schedule import drawn_schedule, swarmed
 from motet.testing.stories.program import BoundProgram, Program
 from motet.testing.stories.target import Faults, Target
@@ -53,16 +53,13 @@ TEXTS = (
 PAUSES = (0.1, 1.0, 10.0, 100.0, 700.0)
 """Virtual seconds: from a fraction of a second to longer than an idle session is kept."""
 
-CHUNK = 10
-"""Long lists are drawn in parts of this size, which keeps them short on average."""
-
 MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
 MOST_EVENTS = 5
 MOST_LINES = 5
 LONG = 0.15
-"""The share of programs with long conversations: up to ``LONG_LINES`` answers more to an input."""
-LONG_LINES = (10, 10, 10)
+"""The share of programs with long conversations: up to ``LONG_LINES`` answers to an input."""
+LONG_LINES = 35
 MOST_MISHAPS = 2
 CALLING = 0.5
 """The share of posts that mention an agent."""
@@ -71,6 +68,8 @@ MOST_SEEDS = 1000
 MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
 """The manner of a message: with a key, without waiting, in a session that may be another's. One
 choice for all, since Hypothesis removes steps with few choices best."""
+AGAIN = 0.5
+"""The share of crashes after which somebody sends again what may have been lost."""
 MOST_AWAITS = 6
 LATE = (0.5, 20.0, 100.0)
 WIRES: Sequence[acts.Wire] = ("lost", "refused", "reset", "busy", "twice", "")
@@ -124,6 +123,7 @@ class Shape:
         number: of steps, seconds or events.
         lines: the answers to an input, drawn with it so that both shrink together.
         rule: the name of a step of the project.
+        again: after a crash, the last user who sent something sends it again.
     """
 
     kind: Kind
@@ -134,6 +134,7 @@ class Shape:
     soon: bool = False
     lines: Sequence[tuple[str, Line]] = ()
     rule: str = ""
+    again: bool = False
 
 
 @st.composite
@@ -142,6 +143,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     known = replayed(target)
     if known is not None:
         return known
+    draw = unlike(draw)
     seed = between(draw, 0, MOST_SEEDS)
     bounds = attrs.evolve(bounds, faults=swarmed(draw, bounds.faults))
     callable_tools = sum(len(agent.tools) for agent in target.agents)
@@ -150,15 +152,14 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, target)
     agents = () if target.own_models else target.agents
-    said = _lines(agents, bounds.faults, long=bool(agents) and happens(draw, LONG))
+    said = partial(_lines, draw, agents, bounds.faults, long=bool(agents) and happens(draw, LONG))
     rules = [(name, rule.weight) for name, rule in target.rules.items()]
-    shape = _shape(kinds, users, keys, said, rules)
-    shapes: list[Shape] = []
-    for most in _chunks(bounds.steps):
-        least = 0 if shapes else 1
-        shapes += draw(st.lists(shape, min_size=least, max_size=most))
+    shape = partial(_shape, draw, kinds, users, keys, said, rules)
+    about = max(1, bounds.steps // 2)
+    shapes = list(several(draw, shape, least=1, most=bounds.steps, about=about))
     if shapes[0].kind != kinds[0][0]:  # before the first message nothing can happen
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
+    shapes = list(_sent_again(shapes))[: bounds.steps]
     approves = target.may_ask and happens(draw, APPROVING)
     mishaps = _mishaps(draw, bounds.faults)
     names = [agent.name for agent in target.agents]
@@ -175,9 +176,15 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     return BoundProgram(program, target)
 
 
-def _chunks(count: int) -> list[int]:
-    """``count`` in parts of ``CHUNK``."""
-    return [CHUNK] * (count // CHUNK) + ([count % CHUNK] if count % CHUNK else [])
+def _sent_again(shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """The steps, with a resend after each crash after which there is one."""
+    last: Shape | None = None
+    for one in shapes:
+        yield one
+        if one.kind == "send":
+            last = one
+        elif one.again and last is not None:
+            yield Shape("resend", last.user, last.session)
 
 
 def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
@@ -214,19 +221,18 @@ def _kinds(faults: Faults, target: Target) -> Sequence[tuple[Kind, float]]:
     ]
 
 
-@st.composite
 def _shape(
     draw: Draw,
     kinds: Sequence[tuple[Kind, float]],
     users: Sequence[str],
     sessions: dict[str, list[str]],
-    said: st.SearchStrategy[Sequence[tuple[str, Line]]],
+    said: Callable[[], Sequence[tuple[str, Line]]],
     rules: Sequence[tuple[str, float]],
 ) -> Shape:
     kind = weighted(draw, kinds) if len(kinds) > 1 else kinds[0][0]
     match kind:
         case "crash":
-            return Shape(kind, "", "")
+            return Shape(kind, "", "", again=happens(draw, AGAIN))
         case "run":
             return Shape(kind, "", "", between(draw, 1, MOST_STEPS))
         case "wait":
@@ -240,27 +246,23 @@ def _shape(
             after = between(draw, 0, most) if most else 0
             rule = weighted(draw, rules) if kind == "do" else ""
             keyed, soon = manner in ("keyed", "soon"), manner == "soon"
-            lines = draw(said) if kind in INPUTS else ()
+            lines = said() if kind in INPUTS else ()
             return Shape(kind, user, session, after, keyed, soon, lines, rule)
 
 
 def _lines(
-    agents: Sequence[AnyAgent], faults: Faults, *, long: bool
-) -> st.SearchStrategy[Sequence[tuple[str, Line]]]:
-    """The answers to one input; those of a long conversation in parts, so that it shrinks."""
+    draw: Draw, agents: Sequence[AnyAgent], faults: Faults, *, long: bool
+) -> Sequence[tuple[str, Line]]:
+    """The answers to one input, each with the name of its agent."""
     if not agents:
-        return st.just(())
-    parts = [st.lists(_line(agents, faults), max_size=MOST_LINES)]
-    if long:
-        parts += [st.lists(_line(agents, faults), max_size=most) for most in LONG_LINES]
-    return st.tuples(*parts).map(lambda drawn: tuple(chain.from_iterable(drawn)))
+        return ()
 
+    def said() -> tuple[str, Line]:
+        agent = one_of(draw, agents)
+        return agent.name, line(draw, agent, faults)
 
-@st.composite
-def _line(draw: Draw, agents: Sequence[AnyAgent], faults: Faults) -> tuple[str, Line]:
-    """One answer, with the name of its agent."""
-    agent = one_of(draw, agents)
-    return agent.name, draw(line(agent, faults))
+    most = LONG_LINES if long else MOST_LINES
+    return tuple(several(draw, said, most=most, about=most // 2 + 1))
 
 
 @attrs.frozen

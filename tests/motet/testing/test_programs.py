@@ -9,7 +9,8 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import seed as seeded
 from hypothesis.strategies import SearchStrategy
 
 import motet
@@ -148,3 +149,20 @@ def test_a_printed_test_has_its_imports() -> None:
     assert "program.execute(host, helper, own_models=True)" in text
     nowhere = program.bind(motet.Agent("nobody")).as_test()
     assert "from myapp import agent  # say where it is" in nowhere
+
+
+def test_no_program_is_the_copy_of_another_one() -> None:
+    """Law: programs differ in their steps or answers, although Hypothesis makes copies by default.
+
+    The first tenth is left out, which Hypothesis keeps as small as possible.
+    """
+    drawn = list[bytes]()
+
+    @settings(max_examples=100, phases=(Phase.generate,), database=None, deadline=None)
+    @seeded(5)
+    @given(mt.programs(agent))
+    def search(program: mt.BoundProgram) -> None:
+        drawn.append(msgspec.json.encode((program.steps, program.script)))
+
+    search()
+    assert len(set(drawn[10:])) >= 75

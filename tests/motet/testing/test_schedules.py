@@ -88,13 +88,13 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 
 
 def test_a_race_of_one_await_is_found() -> None:
-    """In one of fifty programs; so several searches are tried, from one that has found it."""
-    assert any(surprises(66, seed, most=1) for seed in (4, 7, 0, 2, *range(8, 24)))
+    """In one of thirty programs; so several searches are tried, from one that has found it."""
+    assert any(surprises(66, seed, most=1) for seed in (7, 0, 2, 4, *range(8, 24)))
 
 
 @pytest.mark.sweep
-def test_a_race_of_one_await_is_found_in_one_of_a_hundred_programs() -> None:
-    assert sum(len(surprises(300, seed)) for seed in range(4)) >= 12
+def test_a_race_of_one_await_is_found_in_three_of_a_hundred_programs() -> None:
+    assert sum(len(surprises(300, seed)) for seed in range(4)) >= 36
 
 
 def test_no_order_of_starts_finds_the_race() -> None:

@@ -31,13 +31,12 @@ class Project:
     receive: Receive | None = None
     setup: Callable[[motet.Host], None] | None = None
     invariants: Sequence[Invariant] = ()
-    examples: int = 400
 
 
 PROJECTS = {
     "broken tool pairs": Project(trimmer.agent, {"hooks_do_not_fail"}, setup=trimmer.install),
     "a doubled reply": Project(
-        webhook.agent, {"inputs_are_answered_once"}, receive=webhook.receive, examples=1_200
+        webhook.agent, {"inputs_are_answered_once"}, receive=webhook.receive
     ),
     "an input lost at a restart": Project(
         inbox.agent, {"inputs_are_answered_once"}, receive=inbox.receive
@@ -60,7 +59,7 @@ def found(project: Project, seed: int) -> mt.InvariantBroken:
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=project.examples,
+        max_examples=400,
         deadline=None,
         database=None,
         report_multiple_bugs=False,

@@ -1,0 +1,142 @@
+"""The choices that make a program: numbers, odds, parts, and lists of parts.
+
+A program is drawn choice by choice, and each helper here makes its simplest option the first, so
+that a program shrinks towards the simplest one.
+
+Hypothesis follows each new example with five copies of it in which one part takes the place of
+another one with the same label (a mutation). A label names a strategy, so nearly all choices of a
+program have the same one: the copies differed from their original in a seed or in a text, and five
+of six programs searched where one had searched before. So each part gets a label of its own here.
+Without two of a kind nothing is copied, and every program is a new one. Equal calls and repeated
+steps, which the copies found, are drawn on purpose instead.
+
+Invariants: the same choices give the same labels and the same program. A part can be deleted as a
+whole, since the next one can be read in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import count
+from typing import Any, TypeAlias, TypeVar
+
+from hypothesis import strategies as st
+
+__all__ = [
+    "GRAIN",
+    "Draw",
+    "below",
+    "between",
+    "happens",
+    "one_of",
+    "part",
+    "several",
+    "unlike",
+    "value_of",
+    "weighted",
+]
+
+T = TypeVar("T")
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+"""``draw`` of ``@st.composite``. Any: each strategy has its own values."""
+
+GRAIN = 100
+"""The resolution of probabilities: low, so that a choice shrinks in few tries."""
+
+_FIRST_LABEL = 1 << 40
+
+
+def unlike(draw: Draw) -> Draw:
+    """``draw`` that gives each part a label of its own, by its number in the program.
+
+    A version of Hypothesis whose ``draw`` takes no label draws as it always does.
+    """
+    if "label" not in inspect.signature(draw).parameters:
+        return draw
+    labelled: Callable[..., Any] = draw
+    numbers = count(_FIRST_LABEL)
+
+    def drawn(strategy: st.SearchStrategy[Any]) -> Any:
+        return labelled(strategy, label=next(numbers))
+
+    return drawn
+
+
+@cache
+def _integers(least: int, most: int) -> st.SearchStrategy[int]:
+    """Cached, since making a strategy takes longer than drawing from it."""
+    return st.integers(least, most)
+
+
+def between(draw: Draw, least: int, most: int) -> int:
+    """A number from ``least``, the simplest, to ``most``."""
+    drawn: int = draw(_integers(least, most))
+    return drawn
+
+
+def below(draw: Draw, ways: int) -> int:
+    """A number below ``ways``; a single option takes no choice."""
+    return between(draw, 0, ways - 1) if ways > 1 else 0
+
+
+def one_of(draw: Draw, values: Sequence[T]) -> T:
+    """One of these."""
+    return values[below(draw, len(values))]
+
+
+def happens(draw: Draw, chance: float) -> bool:
+    """True with probability ``chance``; False is the simpler outcome."""
+    return chance > 0 and below(draw, GRAIN) >= round(GRAIN * (1 - chance))
+
+
+def weighted(draw: Draw, ways: Sequence[tuple[T, float]]) -> T:
+    """One of these by weight; the first is the simplest."""
+    left = below(draw, GRAIN) / GRAIN * sum(weight for _, weight in ways)
+    for value, weight in ways:
+        left -= weight
+        if left < 0:
+            return value
+    return ways[0][0]
+
+
+def value_of(draw: Draw, given: object) -> object:
+    """A value that a project gives: one of its strategy, or the value itself."""
+    return draw(given) if isinstance(given, st.SearchStrategy) else given  # pyright: ignore[reportUnknownArgumentType]
+
+
+class _Part(st.SearchStrategy[T]):
+    """The choices of a function, as one part."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def do_draw(self, data: Any) -> T:  # noqa: ARG002 (`make` has it by its `draw`)
+        return self._make()
+
+
+def part(draw: Draw, make: Callable[[], T]) -> T:
+    """What ``make`` draws, as one part, which Hypothesis deletes as a whole."""
+    drawn: T = draw(_Part(make))
+    return drawn
+
+
+def several(
+    draw: Draw, make: Callable[[], T], *, least: int = 0, most: int, about: int
+) -> Iterator[T]:
+    """Parts by ``make``, from ``least`` up to ``most``, and on average somewhat under ``about``."""
+    for number in range(most):
+        found = part(draw, partial(_or_end, draw, make, about if number >= least else 0))
+        if found is None:
+            return
+        yield found[0]
+
+
+def _or_end(draw: Draw, make: Callable[[], T], about: int) -> tuple[T] | None:
+    """The next of several, or their end, the simpler option, once in ``about`` times."""
+    if about and below(draw, about + 1) == 0:
+        return None
+    return (make(),)
