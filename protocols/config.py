@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
 
+from motet.protocols.admission import networks_of
 from motet.protocols.agents import (
     WINDOW,
     AgentProfile,
@@ -84,6 +85,13 @@ def _are_origins(value: tuple[str, ...]) -> bool:
     return all(re.fullmatch(r"https?://[^\s/]+", origin) for origin in value)
 
 
+def _are_networks(value: tuple[str, ...]) -> bool:
+    try:
+        return len(networks_of(value)) == len(value)
+    except ValueError:
+        return False
+
+
 def _are_server_names(value: Mapping[str, object]) -> bool:
     return all(map(is_server_name, value))
 
@@ -147,6 +155,10 @@ class GatewayConfig:
         connections_per_user: of them, for one user.
         messages_per_minute: that one user may send.
         rooms_per_user: rooms that one user may own.
+        trusted_proxies: addresses or networks of proxies in front. What they say of a client's
+            address, in ``X-Forwarded-For``, is believed; nobody else's word is.
+        proxy_protocol: their connections begin with a header of the PROXY protocol, as HAProxy and
+            load balancers send it.
     """
 
     listen: str = attrs.field(
@@ -163,6 +175,10 @@ class GatewayConfig:
     connections_per_user: int = attrs.field(default=20, validator=_POSITIVE)
     messages_per_minute: int = attrs.field(default=60, validator=_POSITIVE)
     rooms_per_user: int = attrs.field(default=1_000, validator=_POSITIVE)
+    trusted_proxies: tuple[str, ...] = attrs.field(
+        default=(), validator=_must("addresses or networks such as 10.0.0.0/8", _are_networks)
+    )
+    proxy_protocol: bool = False
 
 
 @attrs.frozen(kw_only=True)

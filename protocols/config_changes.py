@@ -50,6 +50,8 @@ PLANS: Final[Mapping[str, How]] = {
     "gateway.connections_per_user": "hot",
     "gateway.messages_per_minute": "hot",
     "gateway.rooms_per_user": "hot",
+    "gateway.trusted_proxies": "hot",
+    "gateway.proxy_protocol": "hot",
     "gateway.tokens": "hot",
     "tools.profile": "hot",
     "tools.calls_per_hour": "hot",

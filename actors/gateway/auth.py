@@ -1,22 +1,20 @@
-"""Authentication and authorisation of clients: tokens, roles, origins.
+"""Authentication and authorisation of clients: tokens and roles.
 
 Invariants: a token itself is never kept, only its SHA-256; all comparisons take constant time;
-without tokens only this machine is served, and no web page of another site (G16).
+without tokens only this machine is served (G16).
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
-from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import attrs
 import msgspec
 
 from motet.actors.storage.tokens import TokenBook, digest
+from motet.protocols.admission import is_loopback
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import LOCAL, Principal, Role
 
@@ -156,23 +154,6 @@ class WithOperator:
         return self.others.impersonates(token_digest, now)
 
 
-def bearer(headers: Mapping[str, str]) -> str | None:
-    """The token of an ``Authorization: Bearer`` header, or None when there is none."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address, with or without brackets, is certainly this machine."""
-    name = host.removeprefix("[").removesuffix("]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
 def check_listen(host: str, tokens: TokenStore) -> None:
     """Refuse to serve others without a token. Raises :class:`ConfigError`."""
     if not is_loopback(host) and not tokens.has_tokens():
@@ -180,29 +161,3 @@ def check_listen(host: str, tokens: TokenStore) -> None:
             f"refusing to listen on {host!r} without a token: everybody who reaches it would be "
             "admin. Configure a token, or listen on 127.0.0.1"
         )
-
-
-def host_is_loopback(host_header: str) -> bool:
-    """Whether a ``Host`` header names this machine.
-
-    Without tokens this is what stops DNS rebinding, where a foreign name resolves to 127.0.0.1.
-    """
-    try:
-        name = urlsplit(f"//{host_header}").hostname
-    except ValueError:
-        return False
-    return name is not None and is_loopback(name)
-
-
-def origin_allowed(origin: str | None, host_header: str, allowed: Iterable[str]) -> bool:
-    """Whether a page of this origin may connect. Only browsers send one."""
-    if origin is None:
-        return True
-    wanted = origin.lower().rstrip("/")
-    if any(wanted == item.lower().rstrip("/") for item in allowed):
-        return True
-    try:
-        parts = urlsplit(wanted)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and parts.netloc == host_header.lower()

@@ -30,6 +30,7 @@ from motet.actors.gateway.requests import Requests, input_of
 from motet.actors.gateway.streams import Streams
 from motet.actors.gateway.websocket import Ending, FrameSocket
 from motet.protocols import gateway as wire
+from motet.protocols.admission import Place
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Shutdown, StorageChanged, Tick
 from motet.protocols.host import Expected
@@ -117,6 +118,7 @@ _REFUSALS: Final = 100
 _CLOSE_CODES: Final[Mapping[wire.ErrorCode, int]] = {
     "protocol_version": wire.CLOSE_PROTOCOL,
     "limit_reached": wire.CLOSE_OVERLOADED,
+    "overloaded": wire.CLOSE_OVERLOADED,
 }
 
 
@@ -180,12 +182,12 @@ def _connect_params(frame: wire.RequestFrame) -> wire.ConnectParams:
 class Connection:
     """A session of :func:`motet.actors.gateway.websocket.serve_websocket`.
 
-    ``token`` is that of the HTTP request, if it had one; ``peer`` the client's address.
+    ``token`` is that of the HTTP request, if it had one.
     """
 
-    def __init__(self, context: Context, peer: str, token: str | None = None) -> None:
+    def __init__(self, context: Context, place: Place, token: str | None = None) -> None:
         self._context = context
-        self._peer = peer
+        self._place = place
         self._token = token
         self._identity = Identity(LOCAL, LOCAL, None)
         self._writer = Writer(context.settings.limits)
@@ -214,7 +216,7 @@ class Connection:
             pass  # the client went; wsproto says the second when it went against the protocol
         except* Exception as errors:
             self._context.counts.total["failed"] += 1
-            logger.error("a connection from %s failed", self._peer, exc_info=errors)
+            logger.error("a connection from %s failed", self._place.address, exc_info=errors)
             self._ending = Ending(
                 wire.CLOSE_INTERNAL, "internal error", broken=self._writer.is_cut_off
             )
@@ -247,7 +249,9 @@ class Connection:
         if text is None:
             return None
         try:
-            return admit(self._context, text, self._peer, self._token)
+            admitted = admit(self._context, text, self._place.address, self._token)
+            self._place.known()
+            return admitted
         except ConnectRefused as refused:
             self._answer(refused.frame)
             self.close(refused.code, refused.reason)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -27,6 +27,7 @@ from motet.actors.gateway.idempotency import Idempotency, MemoryConversations
 from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.tls import Certificate, tls_of
 from motet.actors.storage.tokens import TokenBook, digest
+from motet.protocols.admission import Network, Newcomers, counted_as, networks_of
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.gateway_stores import Conversations
@@ -35,6 +36,7 @@ from motet.protocols.sessions import LOCAL, Principal, Role
 from motet.runtime.outside import steady_time, wall_time
 from motet.runtime.rates import SlidingWindows, TokenBuckets
 
+_NEWCOMERS: Final = 256  # connections whose clients are not known yet
 Open: TypeAlias = Literal["socket", "websocket", "edge"]
 Total: TypeAlias = Literal["evicted", "failed", "refused_connect"]
 
@@ -64,6 +66,7 @@ class Settings:
     Attributes:
         tokens: without any, only this machine is served, as the admin ``local``.
         allowed_origins: origins of other hosts whose pages may connect: ``https://a.example``.
+        proxies: networks whose word about a client's address counts.
         tls: None: clear text.
     """
 
@@ -73,6 +76,8 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     tls: Certificate | None = None
+    proxies: tuple[Network, ...] = ()
+    proxy_protocol: bool = False
 
     @classmethod
     def of(
@@ -96,7 +101,9 @@ class Settings:
             connections_per_user=config.connections_per_user,
             messages_per_min=config.messages_per_minute,
         )
-        return cls(host, port, tokens, config.allowed_origins, limits, tls_of(config))
+        proxies, headers = networks_of(config.trusted_proxies), config.proxy_protocol
+        origins, tls = config.allowed_origins, tls_of(config)
+        return cls(host, port, tokens, origins, limits, tls, proxies, headers)
 
 
 @attrs.define(eq=False)
@@ -160,6 +167,7 @@ class Context:
     hub: Hub = attrs.field(init=False)
     idempotency: Idempotency = attrs.field(init=False)
     _messages: TokenBuckets = attrs.field(init=False)
+    newcomers: Newcomers = attrs.field(init=False, factory=lambda: Newcomers(_NEWCOMERS))
     _failures: SlidingWindows[str] = attrs.field(init=False)
     _users: Counter[str] = attrs.field(init=False, factory=Counter[str])
 
@@ -193,7 +201,10 @@ class Context:
         return kept and tokens.find(token, now) == identity.bearer
 
     def authenticate(self, token: str | None, peer: str) -> Identity:
-        """The owner of a token. Raises :class:`Refusal`, which counts against the address."""
+        """The owner of a token. Raises :class:`Refusal`, which counts against the address.
+
+        A valid token always passes: others behind the same address may have sent wrong ones.
+        """
         if not self.needs_token():
             return Identity(LOCAL, LOCAL, None)
         if token is None:
@@ -206,7 +217,10 @@ class Context:
                 return Identity(principal, principal, token_digest, bridge)
             reason = "unknown or revoked token"
         self.counts.total["refused_connect"] += 1
-        self._failures.record(peer, self.settings.limits.connect_failures, trio.current_time())
+        address, now = counted_as(peer), trio.current_time()
+        if (wait := self._failures.wait(address, now)) > 0:
+            raise Refusal("rate_limited", "too many failed connects", retry_after=wait)
+        self._failures.record(address, self.settings.limits.connect_failures, now)
         raise Refusal("unauthorized", reason)
 
     def on_behalf_of(self, identity: Identity, user: str) -> Identity:
@@ -219,18 +233,20 @@ class Context:
         role: Role = "operator" if bearer.role == "admin" else bearer.role
         return Identity(bearer, Principal(user, role), token_digest, bridge=True)
 
-    def refused_for(self, peer: str) -> float:
-        """Seconds for which an address is refused after too many failed connects."""
-        return self._failures.wait(peer, trio.current_time())
-
     # -- limits --------------------------------------------------------------------------------
 
     def add_connection(self, user: str) -> None:
         """Count a connection of ``user``. Raises :class:`Refusal` above the limit."""
         limit = self.settings.limits.connections_per_user
+        if self.is_full():
+            raise Refusal("overloaded", "too many connections", retry_after=5.0)
         if self._users[user] >= limit:
             raise Refusal("limit_reached", f"{limit} connections are open already: close one")
         self._users[user] += 1
+
+    def is_full(self) -> bool:
+        """Whether as many known clients are connected as there may be."""
+        return self._users.total() >= self.settings.limits.connections
 
     def remove_connection(self, user: str) -> None:
         self._users[user] -= 1

@@ -21,6 +21,7 @@ import attrs
 import h11
 import trio
 
+from motet.actors.gateway.method import Refusal
 from motet.protocols.gateway import SUBPROTOCOL
 
 HEAD_BYTES: Final = 65_536
@@ -78,6 +79,14 @@ class BadRequest(Exception):
 
 def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
     return Response(status, message + "\n", headers=headers)
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a wrong token, and to one from an address that has sent too many of them."""
+    if refusal.retry_after is None:
+        return plain(401, str(refusal), ("www-authenticate", "Bearer"))
+    seconds = str(max(1, round(refusal.retry_after)))
+    return plain(429, str(refusal), ("retry-after", seconds))
 
 
 def page(head: Head, pages: Mapping[str, Callable[[], Response]]) -> Response:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from motet.actors.gateway.auth import bearer, host_is_loopback
 from motet.actors.gateway.context import Context
-from motet.actors.gateway.http import Head, Response, plain
+from motet.actors.gateway.http import Head, Response, plain, refused
 from motet.actors.gateway.method import Refusal
+from motet.protocols.admission import bearer, host_is_loopback
 from motet.protocols.host import HostStatus
 from motet.protocols.metrics import CONTENT_TYPE, GatewayCounts, exposition
 
@@ -61,7 +61,7 @@ def _ready(context: Context) -> Response:
         return _json(503, {"status": "failing"})
     if status.storage:
         return _json(503, {"status": "storage_unavailable", "reason": status.storage})
-    if context.counts.open["websocket"] >= context.settings.limits.connections:
+    if context.is_full():
         return _json(503, {"status": "full"})
     return _json(200, {"status": "ok"})
 
@@ -76,9 +76,9 @@ def _resident() -> int:
 
 
 def _metrics(context: Context, head: Head, peer: str) -> Response:
-    refused = _not_an_admin(context, head, peer)
-    if refused is not None:
-        return refused
+    refusal = _not_an_admin(context, head, peer)
+    if refusal is not None:
+        return refusal
     status = _status(context)
     if status is None:
         return plain(503, "The host cannot tell its status.")
@@ -101,12 +101,10 @@ def _not_an_admin(context: Context, head: Head, peer: str) -> Response | None:
         if host_is_loopback(head.headers.get("host", "")):
             return None
         return plain(403, "Without a token this gateway is for localhost only.")
-    if context.refused_for(peer) > 0:
-        return plain(429, "Too many failed connects.")
     try:
         identity = context.authenticate(bearer(head.headers), peer)
     except Refusal as refusal:
-        return plain(401, str(refusal), ("www-authenticate", "Bearer"))
+        return refused(refusal)
     if identity.principal.role != "admin":
         return plain(403, "Metrics are for the role admin.")
     return None

@@ -13,11 +13,12 @@ from contextlib import suppress
 import attrs
 import trio
 
-from motet.actors.gateway.auth import bearer, check_listen, host_is_loopback, origin_allowed
+from motet.actors.gateway.auth import check_listen
 from motet.actors.gateway.connection import Connection
 from motet.actors.gateway.context import Context, LiveSettings, Settings
 from motet.actors.gateway.edges.routes import route_of, serve_edge
 from motet.actors.gateway.http import (
+    HEAD_SECONDS,
     BadRequest,
     Head,
     HttpConnection,
@@ -26,6 +27,7 @@ from motet.actors.gateway.http import (
     linger,
     page,
     plain,
+    refused,
     upgrade_fault,
     web_page,
 )
@@ -35,6 +37,15 @@ from motet.actors.gateway.monitoring import monitoring_pages
 from motet.actors.gateway.tls import Certificate, TlsStream
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.storage.tokens import TokenBook
+from motet.protocols.admission import (
+    Place,
+    bearer,
+    client_address,
+    host_is_loopback,
+    is_in,
+    origin_allowed,
+    read_proxy_header,
+)
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
@@ -45,7 +56,6 @@ from motet.runtime import Actor, ActorRef, StartFailed, System, handles
 from motet.runtime.outside import steady_time
 
 logger = logging.getLogger(__name__)
-_SPARE_SOCKETS = 64  # for requests that are no WebSocket
 SAVE_SECONDS = 1.0
 
 
@@ -241,9 +251,7 @@ async def serve_listeners(context: Context, listeners: list[trio.SocketListener]
     """Serve until cancelled; then close all connections and listeners."""
 
     async def handle(stream: trio.SocketStream) -> None:
-        tls = context.settings.tls
-        client = stream if tls is None else TlsStream(stream, tls.context)
-        await serve_stream(context, client, _peer(stream))
+        await serve_stream(context, stream, _peer(stream))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tick, context)
@@ -266,22 +274,46 @@ def _peer(stream: trio.SocketStream) -> str:
 async def serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
     """Serve one client from its first byte to its last. Raises only what cancels it."""
     counts = context.counts
-    if counts.open["socket"] >= context.settings.limits.connections + _SPARE_SOCKETS:
-        await trio.aclose_forcefully(stream)
-        return
-    with counts.opened("socket"):
+    with counts.opened("socket"), trio.CancelScope() as scope:
+        place = context.newcomers.enter(peer, scope.cancel)
         try:
-            await _serve_stream(context, stream, peer)
+            client = await _unwrapped(context, stream, place)
+            await _serve_stream(context, client, place)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass
         except* Exception as errors:
             counts.total["failed"] += 1
             logger.error("serving %s failed", peer, exc_info=errors)
         finally:
+            place.leave()
             await trio.aclose_forcefully(stream)
 
 
-async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
+async def _unwrapped(
+    context: Context, stream: trio.abc.HalfCloseableStream, place: Place
+) -> trio.abc.HalfCloseableStream:
+    """The stream of the client itself: behind the header of a proxy, and in TLS."""
+    settings = context.settings
+    if settings.proxy_protocol and is_in(place.address, settings.proxies):
+
+        async def receive(most: int) -> bytes:
+            return bytes(await stream.receive_some(most))
+
+        try:
+            with trio.fail_after(HEAD_SECONDS):
+                place.move(await read_proxy_header(receive) or place.address)
+        except ValueError as error:
+            logger.warning("proxy %s: %s", place.address, error)
+            raise trio.BrokenResourceError from error
+    tls = settings.tls
+    if tls is None or not isinstance(stream, trio.SocketStream):
+        return stream
+    return TlsStream(stream, tls.context)
+
+
+async def _serve_stream(
+    context: Context, stream: trio.abc.HalfCloseableStream, place: Place
+) -> None:
     http = HttpConnection(stream)
     alive = True
     while alive:
@@ -292,26 +324,28 @@ async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, 
             break
         if head is None:
             return
+        forwarded, proxies = head.headers.get("x-forwarded-for", ""), context.settings.proxies
+        place.move(client_address(place.address, forwarded, proxies))
         edge = route_of(head)
         if edge is not None:
-            alive = await serve_edge(context, http, head, peer, edge)
+            alive = await serve_edge(context, http, head, place, edge)
             continue
         if not head.wants_websocket():
-            pages = {**monitoring_pages(context, head, peer), **web_page()}
+            pages = {**monitoring_pages(context, head, place.address), **web_page()}
             alive = await http.respond(page(head, pages))
             continue
-        refused = _upgrade_refused(context, head, peer)
-        if refused is None:
+        refusal = _upgrade_refused(context, head, place.address)
+        if refusal is None:
             with context.counts.opened("websocket"):
                 await serve_websocket(
                     stream,
                     handshake_of(head),
                     subprotocol=head.offers_subprotocol(),
                     frame_limit=context.settings.limits.frame,
-                    session=Connection(context, peer, bearer(head.headers)),
+                    session=Connection(context, place, bearer(head.headers)),
                 )
             return
-        alive = await http.respond(refused)
+        alive = await http.respond(refusal)
     await linger(stream)
 
 
@@ -325,16 +359,12 @@ def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None
         return plain(403, "Pages of this origin may not connect: see gateway.allowed_origins.")
     if not context.needs_token() and not host_is_loopback(host):
         return plain(403, "Without a token this gateway is for localhost only.")
-    wait = context.refused_for(peer)
-    if wait > 0:
-        seconds = str(max(1, round(wait)))
-        return plain(429, "Too many failed connects.", ("retry-after", seconds))
-    if context.counts.open["websocket"] >= settings.limits.connections:
+    if context.is_full():
         return plain(503, "Too many connections.", ("retry-after", "5"))
     token = bearer(head.headers)
-    if token is not None:
-        try:
+    try:
+        if token is not None:
             context.authenticate(token, peer)
-        except Refusal as refusal:
-            return plain(401, str(refusal), ("www-authenticate", "Bearer"))
+    except Refusal as refusal:
+        return refused(refusal)
     return None

@@ -15,7 +15,6 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.gateway.auth import is_loopback
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
 from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource, load_config
@@ -26,6 +25,7 @@ from motet.cli.logs import silenced
 from motet.cli.render import in_json
 from motet.cli.screen import console
 from motet.cli.setup import Setup, found_here, load_setup
+from motet.protocols.admission import is_loopback
 from motet.protocols.config import HostConfig, ProviderConfig
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.room_config import SELECTOR, listed

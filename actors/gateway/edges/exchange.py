@@ -19,11 +19,12 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from motet.actors.gateway.auth import Identity, bearer, host_is_loopback, may, origin_allowed
+from motet.actors.gateway.auth import Identity, may
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.edges.run_events import EventsLost, RunEvents
 from motet.actors.gateway.http import Head, HttpConnection, Response
 from motet.actors.gateway.method import Refusal, error_body
+from motet.protocols.admission import Place, bearer, host_is_loopback, origin_allowed
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
@@ -145,20 +146,18 @@ def text_of(content: str | Sequence[Part] | None) -> str:
     return "".join(part.text for part in content)
 
 
-def identify(context: Context, head: Head, peer: str, needed: Role) -> Identity:
+def identify(context: Context, head: Head, place: Place, needed: Role) -> Identity:
     """The user of a request. Raises :class:`Fault`, :class:`Refusal`."""
     host, settings = head.headers.get("host", ""), context.settings
     if not origin_allowed(head.headers.get("origin"), host, settings.allowed_origins):
         raise Fault(403, "forbidden", "Pages of this origin may not ask: gateway.allowed_origins.")
     if not context.needs_token() and not host_is_loopback(host):
         raise Fault(403, "forbidden", "Without a token this gateway is for localhost only.")
-    wait = context.refused_for(peer)
-    if wait > 0:
-        raise Fault(429, "rate_limited", "Too many failed connects.", retry_after=wait)
     token = bearer(head.headers)
     if context.needs_token() and token is None:
         raise Refusal("unauthorized", "send a token of this gateway: Authorization: Bearer mtt_...")
-    identity = context.authenticate(token, peer)
+    identity = context.authenticate(token, place.address)
+    place.known()
     user = head.headers.get("x-as-user")
     if user is not None:
         identity = context.on_behalf_of(identity, user[:SESSION_LENGTH])

@@ -12,7 +12,6 @@ import h11
 import msgspec
 import trio
 
-from motet.actors.gateway.auth import origin_allowed
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.edges.agui import run_agent
 from motet.actors.gateway.edges.exchange import (
@@ -25,6 +24,7 @@ from motet.actors.gateway.edges.exchange import (
 )
 from motet.actors.gateway.edges.openai import complete, models
 from motet.actors.gateway.http import BadRequest, Head, HttpConnection, Response
+from motet.protocols.admission import Place, origin_allowed
 from motet.protocols.sessions import Role
 
 
@@ -60,7 +60,7 @@ def route_of(head: Head) -> tuple[Route, str] | None:
 
 
 async def serve_edge(
-    context: Context, http: HttpConnection, head: Head, peer: str, found: tuple[Route, str]
+    context: Context, http: HttpConnection, head: Head, place: Place, found: tuple[Route, str]
 ) -> bool:
     """Answer a request to an edge; true: another may follow on its connection.
 
@@ -77,7 +77,7 @@ async def serve_edge(
     try:
         if head.method != route.method and (head.method, route.method) != ("HEAD", "GET"):
             raise Fault(405, "invalid_params", f"{route.path} takes {route.method} only.")
-        exchange = Exchange(context, http, head, identify(context, head, peer, route.role), tail)
+        exchange = Exchange(context, http, head, identify(context, head, place, route.role), tail)
         alive = await _counted(exchange, route)
         context.counts.requests[route.path, "ok"] += 1
         return alive
@@ -98,13 +98,10 @@ async def serve_edge(
 
 async def _counted(exchange: Exchange, route: Route) -> bool:
     context, user = exchange.context, exchange.identity.bearer.user
-    counts = context.counts
-    if counts.open["websocket"] + counts.open["edge"] >= context.settings.limits.connections:
-        raise Fault(503, "overloaded", "Too many connections.", retry=True, retry_after=5.0)
     context.add_connection(user)
     context.connections.add(exchange)
     try:
-        with counts.opened("edge"):
+        with context.counts.opened("edge"):
             return await route.handle(exchange)
     finally:
         context.connections.discard(exchange)

@@ -9,15 +9,12 @@ import pytest
 from motet.actors.gateway.auth import (
     StaticTokens,
     TokenEntry,
-    bearer,
     check_listen,
-    host_is_loopback,
-    is_loopback,
     may,
-    origin_allowed,
     token_entry,
 )
 from motet.actors.storage.tokens import digest, new_token
+from motet.protocols.admission import bearer, host_is_loopback, is_loopback, origin_allowed
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Principal
 
