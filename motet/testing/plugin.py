@@ -10,11 +10,11 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,9 +23,9 @@ from motet.actors.models import switch
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from motet.testing.casefiles import Kept
     from motet.testing.host import SimulatedHost
     from motet.testing.reached import Book
-    from motet.testing.stories.cases import Case
 
 ALLOW = "motet_allow_model_requests"
 ON_TRIO = "motet_async_on_trio"
@@ -36,13 +36,18 @@ CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
 _PROGRAMS = "motet.testing.stories.program"
 _REACHED = "motet.testing.reached"
 _TABLE = "motet: what was searched"
+_CASES = "motet.testing.casefiles"
+_TOLD = "motet: cases"
 
 LISTED_FROM = 10
 """Programs of a test from which on it counts as a search, whose table is printed."""
 MOST_TABLES = 10
 
+CORPUS = Path(".motet", "corpus")
+"""The folder of cases that are replayed with the tests, below the root of the project."""
+
 _before = pytest.StashKey[bool]()
-_replay: pytest.StashKey[tuple[Case, Path]] = pytest.StashKey()
+_replay: pytest.StashKey[list[Kept]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -56,7 +61,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group.addoption(
         "--motet-replay",
         metavar="FILE",
-        help="run only the test that wrote this case, with what it found",
+        nargs="+",
+        help="run only the tests that wrote these cases, with what they found; files or folders",
+    )
+    group.addoption(
+        "--motet-no-corpus",
+        action="store_true",
+        help=f"leave out the cases in {CORPUS}, which are replayed before the tests",
     )
     group.addoption(
         "--motet-no-rerun",
@@ -92,40 +103,90 @@ def _load_as_written(plugins: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_before] = switch.allowed()
     switch.allow(bool(config.getoption(ALLOW)) or bool(config.getini(ALLOW)))
-    replay: str | None = config.getoption("motet_replay")
+    replay: list[str] | None = config.getoption("motet_replay")
     if replay is not None:
-        _replay_only(config, Path(config.invocation_params.dir, replay))
+        _replay_only(config, [Path(config.invocation_params.dir, name) for name in replay])
 
 
-def _replay_only(config: pytest.Config, path: Path) -> None:
-    """Collect only the test that has found a case; without a test, the case file itself."""
-    from motet.testing.casefiles import case_in
+def _replay_only(config: pytest.Config, paths: Sequence[Path]) -> None:
+    """Collect only the tests that have found the cases; for one without a test, its own file."""
+    from motet.testing.casefiles import Kept, case_in
 
-    case = case_in(path)
-    config.stash[_replay] = (case, path)
-    if not case.test:
-        config.args = [str(path)]
-        return
-    file, _, rest = case.test.partition("::")
-    # Without a configuration file, the option itself may change the root.
-    roots = (config.rootpath, config.invocation_params.dir)
-    found = next((root / file for root in roots if (root / file).is_file()), None)
-    if found is None:
-        raise pytest.UsageError(f"{path} is a case of {case.test}, which is not below {roots[-1]}")
-    config.args = [f"{found}::{rest}"]
+    files = [one for path in paths for one in (_json_in(path) if path.is_dir() else [path])]
+    if not files:
+        raise pytest.UsageError(f"--motet-replay: no case in {', '.join(map(str, paths))}")
+    cases = [Kept(path, case_in(path)) for path in dict.fromkeys(files)]
+    config.stash[_replay] = cases
+    args: dict[str, None] = {}
+    for kept in cases:
+        file, _, rest = kept.test.partition("::")
+        # Without a configuration file, the option itself may change the root.
+        roots = (config.rootpath, config.invocation_params.dir)
+        found = next((root / file for root in roots if file and (root / file).is_file()), None)
+        if found is not None:
+            # Of several, one whose test is gone must not be in the way of the others.
+            args[f"{found}::{rest}" if len(cases) == 1 else str(found)] = None
+        elif kept.test and len(cases) == 1:
+            raise pytest.UsageError(
+                f"{kept.path} is a case of {kept.test}, which is not below {roots[-1]}"
+            )
+    # Something has to be collected, or pytest would collect everything.
+    config.args = list(args) or [str(cases[0].path)]
+
+
+def _json_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist what it cannot see: how the whole run was started."""
+    node.workerinput["motet_alone"] = _is_whole(node.config)
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether all tests of the project are run, by plain ``pytest``."""
+    told: dict[str, object] = getattr(config, "workerinput", {})
+    if "motet_alone" in told:
+        return bool(told["motet_alone"])
+    source, sources = config.args_source, pytest.Config.ArgsSource
+    at_root = config.invocation_params.dir == config.rootpath
+    return source is sources.TESTPATHS or (source is sources.INVOCATION_DIR and at_root)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     switch.allow(config.stash.get(_before, True))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark async tests for pytest-trio, after all plugins that mark their own tests."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Put the replays of cases in front, before anybody deselects.
+
+    Then mark async tests for pytest-trio, after all plugins that mark their own tests.
+    """
+    _add_cases(session, config, items)
+    yield
     if config.pluginmanager.hasplugin("trio") and config.getini(ON_TRIO):
         for item in items:
             if isinstance(item, pytest.Function) and _is_unclaimed(item):
                 item.add_marker(pytest.mark.trio)
+
+
+def _add_cases(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _replay in config.stash:
+        from motet.testing.casefiles import with_cases
+
+        cases = config.stash[_replay]
+        items[:] = with_cases(session, items, cases, alone=True)
+        return
+    folder = config.rootpath / CORPUS
+    if config.getoption("motet_no_corpus") or not folder.is_dir():
+        return
+    from motet.testing.casefiles import kept_in, with_cases
+
+    items[:0] = with_cases(session, items, kept_in(folder), alone=_is_whole(config))
 
 
 def _is_unclaimed(item: pytest.Function) -> bool:
@@ -151,20 +212,24 @@ def _function_of(item: pytest.Item) -> Callable[..., object] | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Replay the case in place of drawn programs, or check the states of ``sometimes``."""
-    if _replay not in item.config.stash or not isinstance(item, pytest.Function):
+    if not _replays(item) or not isinstance(item, pytest.Function):
         with _book(item) as book, _survey(item), _testing(item):
             yield
         _check_reached(book)
         return
-    from motet.testing.stories.cases import replaying, unreproduced
+    from motet.testing.casefiles import replay_in
 
-    case, path = item.config.stash[_replay]
-    with replaying(case, path) as now:
+    with replay_in(item):
         yield
-    if not now.times:
-        pytest.fail("the test has executed no program: it is not the one of the case", False)
-    if case.irreproducible:
-        pytest.fail(unreproduced(case), False)
+
+
+def _replays(item: pytest.Item) -> bool:
+    """Whether an item replays a case, and is no test of its own."""
+    if _CASES not in sys.modules:
+        return False
+    from motet.testing.casefiles import CASE
+
+    return CASE in item.stash
 
 
 @contextmanager
@@ -206,13 +271,19 @@ def pytest_terminal_summary(
     """Print what each search has reached."""
     if config.get_verbosity() < 0:
         return
-    tables = [
-        (report.nodeid, str(table))
+    told = [
+        (name, report.nodeid, str(text))
         for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, [])
-        for name, table in getattr(report, "user_properties", [])
-        if name == _TABLE and report.when == "call"
+        for name, text in getattr(report, "user_properties", [])
+        if report.when == "call"
     ]
+    cases = [text for name, _, text in told if name == _TOLD]
+    if cases:
+        terminalreporter.section(f"motet: {len(cases)} cases were replayed", sep="-")
+    for text in cases:
+        terminalreporter.line(text)
+    tables = [(nodeid, table) for name, nodeid, table in told if name == _TABLE]
     if tables:
         terminalreporter.section("motet: what was searched", sep="-")
     for nodeid, table in tables[:MOST_TABLES]:
@@ -276,18 +347,22 @@ def _cases(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, str]]
     """Run each finding again, write its case, and say what has come of it."""
     from motet.testing.casefiles import write_cases
 
-    if _replay in item.config.stash:
+    if _replays(item):
         return
     again = not item.config.getoption("motet_no_rerun")
     for found in write_cases(item.config.rootpath, item.nodeid, error, again=again):
         shown = os.path.relpath(found.file, item.config.invocation_params.dir)
         if found.test:
             yield f"motet: as a test ({found.verdict})", found.test
-        yield "motet: a case was written", f"to replay it: pytest --motet-replay {shown}"
+        once = f"to replay it: pytest --motet-replay {shown}"
+        kept = f"to replay it with the tests from now on: move it into {CORPUS}"
+        yield "motet: a case was written", f"{once}\n{kept}"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if _replay not in parent.config.stash or file_path != parent.config.stash[_replay][1]:
+    """A case that is replayed without a test; it takes its content from the list of cases."""
+    stash = parent.config.stash
+    if _replay not in stash or all(kept.path != file_path for kept in stash[_replay]):
         return None
     from motet.testing.casefiles import CaseFile
 

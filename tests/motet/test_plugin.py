@@ -270,7 +270,7 @@ def test_what_a_test_finds_is_a_case_that_replays_and_what_it_never_reaches_fail
 ) -> None:
     pytester.makepyfile(agents=AGENTS, test_found=PROGRAMS)
 
-    found = pytester.runpytest_subprocess()
+    found = pytester.runpytest_inprocess()  # the replay below is a process of its own
 
     found.assert_outcomes(failed=2)
     replay = "pytest --motet-replay .motet/cases/test_found-test_finds.json"
