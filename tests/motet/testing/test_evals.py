@@ -246,44 +246,6 @@ def test_an_agent_that_cannot_be_cancelled_is_left_behind_and_the_others_go_on(
     assert [case.outcome for case in report.cases] == ["error", "passed", "passed", "passed"]
 
 
-def test_a_case_that_cannot_fail_or_is_wrong_is_refused_before_anything_runs() -> None:
-    ran: list[str] = []
-
-    def remember(request: ModelRequest) -> str:
-        ran.append(request.messages[-1].text)
-        return "a"
-
-    agent = motet.Agent("typed", model=mt.FunctionModel(remember), output_type=City)
-    cases = [
-        mt.EvalCase("twice", "a", City("a")),
-        mt.EvalCase("twice", "a", {"name": "a"}),
-        mt.EvalCase("typed", "a", {"nam": "a"}),
-        mt.EvalCase("empty", " ", City("a")),
-        mt.EvalCase("no judge", "a"),
-        mt.EvalCase("a\nb", "a", City("a"), timeout=-1, repeats=0),
-        mt.EvalCase("number", "a", judges=[7]),  # type: ignore[list-item]
-    ]
-    with pytest.raises(ConfigError) as wrong:
-        mt.evaluate(agent, cases, state=None)
-
-    said = str(wrong.value)
-    for part in (
-        "2 cases are named 'twice'",
-        "case 'typed': expected is no output of typed",
-        "case 'empty': its input is empty",
-        "case 'no judge': it cannot fail",
-        "1 to 200 characters on one line",
-        "timeout must be above 0, not -1",
-        "repeats must be from 1 to 1000, not 0",
-        "case 'number': 7 is no judge",
-    ):
-        assert part in said
-    assert ran == []
-    for nonsense in ([], [mt.EvalCase("a", "a", "a")]):
-        with pytest.raises(ConfigError):
-            evaluated(nonsense, jobs=0, name="a/b")
-
-
 def test_outputs_have_the_agents_type_and_so_has_what_is_expected() -> None:
     def larger(trial: mt.Trial[City]) -> bool:
         return trial.output.people >= trial.expected.people
@@ -563,39 +525,3 @@ def test_hooks_config_and_loops(tmp_path: Path) -> None:
     trio.run(inside)
     with pytest.raises(TypeError, match="unknown option 'job'"):
         evaluated([mt.EvalCase("a", "a", "a")], job=3)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("cases.json", '[{"name": "a", "input": "x", "expected": "y", "timeout": 2}]'),
-        ("cases.jsonl", '{"name": "a", "input": "x", "expected": "y", "timeout": 2}\n\n'),
-        ("cases.yaml", "- name: a\n  input: x\n  expected: y\n  timeout: 2\n"),
-        ("cases.toml", '[[cases]]\nname = "a"\ninput = "x"\nexpected = "y"\ntimeout = 2\n'),
-    ],
-)
-def test_cases_come_from_files(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-
-    assert mt.load_cases(tmp_path / name) == (mt.EvalCase("a", "x", "y", timeout=2),)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("cases.json", "[{", "cannot be read"),
-        ("cases.json", '{"a": 1}', "no list of cases"),
-        ("cases.json", '[{"name": "a", "inputs": "x"}]', "case 1: Object contains unknown field"),
-        ("cases.yaml", "a: [", "cannot be read"),
-        ("cases.csv", "a,b", ".json, .jsonl, .yaml or .toml"),
-        ("none.json", None, "No such file"),
-    ],
-)
-def test_a_wrong_file_of_cases_is_named(
-    tmp_path: Path, name: str, text: str | None, says: str
-) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
-
-    with pytest.raises(ConfigError, match=says):
-        mt.load_cases(tmp_path / name)
