@@ -26,6 +26,7 @@ import trio.testing
 import motet
 from motet.actors.errors.capture import capture, describe, whole_error
 from motet.protocols.chat import ToolMessage
+from motet.protocols.error_records import Origin
 from motet.protocols.long_texts import ERROR_LIMIT
 from motet.protocols.models import (
     CallArguments,
@@ -74,7 +75,7 @@ async def _channel() -> float:
 
             async def report(number: int, error: OSError) -> None:
                 session = f"s{number % SESSIONS}"
-                await channel.report(session=session, run_id="", tool="t", error=error)
+                await channel.report(Origin(session, "t"), error)
 
             return await _longest(report)
 

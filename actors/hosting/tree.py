@@ -56,6 +56,7 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import ConfigError, Errors
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
@@ -447,15 +448,9 @@ async def _start_hooks(
         call_id, arguments = "", ""
         if isinstance(event, BeforeTool | AfterTool):
             call_id, arguments = event.call_id, json.dumps(event.args)
-        report = await channel.report(
-            session=event.session,
-            run_id=event.run_id,
-            tool=f"hook {hook}",
-            error=error,
-            call_id=call_id,
-            whose=(event.agent, event.principal.user),
-            arguments=arguments,
-        )
+        whose = event.agent, event.principal.user
+        origin = Origin(event.session, f"hook {hook}", event.run_id, call_id, *whose, arguments)
+        report = await channel.report(origin, error)
         return report.error_id
 
     ref = await system.start(lambda: Hooks(hooks, mark, keep), name="hooks")

@@ -61,7 +61,7 @@ from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ErrorsConfig, HostConfig, TracingConfig
-from motet.protocols.error_records import Keep
+from motet.protocols.error_records import Keep, Origin
 from motet.protocols.errors import ErrorProtocol, ErrorRecord, Errors
 from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP
@@ -133,10 +133,8 @@ async def start_stores(
     async def store_fault(record: EventRecord, error: Exception) -> None:
         channel = ErrorChannel(spool, lambda _run, _event: None, tracer)
         session, run_id = record.stream.partition(":")[2], record.run_id or ""
-        whose = "", record.owner or ""  # the database knows the agent of a run
-        await channel.report(
-            session=session, run_id=run_id, tool="subscriber", error=error, whose=whose
-        )
+        user = record.owner or ""  # the database knows the agent of a run
+        await channel.report(Origin(session, "subscriber", run_id, user=user), error)
 
     await system.start(
         lambda: EventBus(writer.submit, subscribers, writer.health, store_fault), name="events"

@@ -263,9 +263,7 @@ class RunOutput:
         run = self._run
         message = f"the answer {whose} does not have the form that is declared: {problems[0]}"
         stored = {"message": message, "problems": list(problems), "text": text}
-        report = await self._services.errors.report(
-            session=run.session, run_id=run.id, tool=FINAL_ANSWER, error=stored, whose=run.whose
-        )
+        report = await self._services.errors.report(run.origin(FINAL_ANSWER), stored)
         self.error_id = report.error_id
         where = f" [Error ID: {self.error_id}]" if self.error_id else ""
         return OutputSerialization(message + where)

@@ -139,9 +139,7 @@ async def _guarded(
             with foreign_code:
                 return await job()
         except Exception as error:
-            report = await services.errors.report(
-                session=run.session, run_id=run.id, tool="memory", error=error, whose=run.whose
-            )
+            report = await services.errors.report(run.origin("memory"), error)
             problem = summarize(error)
             problem += f" [Error ID: {report.error_id}]" if report.error_id else ""
     message = f"the memory could not be {what}: {problem}"

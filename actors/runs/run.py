@@ -28,6 +28,7 @@ from motet.actors.runs.lifecycle import (
 )
 from motet.protocols.approvals import Resumption
 from motet.protocols.budget import Budget
+from motet.protocols.error_records import Origin
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.limits import Limits
 from motet.protocols.models import is_repeatable
@@ -314,6 +315,10 @@ class Run:
     def whose(self) -> tuple[str, str]:
         """Its agent and its user."""
         return self.agent.name, self.input.principal.user
+
+    def origin(self, part: str) -> Origin:
+        """Of an error in a part of the run that is no call."""
+        return Origin(self.session, part, self.id, "", *self.whose)
 
     @property
     def conversation_key(self) -> object:

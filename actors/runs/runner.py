@@ -554,9 +554,7 @@ class Runner:
         self.services.events.log.error("internal error in a run", run=run.id, exc_info=error)
         error_id: str | None = None
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-            report = await self.services.errors.report(
-                session=run.session, run_id=run.id, tool="runtime", error=error, whose=run.whose
-            )
+            report = await self.services.errors.report(run.origin("runtime"), error)
             error_id = report.error_id
         where = f" [Error ID: {error_id}]" if error_id else ""
         internal = Internal(f"internal error: {type(error).__name__}{where}")

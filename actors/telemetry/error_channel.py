@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 import msgspec
+import trio
 
 from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import failure_text, kind_lines
 from motet.actors.errors.log import logger
-from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Report
+from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Report, Slices
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_pages import detail_data
@@ -60,45 +61,46 @@ class ErrorChannel:
     tracer: Tracer = attrs.field(factory=Tracer)
     stored: int = attrs.field(default=0, init=False)
     failures: int = attrs.field(default=0, init=False)
+    _slices: Slices = attrs.field(factory=Slices, init=False)
 
     async def report(
         self,
-        *,
-        session: str,
-        run_id: str,
-        tool: str,
+        origin: Origin,
         error: object,
         code: str = "",
-        call_id: str = "",
         detail: JsonObject | None = None,
-        whose: tuple[str, str] = ("", ""),
-        arguments: str = "",
+        came: float | None = None,
     ) -> Reported:
         """Store a failed call, and format it for the model once the error is on disk.
 
         While nothing can be written, the model gets the error itself, and no id; the error is kept
         and stored later. ``error``: an exception, a text, an error object; anything else as JSON
-        has it. ``detail`` is stored beside it, and so are the ``arguments`` of the call; ``whose``:
-        agent and user. Raises nothing. Cancellation passes; the error is stored nevertheless.
+        has it. ``detail`` is stored beside it. ``came``: when it came on Trio's clock, of one among
+        thousands. Raises nothing. Cancellation passes; the error is stored nevertheless.
         """
-        if (spool := self.spool) is None or tool in DETAIL_TOOLS:
+        if (spool := self.spool) is None or origin.tool_name in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
-        since, given = spool.now(), (session, tool, run_id, call_id, *whose, arguments)
-        if spool.is_crowded:  # thousands fail at once: they wait before more is made for them
+        since = None
+        if came is not None or spool.is_crowded:  # they wait before more is made for them
+            came = came or trio.current_time()
             try:
                 await spool.turn()
             except BaseException:
-                spool.leave(Report(Origin(*given), (error, code, detail, None)), since)
+                since = spool.now() + came - trio.current_time()
+                spool.leave(Report(origin, (error, code, detail, None)), since)
                 raise
-        with self.tracer.of(run_id).store("store", tool=tool, call_id=call_id) as span:
-            entry = await spool.report(Origin(*given), error, code, detail, since=since)
+            since = spool.now() + came - trio.current_time()
+        trace, tool = self.tracer.of(origin.run_id), origin.tool_name
+        with trace.store("store", tool=tool, call_id=origin.call_id) as span:
+            entry = await spool.report(origin, error, code, detail, since=since)
             if entry.durable:
                 self.stored += 1
                 span.error_id = entry.id
             elif entry.state != "blank":
                 span.failed("not_stored")
                 self._fail(entry)
+        await self._slices.go_on()
         found = entry.item.described()
         if span.error_id is None:
             return Reported(found.fallback, None, found.kind)

@@ -37,6 +37,7 @@ from motet.actors.tools.results import INLINE_LIMIT, inline, is_plain, readable
 from motet.actors.tools.tool import NotBegun, Tool, asked_by_tool
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, FailureClass, JsonObject, Outcome
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
@@ -53,6 +54,7 @@ from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.errors import only_error
 from motet.runtime.exceptions import message_of
 from motet.runtime.outside import foreign_code
+from motet.runtime.programs import CallPrograms
 
 log = logger(__name__)
 
@@ -60,6 +62,8 @@ AT_ONCE = 1 << 20
 """Calls of all runs together. Unbounded on purpose: with any limit, calls that delegate to
 sub-agents could take every slot while their children's calls wait for one (deadlock). The number of
 runs, and of parallel calls in each, is bounded instead."""
+LONG = 30.0
+"""Seconds, of which a failed call waits less for its turn."""
 NOT_YET = "Not run: it was stopped while a person was asked to approve it."
 
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
@@ -119,15 +123,9 @@ class _End(msgspec.Struct, frozen=True):
 
     def of(self, call: Call, text: str, result_id: str | None = None) -> CallResult:
         """The result; ``text``: the part of the value that the model gets."""
+        ended = self.outcome, self.kind, self.error_id
         return CallResult(
-            call.id,
-            call.name,
-            text,
-            self.outcome,
-            self.kind,
-            self.error_id,
-            result_id=result_id,
-            failure=self.failure,
+            call.id, call.name, text, *ended, result_id=result_id, failure=self.failure
         )
 
 
@@ -163,25 +161,13 @@ class _Work(msgspec.Struct):
 
     def before(self) -> BeforeTool:
         ctx, call = self.context, self.request.call
-        return BeforeTool(
-            ctx.run_id, ctx.session, ctx.agent, ctx.principal, call.id, call.name, self.args
-        )
+        where = ctx.run_id, ctx.session, ctx.agent, ctx.principal
+        return BeforeTool(*where, call.id, call.name, self.args)
 
     def after(self, result: CallResult) -> AfterTool:
-        ctx = self.context
-        return AfterTool(
-            run_id=ctx.run_id,
-            session=ctx.session,
-            agent=ctx.agent,
-            principal=ctx.principal,
-            call_id=result.call_id,
-            name=result.name,
-            args=self.args,
-            ok=result.ok,
-            text=result.text,
-            duration_ms=result.ms,
-            error_id=result.error_id,
-        )
+        ctx, ended = self.context, (result.ok, result.text, result.ms, result.error_id)
+        where = ctx.run_id, ctx.session, ctx.agent, ctx.principal
+        return AfterTool(*where, result.call_id, result.name, self.args, *ended)
 
     def replace_args(self, tool: Tool, replaced: JsonObject) -> _End | None:
         """Strictly: the tool gets exactly what later gates and the person have seen."""
@@ -403,33 +389,34 @@ class ToolExecutor(Actor[ExecuteCall]):
         have swallowed its ``Cancelled``. No tool begins after that.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        call, late = (work.request.run_id, work.request.call.id), False
-        now = trio.current_time()
-        under_way = UnderWay(call[0], f"tool {tool.name!r}", began=now)
+        call, late, waits = (work.request.run_id, work.request.call.id), False, ""
+        under_way = UnderWay(call[0], f"tool {tool.name!r}")
         if self._approvals is not None:
             under_way.start = partial(self._approvals.begin, work.request)
         if not tool.begins_itself and not under_way.begin():
             return NOT_BEGUN
         try:
-            with trio.CancelScope(deadline=now + tool.timeout) as scope, under_way:
+            with trio.CancelScope(deadline=under_way.began + tool.timeout) as scope, under_way:
                 # Time a child run spends waiting for approval does not count against this time-out:
                 # the approver moves the deadline.
                 self._call_scopes[call] = scope
                 programs = work.context.programs
                 programs.ended = False
                 try:
-                    try:
-                        value = await tool.run(work.context, work.args)
-                    except BaseException:
+                    value = await tool.run(work.context, work.args)
+                except Exception as raised:
+                    came = trio.current_time()
+                    if not (came < scope.deadline and self._is_one_of_many(raised, programs)):
                         with foreign_code:
                             raise
-                except Exception as raised:
-                    in_time = trio.current_time() < scope.deadline and not programs.children
-                    if not (in_time and self._is_one_of_many(raised)):
-                        raise
                     # Handled in its turn: thousands of scopes that close at once hold up the loop.
-                    scope.deadline = inf
-                    return await self._failed(work.request, raised)
+                    if scope.deadline < came + LONG:  # a fifth of all that is done until its turn
+                        scope.deadline = inf
+                    waits = type(raised).__name__
+                    return await self._failed(work.request, raised, came=came)
+                except BaseException:
+                    with foreign_code:
+                        raise
                 finally:
                     # A tool that goes on after its time-out: a function in a thread cannot be
                     # ended. That one works in real time: neither a clock of a test, which jumps
@@ -465,6 +452,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             log.warning("a cancelled tool has failed", tool=tool.name, exc_info=failed)
             raise going_on from None
         else:
+            if waits:  # the time-out came before its turn
+                return _End(f"Error: {waits}; stored later", "failed", "unknown", failure="fault")
             went_on = late and not scope.cancelled_caught
             return await self._timed_out(work, tool, under_way, went_on=went_on)
         # The tool has done nothing yet and asks for a person: back to that stage, once.
@@ -474,10 +463,10 @@ class ToolExecutor(Actor[ExecuteCall]):
         work.asked.append(Asking("call", message_of(needs)))
         return await self._authorize(work, tool) or await self._run(work, tool)
 
-    def _is_one_of_many(self, raised: Exception) -> bool:
+    def _is_one_of_many(self, raised: Exception, programs: CallPrograms) -> bool:
         """Whether it is a plain failure, and so many fail now that each waits for its turn."""
-        spool = self._reporter.spool
-        return spool is not None and spool.is_crowded and not isinstance(raised, _NO_PLAIN)
+        crowded = (spool := self._reporter.spool) is not None and spool.is_crowded
+        return crowded and not programs.children and not isinstance(raised, _NO_PLAIN)
 
     async def _timed_out(
         self, work: _Work, tool: Tool, under_way: UnderWay, *, went_on: bool
@@ -540,24 +529,19 @@ class ToolExecutor(Actor[ExecuteCall]):
         error: BaseException,
         kind: str = "",
         failure: FailureClass | None = None,
+        came: float | None = None,
     ) -> _End:
-        """Store the error; the model gets the reporter's summary."""
-        code, detail, tool = "", None, request.call.name
+        """Store the error; the model gets the reporter's summary. ``came``: see the reporter."""
+        code, detail, call, tool = "", None, request.call, request.call.name
         if issubclass(type(error), ToolFailure):
             described = cast("ToolFailure", error)
             with _reading(tool):
                 code, kind, detail = described.code, described.kind, described.detail
+        where = request.session, tool, request.run_id, call.id
         try:
             report = await self._reporter.report(
-                session=request.session,
-                run_id=request.run_id,
-                tool=tool,
-                error=error,
-                code=code,
-                call_id=request.call.id,
-                whose=(request.agent, request.principal),
-                arguments=request.call.arguments,
-                detail=detail,
+                Origin(*where, request.agent, request.principal, call.arguments),
+                *(error, code, detail, came),
             )
         except Exception:  # the first error is reported, not that of the store
             report = Reported(fallback_text(message_of(error), code), None, "unknown")
@@ -577,7 +561,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             self._warn(request.run_id, Warned(source, message))
 
 
-_NO_PLAIN = (NotBegun, ToolRetry, ToolDenied, ToolNegative, NeedsApproval, BaseExceptionGroup)
+_ODD = BaseExceptionGroup, StopIteration, StopAsyncIteration
+_NO_PLAIN = (NotBegun, ToolRetry, ToolDenied, ToolNegative, NeedsApproval, *_ODD)
 
 
 @contextmanager

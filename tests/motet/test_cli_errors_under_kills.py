@@ -31,6 +31,7 @@ from tests.motet.command import motet as command
 
 HOST = """
 import os, random, sys, trio, motet
+from motet.protocols.error_records import Origin
 
 async def main(state, seed):
     rng = random.Random(seed)
@@ -40,9 +41,7 @@ async def main(state, seed):
         async def fail(number):
             tool, text = rng.choice(("kept", "kept", "doomed")), f"boom {seed} {number}"
             more = "x" * 300_000 if rng.random() < 0.02 else ""
-            told = await channel.report(
-                session=f"s{number % 5}", run_id="", tool=tool, error=f"{text}\\n{more}"
-            )
+            told = await channel.report(Origin(f"s{number % 5}", tool), f"{text}\\n{more}")
             if told.error_id is not None:
                 os.write(1, f"{tool} {told.error_id} {text}\\n".encode())
 

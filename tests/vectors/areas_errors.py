@@ -20,6 +20,7 @@ from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
 from motet.protocols.chat import JsonObject
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import (
     ErrorProtocol,
     ErrorRecord,
@@ -265,9 +266,7 @@ async def _report(given: Given, error: object, code: str) -> _Reported:
     async with _store_for(given, clock, digits) as (spool, ref):
         channel = ErrorChannel(spool, lambda _, event: events.append(event))
         with kept_logs() as logs:
-            made: Reported = await channel.report(
-                session="s", run_id="r", tool=tool, error=error, code=code
-            )
+            made: Reported = await channel.report(Origin("s", tool, "r"), error, code)
         kept = await ref.ask(ListErrors()) if ref and not _fails(given) else ()
     return _Reported(
         made.text,

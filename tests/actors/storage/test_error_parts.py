@@ -111,6 +111,7 @@ async def test_every_part_of_its_text_is_read(tmp_path: Path) -> None:
 
 MEMORY = """
 import gc, sys, trio, motet.runtime.spool
+from motet.protocols.error_records import Origin
 
 def kilobytes(name):  # the resource usage of a process begins with that of its parent
     with open("/proc/self/status") as file:
@@ -121,11 +122,11 @@ async def main(folder):
     motet.runtime.spool.PATIENCE = motet.runtime.spool.STUCK = 90.0
     async with motet.open_host(folder) as host:
         channel = host._parts.services.errors
-        await channel.report(session="s", run_id="", tool="t", error="boom")
+        await channel.report(Origin("s", "t"), "boom")
         error = ValueError("no such thing\\n" * (100_000_000 // 14))
         gc.collect()
         before = kilobytes("VmRSS")
-        told = await channel.report(session="s", run_id="", tool="t", error=error)
+        told = await channel.report(Origin("s", "t"), error)
         most = kilobytes("VmHWM")
         (found, _) = await host.errors()
         print((most - before) * 1024, found.raw_error["omitted_bytes"], found.id == told.error_id)

@@ -26,6 +26,7 @@ from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.telemetry.error_channel import ErrorChannel
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import ErrorRecord, NotFound
 from motet.protocols.sessions import DeleteSession
 from motet.protocols.storage import DiskFull
@@ -70,7 +71,7 @@ def channel_of(host: motet.Host) -> ErrorChannel:
 
 
 async def report(host: motet.Host, session: str, text: str, run_id: str = "") -> str:
-    told = await channel_of(host).report(session=session, run_id=run_id, tool="t", error=text)
+    told = await channel_of(host).report(Origin(session, "t", run_id), text)
     assert told.error_id is not None
     return told.error_id
 
@@ -306,6 +307,7 @@ async def test_an_error_whose_id_another_host_has_used_is_found_under_it(
 
 VICTIM = """
 import os, random, sys, apsw, trio, motet
+from motet.protocols.error_records import Origin
 from motet.actors.models.demo import DemoModel
 from motet.actors.storage import location
 from motet.actors.storage.sqlite_errors import SqliteErrors
@@ -335,7 +337,7 @@ async def main():
 
         async def report(session, number):
             text = f"oleander{sys.argv[2]}x{number}x"
-            told = await channel.report(session=session, run_id="", tool="t", error=text)
+            told = await channel.report(Origin(session, "t"), text)
             if told.error_id:
                 say("shown", session, told.error_id, text)
 

@@ -73,9 +73,7 @@ async def report_all(host: motet.Host, count: int, sessions: int) -> list[str | 
         try:
             raise OSError(f"no route to host {number}\npassword=hunter2hunter2")
         except OSError as error:
-            told = await channel.report(
-                session=f"s{number % sessions}", run_id="", tool="t", error=error
-            )
+            told = await channel.report(Origin(f"s{number % sessions}", "t"), error)
         ids.append(told.error_id)
 
     async with trio.open_nursery() as nursery:
@@ -157,10 +155,7 @@ async def test_errors_of_a_full_disk_are_stored_when_it_has_room(tmp_path: Path)
         assert database is not None
         await database.ask(Transact((Statement("PRAGMA max_page_count = 1"),)))
         channel = channel_of(host)
-        told = [
-            await channel.report(session="s", run_id="", tool="t", error="x" * 9_000 + str(n))
-            for n in range(3)
-        ]
+        told = [await channel.report(Origin("s", "t"), "x" * 9_000 + str(n)) for n in range(3)]
         assert [one.error_id for one in told] == [None] * 3
         assert all(one.text.startswith("Error: xxx") for one in told)
         await database.ask(Transact((Statement("PRAGMA max_page_count = 100000"),)))
@@ -171,6 +166,7 @@ async def test_errors_of_a_full_disk_are_stored_when_it_has_room(tmp_path: Path)
 
 VICTIM = """
 import os, sys, trio, motet
+from motet.protocols.error_records import Origin
 async def main():
     async with motet.open_host(sys.argv[1]) as host:
         if sys.argv[2] == "locked":
@@ -179,7 +175,7 @@ async def main():
             other.execute("BEGIN IMMEDIATE")
         channel = host._parts.services.errors
         async def fail(number):
-            told = await channel.report(session="s", run_id="", tool="t", error=f"boom {number}")
+            told = await channel.report(Origin("s", "t"), f"boom {number}")
             if told.error_id:
                 os.write(1, f"{told.error_id}\\n".encode())
         async with trio.open_nursery() as nursery:
@@ -386,7 +382,7 @@ async def test_a_report_that_is_cancelled_is_stored(tmp_path: Path) -> None:
             channel = Warnings().channel(opened.spool)
             with trio.CancelScope() as scope:
                 scope.cancel()
-                await channel.report(session="s", run_id="r", tool="X", error="boom")
+                await channel.report(Origin("s", "X", "r"), "boom")
             await opened.store.stop()
             rows = await opened.readers.read("SELECT short_summary FROM agent_errors")
     assert rows == (("boom",),)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from motet.actors.errors.classify import NO_TEXT
-from motet.actors.storage.error_spool import ErrorSpool
+from motet.actors.storage.error_spool import SLICE, ErrorSpool, Slices
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.telemetry.error_channel import Reported
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
 from motet.protocols.storage import DiskFull, Rows, Transaction
@@ -37,7 +40,7 @@ async def report(
     code: str = "",
 ) -> Reported:
     channel = warnings.channel(spool)
-    return await channel.report(session="s1", run_id="run_1", tool=tool, error=error, code=code)
+    return await channel.report(Origin("s1", tool, "run_1"), error, code)
 
 
 async def test_a_failure_is_stored_and_the_model_gets_summary_and_id(location: Location) -> None:
@@ -147,7 +150,7 @@ async def test_a_store_that_fails_is_said_counted_and_logged(
             lambda: ErrorStore(submit, Readers(location), spool=spool), name="errors"
         )
         channel = warnings.channel(spool)
-        told = await channel.report(session="s", run_id="r", tool="X", error="boom")
+        told = await channel.report(Origin("s", "X", "r"), "boom")
     assert told.text == "Error: boom"
     assert (channel.stored, channel.failures) == (0, 1)
     assert warnings.events == [("r", ErrorStoreFailed("X", "no room, 0"))]
@@ -165,7 +168,7 @@ async def test_a_dead_store_and_a_failing_listener_end_no_run(location: Location
         await opened.store.stop()
         channel = Warnings().channel(opened.spool)
         channel.warn = unwilling
-        told = await channel.report(session="s", run_id="r", tool="X", error="boom")
+        told = await channel.report(Origin("s", "X", "r"), "boom")
     assert told.text == "Error: boom"
 
 
@@ -191,3 +194,46 @@ async def test_cancellation_passes(location: Location) -> None:
             scope.cancel()
             await report(opened.spool, "boom", Warnings())
     assert scope.cancelled_caught
+
+
+class _Passes(trio.abc.Instrument):
+    """How many have gone on in each pass of the event loop."""
+
+    def __init__(self, gone: list[int]) -> None:
+        self.gone, self.before, self.most = gone, 0, 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.most = max(self.most, len(self.gone) - self.before)
+        self.before = len(self.gone)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_those_that_learn_their_fate_together_go_on_in_slices(seed: int) -> None:
+    """Some in each pass of the loop; all do but those that are cancelled before."""
+    rng = random.Random(seed)
+    slices, together, gone = Slices(), trio.Event(), list[int]()
+    scopes = [trio.CancelScope() for _ in range(rng.choice([SLICE - 1, 3 * SLICE, 5 * SLICE]))]
+    tries, cancelled = rng.choice([0, 1, 50]), set[int]()
+
+    async def one(number: int) -> None:
+        with scopes[number]:
+            await together.wait()
+            await slices.go_on()
+            gone.append(number)
+
+    passes = _Passes(gone)
+    async with trio.open_nursery() as nursery:
+        for number in range(len(scopes)):
+            nursery.start_soon(one, number)
+        await trio.testing.wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(passes)
+        together.set()
+        while nursery.child_tasks:
+            await trio.lowlevel.checkpoint()
+            for number in rng.choices(range(len(scopes)), k=tries):
+                scopes[number].cancel()
+                cancelled.add(number)
+        trio.lowlevel.remove_instrument(passes)
+    assert len(gone) == len(set(gone))
+    assert {*range(len(scopes))} - {*gone} <= cancelled
+    assert passes.most <= SLICE + 1

@@ -287,6 +287,17 @@ def test_traces_that_nobody_takes_are_bounded_and_the_lost_are_counted(
     assert traces.lost == 2
 
 
+def test_traces_of_many_spans_are_taken_a_few_at_a_time() -> None:
+    """So that their rows are made in steps that are short for the event loop."""
+    traces = tracer()
+    for number in range(30):
+        trace = begun(traces, f"run_{number}")
+        for index in range(99):
+            trace.tool(call(f"c{index}")).end()
+    taken = [len(traces.take(9)) for _ in range(7)]
+    assert taken == [5, 5, 5, 5, 5, 5, 0]
+
+
 def test_what_cannot_be_shown_keeps_no_other_trace_from_it() -> None:
     traces = tracer()
     trace = begun(traces, "run_1")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+import trio
 
 from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, Observe, Warn
 from motet.actors.hooks.registry import HookSet
@@ -19,6 +20,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
+from motet.protocols.error_records import Origin
 from motet.protocols.events import AnyEvent
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -49,23 +51,21 @@ class Memory(ErrorChannel):
         super().__init__(None, lambda _run_id, _event: None)
         self.errors: list[tuple[str, object, str]] = []
         self.details: list[JsonObject] = []
-        self.broken = False
+        self.broken, self.takes = False, 0.0
 
     async def report(
         self,
-        *,
-        session: str,
-        run_id: str,
-        tool: str,
+        origin: Origin,
         error: object,
         code: str = "",
-        call_id: str = "",
         detail: JsonObject | None = None,
-        whose: tuple[str, str] = ("", ""),
-        arguments: str = "",
+        came: float | None = None,
     ) -> Reported:
-        assert session
-        assert run_id
+        assert origin.session_id
+        assert origin.run_id
+        tool = origin.tool_name
+        if self.takes:
+            await trio.sleep(self.takes)
         if self.broken:
             raise OSError("no space left")
         self.errors.append((tool, error, code))

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.hooks.registry import HookSet
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
@@ -365,3 +366,36 @@ async def test_observers_see_every_call_and_change_none() -> None:
         assert [fault.message for fault in stage.faults] == [
             "RuntimeError: the observer is broken"
         ] * 3
+
+
+class _Slow(ErrorSpool):
+    """Thousands fail at once, so that an error waits for a minute."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def is_crowded(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("timeout", "told"),
+    [
+        (25, "Tool 'fail' failed: no such unit\ntype: unknown"),
+        (40, "Error: ValueError; stored later"),
+    ],
+)
+async def test_a_call_that_failed_is_not_late_while_its_error_waits(
+    timeout: float, told: str, autojump_clock: MockClock
+) -> None:
+    """Its time-out ends only the wait."""
+
+    async def fail() -> None:
+        raise ValueError("no such unit")
+
+    assert autojump_clock.current_time() == 0
+    async with on_stage(tool(fail, timeout=timeout)) as stage:
+        stage.memory.spool, stage.memory.takes = _Slow(), 60
+        result = await stage.call("fail")
+    assert (result.outcome, result.kind, result.failure) == ("failed", "unknown", "fault")
+    assert result.text.startswith(told)

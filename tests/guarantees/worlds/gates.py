@@ -25,6 +25,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import tool
 from motet.protocols.chat import Call, JsonObject
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import Aborted, InputValidation
 from motet.protocols.hooks import Abort, Allow, BeforeInput, BeforeTool, Deny, OnError
 from motet.protocols.limits import Limits
@@ -144,18 +145,13 @@ class Silent(ErrorChannel):
 
     async def report(
         self,
-        *,
-        session: str,
-        run_id: str,
-        tool: str,
+        origin: Origin,
         error: object,
         code: str = "",
-        call_id: str = "",
         detail: JsonObject | None = None,
-        whose: tuple[str, str] = ("", ""),
-        arguments: str = "",
+        came: float | None = None,
     ) -> Reported:
-        raise AssertionError((session, run_id, tool, error, code, call_id, detail))
+        raise AssertionError((origin, error, code, detail, came))
 
 
 async def gates(sim: Simulation) -> None:
