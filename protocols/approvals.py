@@ -6,6 +6,8 @@ answered at most once; the tool runs at most once for it, and only when it was a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 import attrs
@@ -419,3 +421,47 @@ ApprovalProtocol: TypeAlias = (
     | ListGrants
     | RevokeGrant
 )
+
+
+# Rules
+
+
+class StaleCall(MotetError):
+    """A call that was given a message of a room as it was before somebody changed it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a message that its arguments quote was changed meanwhile; nothing was done:"
+            " call it again"
+        )
+
+
+def hash_of(text: str) -> str:
+    """The hash of canonical JSON that binds an approval to its arguments."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
+    """The id of the one approval that a call with these arguments can have."""
+    whole = "\0".join((run_id, call_id, args_hash)).encode("utf-8", "surrogatepass")
+    return f"apr_{sha256(whole).hexdigest()[:16]}"
+
+
+def why_asked(asked: Iterable[Asking]) -> str:
+    """The reasons of those who ask, for the person who decides."""
+    return "; ".join(
+        one.reason if one.asker in ("tool", "call", "policy") else f"{one.asker}: {one.reason}"
+        for one in asked
+    )
+
+
+def refusal_of(info: ApprovalInfo) -> str:
+    """Why a call was not begun, for its model."""
+    match info.state:
+        case "expired":
+            return "nobody has answered the request for an approval in time; it was not run"
+        case "withdrawn":
+            return "the request for an approval was withdrawn; it was not run"
+        case _:
+            said = f", who says: {info.note}" if info.note.strip() else ""
+            return f"denied by {info.resolved_by}{said}"

@@ -1,22 +1,26 @@
 """The statements that change what was said in a room: the message, and all that members have read.
 
 A transaction of them leaves no copy of the old text in the tables: not in the room's messages and
-events, nor in the transcripts, inputs, journals, events, traces, summaries, memories and errors of
-the sessions that act for the room. ``room_text`` and ``room_said`` are functions of the writing
-connection (:data:`FUNCTIONS`), so that no row can come between the reading and the writing.
+events, nor in the transcripts, inputs, journals, events, traces, summaries, memories, errors,
+results, approvals, escalations and tasks of the sessions that act for the room. ``room_text`` and
+``room_said`` are functions of the writing connection (:data:`FUNCTIONS`), so that no row can come
+between the reading and the writing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.error_rows import OF_SESSION
+from motet.protocols.approvals import hash_of
+from motet.protocols.error_rows import OF_SESSION, PART
 from motet.protocols.errors import ErrorRecord
-from motet.protocols.room_copies import corrected_json, previews_json, without_said
+from motet.protocols.results import repacked
+from motet.protocols.room_copies import WITHDRAWN, corrected_json, previews_json, without_said
 from motet.protocols.room_messages import line_of
 from motet.protocols.room_newcomers import outdated
 from motet.protocols.room_reading import joined_json
@@ -47,11 +51,19 @@ ALTER TABLE room_messages ADD COLUMN reply_to INTEGER NOT NULL DEFAULT 0;   -- i
 ALTER TABLE room_messages ADD COLUMN reply_agent TEXT NOT NULL DEFAULT '';  -- who has said that one
 """
 
+
+def _in_result(*given: str | int) -> str:
+    *packed, label, line = given
+    return repacked(*packed, fix=lambda text: corrected_json(text, str(label), str(line)))
+
+
 FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
     "room_said": (without_said, 2),
     "room_joined": (joined_json, 3),
+    "room_result": (_in_result, 7),
+    "room_hash": (hash_of, 1),
 }
 """Functions of SQL, by name, with how many arguments they take."""
 
@@ -64,7 +76,8 @@ _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
 _TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {_SESSIONS})"
 _STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
-    "event IN ('tool.call', 'tool.result', 'child.started') AND (stream = 'room:' || ?1"
+    "event IN ('tool.call', 'tool.result', 'tool.progress', 'activity', 'approval.requested',"
+    " 'child.started') AND (stream = 'room:' || ?1"
     " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
 )
 _OWN_TURNS: Final = (  # a turn of a room below shows the lines of that one
@@ -74,20 +87,28 @@ _COPIES: Final = (
     ("messages", "body", f"session IN {_SESSIONS}"),
     ("runs", "text", f"session IN {_SESSIONS}"),
     ("runs", "given", f"session IN {_SESSIONS}"),
+    ("runs", "detail", f"session IN {_SESSIONS}"),
     ("steps", "body", f"run_id IN {_RUNS}"),
     ("events", "data", f"stream IN {_STREAMS} AND {_OWN_TURNS}"),
     ("events", "data", f"{_IN_ROOM} AND {_OWN_TURNS}"),
     ("spans", "body", f"run_id IN {_TRACED}"),
     ("summaries", "text", f"session IN {_SESSIONS}"),
     ("memories", "text", f"session IN {_SESSIONS}"),
+    *(("approvals", one, f"session IN {_SESSIONS}") for one in ("args", "proposed", "reason")),
+    *(("escalations", one, f"session IN {_SESSIONS}") for one in ("reason", "history")),
+    *(("team_tasks", one, "user = 'room:' || ?1") for one in ("title", "details", "result")),
 )
 """The columns that may hold the line of a message, as a member has read it."""
-_PREVIEWS: Final = ("spans", "summaries")
+_PREVIEWS: Final = ("spans", "summaries", "escalations")
+_HASHED: Final = {("approvals", "args"): ", args_hash = room_hash({})"}
 _OWN: Final = (
     ("messages", "body", "run_id = {run}"),
     ("steps", "body", "run_id = {run}"),
     ("events", "data", "stream IN " + _STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
     ("spans", "body", "run_id = {run}"),
+    ("runs", "detail", "run_id = {run}"),
+    *(("approvals", one, "run_id = {run}") for one in ("args", "proposed", "reason")),
+    *(("escalations", one, "run_id = {run}") for one in ("reason", "history")),
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
 _ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {_SESSIONS}")
@@ -119,20 +140,28 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     params: tuple[SqlValue, ...] = (home, message.label, line_of(message))
     for table, column, where in _COPIES:
         function = "room_preview" if table in _PREVIEWS else "room_text"
+        fixed = f"{function}({column}, ?2, ?3)"
+        also = _HASHED.get((table, column), "").format(fixed)
         yield Statement(
-            f"UPDATE {table} SET {column} = {function}({column}, ?2, ?3)"
+            f"UPDATE {table} SET {column} = {fixed}{also}"
             f" WHERE {where} AND instr({column}, '[#' || ?2 || ' ') > 0",
             params,
         )
+    yield Statement(_RESULTS, params)
     marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in _ERROR_TEXTS)
     yield from _errors(_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])
+    yield from _large_errors(_ERRORS, "room_preview({}, ?2, ?3)", params)
     if message.kind == "agent" and before:
         own = OF_SESSION.replace("session = ?1", f"run_id = {_RUN}")
         yield from _errors(own, "1", (room, message.seq), "room_said({}, ?1)", (before,))
+        yield from _large_errors(own, "room_said({}, ?3)", (room, message.seq, before))
         for table, column, where in _OWN:
+            fixed = f"room_said({column}, ?3)"
+            also = _HASHED.get((table, column), "").format(fixed)
+            is_text = f"{column} IS NOT NULL AND ?4 <> ''"
             yield Statement(
-                f"UPDATE {table} SET {column} = room_said({column}, ?3)"
-                f" WHERE {where.format(run=_RUN)} AND ?4 <> ''",
+                f"UPDATE {table} SET {column} = {fixed}{also}"
+                f" WHERE {where.format(run=_RUN)} AND {is_text}",
                 (room, message.seq, before, home),
             )
     yield Statement(_SHOWN, params)  # the turns of a room below, where they were shown
@@ -170,33 +199,121 @@ def _errors(
     yield Statement(f"DELETE FROM error_records WHERE {_IS_ASIDE}")
 
 
+_RESULTS: Final = (
+    "WITH fixed AS MATERIALIZED (SELECT id AS of,"
+    " room_result(packing, data, held, size, sha256, ?2, ?3) AS one FROM results"
+    f" WHERE kind <> 'binary' AND session IN {_SESSIONS}"
+    " AND (packing <> 'text' OR instr(data, '[#' || ?2 || ' ') > 0))"
+    " UPDATE results SET packing = one ->> 0, data = one ->> 1, held = one ->> 2, size = one ->> 3,"
+    " sha256 = one ->> 4 FROM fixed WHERE id = of AND one <> ''"
+)
+_WHOLE: Final = "(SELECT group_concat(text, '') FROM (SELECT text FROM error_parts AS p{} {}))"
+_WHOLES: Final = "SELECT seq FROM error_parts WHERE part = -1"
+
+
+def _large_errors(seqs: str, text: str, values: tuple[SqlValue, ...]) -> Iterator[Statement]:
+    """Change the texts of raw errors that are stored in parts.
+
+    Part -1 is the whole of it meanwhile: a line may go on in the next part, and another line is
+    longer or shorter.
+    """
+    whole = _WHOLE.format("", "WHERE p.seq = one.seq ORDER BY part")
+    yield Statement(
+        "INSERT INTO error_parts (seq, part, text) SELECT seq, -1, fixed FROM"
+        f" (SELECT seq, whole, {text.format('whole')} AS fixed FROM"
+        f" (SELECT seq, {whole} AS whole FROM error_parts AS one"
+        f" WHERE part = 0 AND seq IN ({seqs}))) WHERE fixed <> whole",
+        values,
+    )
+    yield Statement(f"DELETE FROM error_parts WHERE part >= 0 AND seq IN ({_WHOLES})")
+    yield Statement(
+        "WITH RECURSIVE cut (seq, part, text, rest) AS (SELECT seq, 0, substr(text, 1, ?1),"
+        " substr(text, ?1 + 1) FROM error_parts WHERE part = -1 UNION ALL SELECT seq, part + 1,"
+        " substr(rest, 1, ?1), substr(rest, ?1 + 1) FROM cut WHERE rest <> '')"
+        " INSERT INTO error_parts (seq, part, text) SELECT seq, part, text FROM cut ORDER BY part",
+        (PART,),
+    )
+    yield Statement("DELETE FROM error_parts WHERE part = -1")
+
+
 class ChangedMessages:
     """The messages that were changed last, at most :data:`MOST_CHANGED`, as they are now.
 
-    A turn that goes on may report the failure of a call that was given the old text, when the
-    errors that were stored before are corrected.
+    A turn that goes on may store a result, a task or the failure of a call that was given the old
+    text, when what was stored before is corrected.
+
+    Attributes:
+        count: of all changes so far.
     """
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], str] = {}
+        self._said: dict[tuple[str, str, str], None] = {}
+        self.count = 0
 
-    def keep(self, user: str, message: RoomMessage) -> None:
-        """``user``: as whom the members of the room act."""
+    def keep(self, user: str, message: RoomMessage, before: str = "") -> None:
+        """``user``: as whom the members of the room act; ``before``: the old text."""
+        self.count += 1
         self._lines[user, message.label] = line_of(message)
+        if message.kind == "agent" and before:
+            self._said[user, message.author, before] = None
         if len(self._lines) > MOST_CHANGED:
             del self._lines[next(iter(self._lines))]
+        if len(self._said) > MOST_CHANGED:
+            del self._said[next(iter(self._said))]
+
+    def corrected_text(self, user: str, text: str) -> str:
+        """A text, or all texts in JSON, with the lines of messages as they are now."""
+        for (whose, label), line in self._lines.items():
+            if whose == user:
+                text = previews_json(text, label, line)
+        return text
 
     def corrected(self, record: ErrorRecord) -> ErrorRecord:
         """The error with the messages as they are now."""
-        for (user, label), line in self._lines.items():
-            if user == record.user:
-                texts = (record.raw_error, record.short_summary, record.arguments)
-                raw, short, given = (previews_json(text, label, line) for text in texts)
-                record = replace(record, raw_error=raw, short_summary=short, arguments=given)
-        return record
+        if not self.count:
+            return record
+        of, whose = record.user, (record.user, record.agent)
+        own = [said for user, agent, said in self._said if (user, agent) == whose]
+
+        def now(text: str) -> str:
+            text = self.corrected_text(of, text)
+            for said in own:
+                text = without_said(text, said)
+            return text
+
+        raw, short, given = now(record.raw_error), now(record.short_summary), now(record.arguments)
+        if (raw, short, given) == (record.raw_error, record.short_summary, record.arguments):
+            return record
+        return replace(record, raw_error=raw, short_summary=short, arguments=given)
 
 
 MOST_CHANGED: Final = 1_000
+
+
+def room_of_user(user: str) -> str:
+    """The room whose members act as this user; empty: it is none."""
+    return user.removeprefix("room:") if user.startswith("room:") else ""
+
+
+def quoted_by(record: ErrorRecord) -> dict[str, list[int]]:
+    """The messages that an error may quote: their numbers, by the room or thread they are in."""
+    home, found = room_of_user(record.user), dict[str, list[int]]()
+    for text in (record.raw_error, record.short_summary, record.arguments):
+        for label in QUOTED_LABEL.findall(text) if home else ():
+            number, _, reply = label.partition(".")
+            room, seq = (f"{home}/{number}", int(reply) + 1) if reply else (home, int(number))
+            found.setdefault(room, []).append(seq)
+    return found
+
+
+QUOTED_LABEL: Final = re.compile(r"\[#(\d{1,15}(?:\.\d{1,15})?) ")
+
+
+def withheld(record: ErrorRecord) -> ErrorRecord:
+    """An error that may quote a text that was withdrawn, and is nowhere known any more."""
+    raw = msgspec.json.encode({"message": WITHDRAWN}).decode()
+    return replace(record, raw_error=raw, short_summary=WITHDRAWN, arguments="")
 
 
 def copies(room: str, message: RoomMessage) -> Statement:

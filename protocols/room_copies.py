@@ -9,28 +9,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
-from motet.protocols.room_messages import HEAD, Amendment, line_of, without_head
+from motet.protocols.room_messages import HEAD, QUOTED_HEAD, Amendment, line_of, without_head
 from motet.protocols.rooms import RoomMessage
-from motet.protocols.sessions import Principal
+from motet.protocols.sessions import FinishRun, Principal
 
 
 def corrected(text: str, label: str, line: str) -> str:
-    """A text that a member has read, with ``line`` in place of that of the message ``label``."""
+    """A text that a member has read, with ``line`` in place of that of the message ``label``.
+
+    Also where it is quoted within another line, as by an error, but not within another message: a
+    person may have written such a bracket, and what was said behind it stays.
+    """
     if f"[#{label} " not in text:
         return text
     parts: list[str] = []
-    at = 0
-    for found in HEAD.finditer(text):
+    at = until = 0
+    for found in QUOTED_HEAD.finditer(text):
+        if found.start() < until:
+            continue
+        end = text.find("\n[", found.end())
+        end = len(text) if end < 0 else end
+        if found[1] == label or HEAD.match(text, found.start()):
+            until = end
         if found[1] == label:
-            end = text.find("\n[", found.end())
-            end = len(text) if end < 0 else end
             tail = text[:end][len(text[:end].rstrip("\n")) :] if end < len(text) else ""
             parts += [text[at : found.start()], line, tail]
             at = end
@@ -113,6 +121,33 @@ def fixed_answer(fixes: Iterable[Fix], answer: ModelResponse) -> ModelResponse:
     return answer
 
 
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def fixed_struct(fixes: Iterable[Fix], value: S) -> S:
+    """The same for all texts of a struct, such as a reason that quotes an argument."""
+    before = text = msgspec.json.encode(value).decode()
+    for fix in fixes:
+        text = fixed_text(fix, text)
+    return value if text == before else msgspec.json.decode(text, type=type(value))
+
+
+def fixed_end(fixes: Sequence[Fix], end: FinishRun) -> FinishRun:
+    """The end of a run whose rows and reasons were taken before the fixes."""
+    if not fixes:
+        return end
+    detail, escalation, event = end.detail, end.escalation, end.event
+    for fix in fixes:
+        detail = fixed_text(fix, detail)
+    return replace(
+        end,
+        rows=fixed_rows(fixes, end.rows),
+        detail=detail,
+        escalation=escalation and fixed_struct(fixes, escalation),
+        event=event and fixed_struct(fixes, event),
+    )
+
+
 def fixed_text(fix: Fix, text: str) -> str:
     """The same for the text of an input."""
     return fix(UserMessage(text)).text
@@ -189,11 +224,12 @@ def _each_text(stored: str, fix: Callable[[str], str]) -> str:
             case _:
                 return value
 
-    if stored[:1] == "{":
+    if stored[:1] in ("{", "["):  # a line begins with such a bracket, too
         try:
             decoded: object = msgspec.json.decode(stored)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
         else:
-            return msgspec.json.encode(fixed(decoded)).decode()
+            after = fixed(decoded)
+            return stored if after == decoded else msgspec.json.encode(after).decode()
     return fix(stored)

@@ -333,10 +333,13 @@ def is_recalled(state: RoomState) -> bool:
 # Law: in a text made of lines, exactly one line of each message begins with a square bracket. The
 # words between the number and the name are ours, so that a name cannot imitate them.
 
-HEAD: Final = re.compile(
-    r"(?:(?<=\n)|\A)\[#(\d+(?:\.\d+)?) (?:reply to #[\d.]+ )?(?:(?:edited|withdrawn) )?"
+_BRACKET: Final = (
+    r"\[#(\d+(?:\.\d+)?) (?:reply to #[\d.]+ )?(?:(?:edited|withdrawn) )?"
     r"(?:person|agent) [^\[\]\n]*\]"
 )
+HEAD: Final = re.compile(rf"(?:(?<=\n)|\A){_BRACKET}")
+QUOTED_HEAD: Final = re.compile(rf"(?<!\\){_BRACKET}")
+"""The same anywhere in a line, as an error or a tool may quote it; not one that was escaped."""
 
 
 def head_of(message: RoomMessage) -> str:

@@ -100,6 +100,13 @@ THESE: Final = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
     " AND seq IN (SELECT value FROM json_each(?2))"
 )
+CHANGED: Final = f"{THESE} AND (edited > 0 OR deleted)"
+OWN_CHANGED: Final = (  # of the messages that a run of a room's member has said
+    "SELECT 1 FROM events JOIN room_messages AS said ON said.room = substr(stream, 6)"
+    " AND said.seq = json_extract(data, '$.number') WHERE run_id = ?2 AND event = 'message'"
+    " AND (stream = 'room:' || ?1 OR stream > 'room:' || ?1 || '/'"
+    " AND stream < 'room:' || ?1 || '0') AND (edited > 0 OR deleted) LIMIT 1"
+)
 COPIED: Final = (  # in which a room below was given the line of a message
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND kind = 'person'"
     " AND instr(text, '[#' || ?2 || ' ') > 0"

@@ -144,7 +144,9 @@ async def start_stores(
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, errors=errors, spool=spool), name="errors"
     )
-    results = await system.start(lambda: ResultStore(commit, readers), name="results")
+    results = await system.start(
+        lambda: ResultStore(commit, readers, changed=spool.changed), name="results"
+    )
     journal, contexts = RunJournal(), ContextCache()
     sessions = await system.start(
         lambda: SessionStore(
@@ -161,7 +163,7 @@ async def start_stores(
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(commit, readers), name="memory")
         )
-    boards = await system.start(lambda: TaskBoards(commit, readers), name="boards")
+    boards = await system.start(lambda: TaskBoards(commit, readers, spool.changed), name="boards")
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
         await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")

@@ -251,7 +251,7 @@ class MemberRunner:
             queue.correct(user, fix)
         self.detached.services.tracer.correct(user, fix)
         if spool := self.detached.services.errors.spool:
-            spool.changed.keep(user, message)
+            spool.changed.keep(user, message, before)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

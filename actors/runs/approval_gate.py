@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -33,6 +32,11 @@ from motet.protocols.approvals import (
     NewApproval,
     Permission,
     RequestApproval,
+    StaleCall,
+    approval_id,
+    hash_of,
+    refusal_of,
+    why_asked,
 )
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.events import ApprovalRequested, ApprovalResolved
@@ -51,17 +55,6 @@ RETRY_SUSPENSION = 60.0
 
 T = TypeVar("T")
 log = logger(__name__)
-
-
-def hash_of(text: str) -> str:
-    """The hash of canonical JSON that binds an approval to its arguments."""
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
-    """The id of the one approval that a call with these arguments can have."""
-    whole = "\0".join((run_id, call_id, args_hash)).encode("utf-8", "surrogatepass")
-    return f"apr_{sha256(whole).hexdigest()[:16]}"
 
 
 class ApprovalGate:
@@ -117,17 +110,23 @@ class ApprovalGate:
             if not open_ones and not await self._was_asked(step, call_id, args):
                 return await self._begin(step, request, tool, args, None, approved=bool(asked))
             if step is None or not self._config.ask:
-                return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
+                return Permission(
+                    f"a person has to decide, and nobody can be asked: {why_asked(asked)}"
+                )
             info = await self._answer(step, request, tool, args, open_ones)
+            if call_id in step.stale:
+                raise StaleCall
             if info.state == "pending":
                 return _suspend(step, call_id)
             step.move(call_id, "answer")
             if info.state != "allowed":
-                return Permission(_refusal(info), info.state)
+                return Permission(refusal_of(info), info.state)
             return await self._begin(step, request, tool, args, info, approved=True)
         except Exception as error:
             if step is not None:
                 step.move(call_id, "refuse")
+            if isinstance(error, StaleCall):
+                return Permission(str(error), "stale")
             # Where no person is asked, nothing but storing the call can fail.
             if isinstance(error, StorageUnavailable) or (step is not None and not asked):
                 return Permission(f"{NOT_STORED}: not run, nothing was done: {error}", NOT_STORED)
@@ -185,7 +184,9 @@ class ApprovalGate:
             # The clocks stop now too: the answer may be there before this task looks again.
             with self.pending.paused(self._with_callers(run)):
                 info = await self._within(tool.timeout, partial(self._request, step, new))
-                hold = self._config.hold
+                hold, step.asked[new.call_id] = self._config.hold, info.id
+                if new.call_id in step.stale:
+                    self.pending.expect(info.id, 0)
                 while info.state == "pending":
                     with trio.move_on_after(hold):
                         await waiter.answered.wait()
@@ -216,7 +217,7 @@ class ApprovalGate:
             tool=call.name,
             args=text,
             args_hash=digest,
-            reason=_why(asked),
+            reason=why_asked(asked),
             asked_by=tuple(one.asker for one in asked),
             life=self._config.expires,
             proposed=None if given == text else given,
@@ -233,6 +234,8 @@ class ApprovalGate:
 
     async def _request_now(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
         """Shielded: an approval that is stored has to be shown."""
+        if new.call_id in step.stale:
+            raise StaleCall
         state = step.capture() if step.capture is not None else None
         with trio.CancelScope(shield=True):
             step.run.carried.has_approval = True
@@ -275,6 +278,8 @@ class ApprovalGate:
         call = request.call
         if step.in_order and not await step.turn(call.id):
             return _suspend(step, call.id)
+        if call.id in step.stale:
+            raise StaleCall
         if info is not None:
             digest = hash_of(stable_json(args))
             claim = ClaimApproval(info.id, request.run_id, digest, step.mark(call))
@@ -318,25 +323,6 @@ class ApprovalGate:
 def _suspend(step: CallApprovals, call_id: str) -> Permission:
     step.move(call_id, "suspend")
     return Permission("its run is suspended until a person has decided", LATER)
-
-
-def _why(asked: Sequence[Asking]) -> str:
-    return "; ".join(
-        one.reason if one.asker in ("tool", "call", "policy") else f"{one.asker}: {one.reason}"
-        for one in asked
-    )
-
-
-def _refusal(info: ApprovalInfo) -> str:
-    """For the model."""
-    match info.state:
-        case "expired":
-            return "nobody has answered the request for an approval in time; it was not run"
-        case "withdrawn":
-            return "the request for an approval was withdrawn; it was not run"
-        case _:
-            said = f", who says: {info.note}" if info.note.strip() else ""
-            return f"denied by {info.resolved_by}{said}"
 
 
 def requested(info: ApprovalInfo) -> ApprovalRequested:

@@ -23,7 +23,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import AgentError, NotFound
 from motet.protocols.escalations import escalation_id
 from motet.protocols.models import Usage
-from motet.protocols.room_copies import fixed_rows
+from motet.protocols.room_copies import fixed_end
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun
 from motet.protocols.tools import CallResult
@@ -155,8 +155,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
 
 def _as_now(end: FinishRun, run: Run) -> FinishRun:
     """An end whose rows were taken before messages in them were changed."""
-    fixes = run.carried.fixes
-    return replace(end, rows=fixed_rows(fixes, end.rows)) if fixes else end
+    return fixed_end(run.carried.fixes, end) if run.carried.fixes else end
 
 
 async def store_late(queue: SessionQueue, services: Services) -> None:

@@ -39,6 +39,8 @@ class CallApprovals:
         is_journalled: they are on disk.
         on_record: the run can be resumed from disk, so that each call that begins is recorded too.
         held: the calls that have not begun on record, so that one that begins is recorded, too.
+        asked: the approvals that were asked for, by the ids of their calls.
+        stale: calls whose arguments quote a message that was changed since: they do not begin.
     """
 
     run: Run
@@ -51,6 +53,8 @@ class CallApprovals:
     held: frozenset[str] = frozenset()
     is_journalled: bool = False
     journalled: Callable[[], Awaitable[None]] | None = None
+    asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    stale: set[str] = attrs.field(factory=set[str])
     _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)
 

@@ -26,7 +26,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs.run import Burst, Carried, Input, Placement, Run
 from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig, QueueMode
-from motet.protocols.room_copies import Fix, fixed_rows, fixed_text
+from motet.protocols.room_copies import Fix, fixed_end, fixed_text
 from motet.protocols.sessions import (
     Ack,
     FinishRun,
@@ -347,7 +347,7 @@ class SessionQueue:
         """Change messages in a user's ends that are not stored yet; whether there are any."""
         found = [end.user == user for end in self.unsaved]
         self.unsaved[:] = [
-            replace(end, rows=fixed_rows((fix,), end.rows)) if is_ours and fix else end
+            fixed_end((fix,), end) if is_ours and fix else end
             for end, is_ours in zip(self.unsaved, found, strict=True)
         ]
         return any(found)

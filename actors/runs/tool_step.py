@@ -79,8 +79,20 @@ class ToolStep:
         self._fixes: list[Fix] = []
 
     def correct(self, fix: Fix) -> None:
-        """Change the results of the calls, also of those under way; see ``room_messages``."""
+        """Change the results of the calls, also of those under way; see ``room_messages``.
+
+        A call that waits with an old text does not begin, and nobody is asked about it any more.
+        """
         self._fixes.append(fix)
+        before, pending = self.calls, self.services.pending_approvals
+        after = [fixed_call(fix, call) for call in before]
+        is_new = [self.states[call.id] == "new" for call in before]
+        self.calls = tuple(map(lambda old, now, new: now if new else old, before, after, is_new))
+        for old, now, new in zip(before, after, is_new, strict=True):
+            if now != old and not new:
+                self.approvals.stale.add(old.id)
+                if (approval := self.approvals.asked.get(old.id, "")) in pending.deadlines:
+                    pending.expect(approval, 0)
         self.record[:] = map(self._as_now, self.record)
         self._known = {id: self._as_now(result) for id, result in self._known.items()}
 
@@ -211,7 +223,7 @@ class ToolStep:
             return result
         self._spans[index] = self._trace.tool(call)
         await self._announce(index, call)
-        said = run.input
+        said, call = run.input, self.calls[index]  # it may have been changed meanwhile
         return ExecuteCall(
             run.id, run.session, run.agent.name, said.principal.user, call, said.sender
         )

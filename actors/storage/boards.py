@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
+from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore, rows_of
 from motet.protocols.errors import NotFound
+from motet.protocols.room_changes import ChangedMessages
 from motet.protocols.sessions import FINAL
-from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, Row, SqlValue, Statement
 from motet.protocols.teams import (
     BOARD_TASKS,
     Board,
@@ -90,12 +92,22 @@ AT_ONCE = 64
 
 
 class TaskBoards(TableStore, Actor[BoardProtocol]):
-    """Handles the requests of ``motet.protocols.teams``."""
+    """Handles the requests of ``motet.protocols.teams``.
+
+    ``changed``: the messages of rooms that were changed, in the database too.
+    """
+
+    def __init__(
+        self, commit: Commit, readers: Readers, changed: ChangedMessages | None = None
+    ) -> None:
+        super().__init__(commit, readers)
+        self._text = (changed or ChangedMessages()).corrected_text
 
     @handles(CreateTask, concurrent=AT_ONCE)
     async def create(self, request: CreateTask) -> Task:
         team, user = request.board.team, request.board.user
-        text = (request.title, request.details, request.made_by)
+        given = (self._text(user, one) for one in (request.title, request.details))
+        text = (*given, request.made_by)
         needs = sorted(set(request.needs))
         statements = (
             Statement(_CREATE, (team, user, *text, self._clock()), expect=1),
@@ -131,7 +143,8 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
 
     @handles(UpdateTask, concurrent=AT_ONCE)
     async def update(self, request: UpdateTask) -> Task:
-        change = (request.number, request.state, request.result, request.run_id, self._clock())
+        result = self._text(request.board.user, request.result)
+        change = (request.number, request.state, result, request.run_id, self._clock())
         changed = await self._changed(_UPDATE, request.board, change)
         task = await self._one(request.board, request.number)
         if changed is None:

@@ -5,6 +5,7 @@ See :class:`motet.runtime.spool.Spool`. Ids have the form ``err_YYYYMMDD_HHMMSS_
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from math import inf
@@ -50,6 +51,7 @@ from motet.runtime.spool_entries import Entry
 
 StoreBatch: TypeAlias = Callable[[Sequence[ErrorRecord]], Awaitable[Collection[str]]]
 """As :meth:`motet.protocols.errors.Errors.store`."""
+Recall: TypeAlias = Callable[[ErrorRecord], Awaitable[ErrorRecord]]
 SPOOL_LIMIT = 32_000_000
 """Bytes of errors in memory."""
 SLICE: Final = 64
@@ -124,6 +126,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
 
     The others are those of :class:`~motet.runtime.spool.Spool`. ``failing``: the sessions of
     which this process has begun to store errors, and those that are known to have older ones.
+    ``recall``: corrects errors that an earlier process has left, whose changes it has seen.
     """
 
     def __init__(
@@ -145,6 +148,8 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         self.failing: set[str] = set()
         self._forgotten: dict[str, Forgotten] = {}
         self.changed = ChangedMessages()
+        self.recall: Recall | None = None
+        self._left: frozenset[str] = frozenset()
         self._used = True  # since it was known to be idle
         self.unindexed = TAIL  # errors that may be in no index yet
         self._store = store
@@ -216,7 +221,20 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
 
     async def find(self, identity: str) -> ErrorRecord | None:
         found = await super().find(identity)
-        return found and self.changed.corrected(found)
+        return found and (await self._as_now([found]))[0]
+
+    def note_left(self) -> None:
+        """The spill file was read."""
+        self._left = frozenset(self._spill.first(sys.maxsize, sys.maxsize))
+
+    async def _as_now(self, records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
+        """The errors with the messages of rooms as they are now. Raises ``StorageError``."""
+        if self.recall and any(record.id in self._left for record in records):
+            records = [
+                await self.recall(record) if record.id in self._left else record
+                for record in records
+            ]
+        return [*map(self.changed.corrected, records)]
 
     # The parts of a spool
 
@@ -263,7 +281,7 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             records = [record for record in records if not self.drops(record)]
             if not records:
                 return ()
-        records = [*map(self.changed.corrected, records)]
+        records = await self._as_now(records)
         self.failing.update(record.session_id for record in records)
         try:
             with foreign_code:

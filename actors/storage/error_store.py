@@ -23,8 +23,9 @@ from motet.actors.errors.log import logger
 from motet.actors.storage.connection import in_thread
 from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.rooms import room_messages
 from motet.actors.storage.sqlite_errors import SqliteErrors
-from motet.actors.storage.tables import DAY, TableStore
+from motet.actors.storage.tables import DAY, TableStore, to_json
 from motet.protocols import error_rows
 from motet.protocols.error_records import SMALL, Forgotten, Given, Keep, Origin, stored_record
 from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
@@ -50,6 +51,8 @@ from motet.protocols.errors import (
     StoreError,
 )
 from motet.protocols.messages import Request
+from motet.protocols.room_changes import ChangedMessages, quoted_by, room_of_user, withheld
+from motet.protocols.room_tables import CHANGED, OWN_CHANGED
 from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
@@ -219,6 +222,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         )
 
     async def on_start(self) -> None:
+        self._spool.recall = self._recalled
         await self._spool.open(self._bury_first)
         self.start_soon(self._spool.run, name="spool")
         self.start_soon(self._follow_up, name="sequels")
@@ -318,6 +322,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
 
     async def _bury_first(self) -> None:
         """Before anything of an earlier process is stored."""
+        self._spool.note_left()
         try:
             await self._bury()
         except StorageError:
@@ -351,6 +356,20 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             skipped = {*msgspec.json.decode(str(later)), *(error.id for error in page.errors)}
             await self._call(partial(self._errors.resolve, *of, moment, sorted(skipped)))
             await self._write((Statement(error_rows.END_SEQUEL, (seq,)),))
+
+    async def _recalled(self, record: ErrorRecord) -> ErrorRecord:
+        """An error of an earlier process, with the messages of rooms as they are now.
+
+        The old text of an agent's own message is on record nowhere: then the error is withheld.
+        """
+        of = room_of_user(record.user), record.run_id
+        if all(of) and await self._readers.read(OWN_CHANGED, of):
+            return withheld(record)
+        changed = ChangedMessages()
+        for room, numbers in quoted_by(record).items():
+            for one in room_messages(await self._readers.read(CHANGED, (room, to_json(numbers)))):
+                changed.keep(record.user, one)
+        return changed.corrected(record)
 
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Call the store. A given one may raise anything, and hang: then the storage has failed."""

@@ -1,196 +1,43 @@
 """Store of results too large, or too binary, for a transcript; with LRU eviction.
 
-Three parts: :class:`LruIndex` decides what makes room, :func:`pack` and :func:`unpack` put a
-content into a text column and verify it, :class:`ResultStore` is the actor. Invariants: an answered
-:class:`StoreResult` is on disk; once it is answered, the stored bytes are within ``max_bytes``; a
-session reads only its own results (G16). Source: seed 000; errors specification, section 3.
+The rules are those of ``motet.protocols.results``; :class:`ResultStore` is the actor. Invariants:
+an answered :class:`StoreResult` is on disk; once it is answered, the stored bytes are within
+``max_bytes``; a session reads only its own results (G16). Source: seed 000; errors specification,
+section 3.
 """
 
 from __future__ import annotations
 
-import zlib
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
-import attrs
-import msgspec
 import trio
 
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore
 from motet.protocols.results import (
+    COMPRESS_FROM,
     DropResults,
+    Entry,
     Kind,
+    LruIndex,
+    Packed,
+    Packing,
     PinResult,
     ReadResult,
     ResultInfo,
     ResultProtocol,
     StoredResult,
     StoreResult,
-    checksum,
+    pack,
+    unpack,
 )
+from motet.protocols.room_changes import ChangedMessages
 from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, steady_time
-
-
-class ResultTooLarge(StorageError):
-    """Bigger than the whole store: ask the tool for less."""
-
-
-class ResultsFull(StorageError):
-    """Everything stored is pinned: nothing can make room."""
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One stored result. ``held``: bytes on disk; ``used``: Unix seconds of its last use."""
-
-    id: str
-    session: str
-    held: int
-    used: float
-    pinned: bool = False
-
-
-@attrs.define
-class LruIndex:
-    """The stored results in the order of their last use. Changed only after a commit.
-
-    Laws: the bytes never exceed ``max_bytes``; the least recently used results that are not pinned
-    make room, and no more of them than needed; a use prolongs an entry's life, and nothing of a
-    session at work expires; an expired entry, or another session's, is not found.
-    """
-
-    max_bytes: int
-    lifetime: float
-    at_work: frozenset[str] = frozenset()
-    held: int = attrs.field(default=0, init=False)
-    _entries: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
-
-    def __contains__(self, result_id: str) -> bool:
-        return result_id in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def room_for(self, size: int, now: float) -> list[str]:
-        """The ids to evict for ``size`` bytes, expired ones first. Raises ``StorageError``."""
-        if size > self.max_bytes:
-            raise ResultTooLarge(f"{size} bytes are more than the store's {self.max_bytes}")
-        going = {entry.id for entry in self._entries.values() if self._expired(entry, now)}
-        excess = self.held + size - self.max_bytes - sum(self._entries[one].held for one in going)
-        for entry in self._entries.values():
-            if excess <= 0:
-                break
-            if not entry.pinned and entry.id not in going:
-                going.add(entry.id)
-                excess -= entry.held
-        if excess > 0:
-            raise ResultsFull(
-                f"{size} bytes do not fit beside the pinned results: unpin some, or wait"
-            )
-        return [result_id for result_id in self._entries if result_id in going]
-
-    def add(self, entry: Entry) -> None:
-        assert entry.id not in self
-        self._entries[entry.id] = entry
-        self.held += entry.held
-        assert self.held <= self.max_bytes
-
-    def remove(self, result_ids: Iterable[str]) -> None:
-        for result_id in result_ids:
-            if entry := self._entries.pop(result_id, None):
-                self.held -= entry.held
-
-    def find(self, result_id: str, session: str | None, now: float) -> Entry | None:
-        entry = self._entries.get(result_id)
-        if entry is None or session not in (entry.session, None) or self._expired(entry, now):
-            return None
-        return entry
-
-    def use(self, result_id: str, now: float) -> None:
-        """Make it the newest, unless it has been evicted meanwhile."""
-        if entry := self._entries.pop(result_id, None):
-            self._entries[result_id] = msgspec.structs.replace(entry, used=max(entry.used, now))
-
-    def pin(self, result_id: str, pinned: bool) -> None:
-        if entry := self._entries.get(result_id):
-            self._entries[result_id] = msgspec.structs.replace(entry, pinned=pinned)
-
-    def of_session(self, session: str) -> list[str]:
-        return [entry.id for entry in self._entries.values() if entry.session == session]
-
-    def _expired(self, entry: Entry, now: float) -> bool:
-        return now - entry.used >= self.lifetime and entry.session not in self.at_work
-
-
-# Packing. Law: unpacking a packed content gives it back, or raises; the checksum is of the content
-# itself, and always verified. (Seed 000 lists the contradictions of its blob store.)
-
-COMPRESS_FROM = 65_536
-"""Bytes from which compression is worth its time."""
-
-Packing: TypeAlias = Literal["text", "base64", "zlib"]
-
-
-class ResultDamaged(StorageError):
-    """A stored result has changed: its file was edited or its disk has failed."""
-
-
-class Packed(msgspec.Struct, frozen=True):
-    """``data`` is ASCII or the text itself; ``held`` is its size in bytes."""
-
-    packing: Packing
-    data: str
-    held: int
-    size: int
-    sha256: str
-
-
-def pack(content: bytes, compress_from: int = COMPRESS_FROM) -> Packed:
-    """Text as it is, else base64; compressed where that is smaller."""
-    packing, data = _plain(content)
-    held = len(content) if packing == "text" else len(data)
-    if len(content) >= compress_from:
-        squeezed = b64encode(zlib.compress(content)).decode()
-        if len(squeezed) < held:
-            packing, data, held = "zlib", squeezed, len(squeezed)
-    return Packed(packing, data, held, len(content), checksum(content))
-
-
-def unpack(packed: Packed) -> bytes:
-    """The content. Raises ``ResultDamaged``."""
-    try:
-        content = _content(packed)
-    except (ValueError, zlib.error) as error:
-        raise ResultDamaged(f"a stored result cannot be unpacked: {error}") from error
-    if len(content) != packed.size or checksum(content) != packed.sha256:
-        raise ResultDamaged("a stored result is damaged: run its call again")
-    return content
-
-
-def _plain(content: bytes) -> tuple[Packing, str]:
-    try:
-        return "text", content.decode()
-    except UnicodeDecodeError:
-        return "base64", b64encode(content).decode()
-
-
-def _content(packed: Packed) -> bytes:
-    if packed.packing == "text":
-        return packed.data.encode()
-    data = b64decode(packed.data, validate=True)
-    if packed.packing == "zlib":
-        inflate = zlib.decompressobj()
-        # Bounded, since a damaged row might decompress to gigabytes.
-        data = inflate.decompress(data, packed.size + 1)
-        if not inflate.eof:
-            raise ValueError("the compressed data does not end where it should")
-    return data
-
 
 MAX_BYTES = 256 * 1024 * 1024
 LIFETIME = 3600.0
@@ -229,6 +76,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         max_bytes: of all results, as they are packed.
         lifetime: seconds for which an unused result of a session without a run is kept.
         compress_from: bytes.
+        changed: the messages of rooms that were changed, in the database too.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=64, overflow="wait")
@@ -243,8 +91,11 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         max_bytes: int = MAX_BYTES,
         lifetime: float = LIFETIME,
         compress_from: int = COMPRESS_FROM,
+        changed: ChangedMessages | None = None,
     ) -> None:
         super().__init__(commit, readers, clock)
+        self._changed = changed or ChangedMessages()
+        self._changes = 0
         self._hex = hex_source
         self._compress_from = compress_from
         self._index = LruIndex(max_bytes, lifetime)
@@ -266,10 +117,16 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
 
     @handles(StoreResult)
     async def store(self, request: StoreResult) -> ResultInfo:
-        packed = await _compute(
-            len(request.content), lambda: pack(request.content, self._compress_from)
-        )
+        content = request.content
+        if request.kind != "binary" and self._changed.count:
+            with suppress(UnicodeDecodeError):
+                content = self._changed.corrected_text(request.user, content.decode()).encode()
+        packed = await _compute(len(content), lambda: pack(content, self._compress_from))
         now = await self._look()
+        if self._changes != self._changed.count:
+            self._changes = self._changed.count
+            for row in await self._readers.read(_HELD):
+                self._index.resize(str(row[0]), int(row[2] or 0))
         going = self._index.room_for(packed.held, now)
         session = well_formed(request.session)
         entry = Entry(self._new_id(), session, packed.held, now, request.pinned)

@@ -492,8 +492,9 @@ class ToolExecutor(Actor[ExecuteCall]):
         if read.fits(work.limit):
             return end.of(call, read.text)
         with trio.CancelScope(shield=True):
+            where, user = request.session, work.context.principal.user
             shown = await inline(
-                self._results, session=request.session, tool=call.name, read=read, limit=work.limit
+                self._results, session=where, tool=call.name, read=read, limit=work.limit, user=user
             )
             if shown.problem:
                 self._degraded(work, "results", f"not stored whole: {shown.problem}")

@@ -162,12 +162,13 @@ async def inline(
     tool: str,
     read: Readable,
     limit: int = INLINE_LIMIT,
+    user: str = "",
 ) -> Inlined:
     """The part of a value for the model: all of its text, or a head and the id of the rest.
 
     ``store`` None: a text that does not fit is cut. Raises nothing but a cancellation.
     """
-    storing, text, size = _Storing(store, session, tool), read.text, read.size
+    storing, text, size = _Storing(store, session, tool, user), read.text, read.size
     ids: dict[str, str] = {}
     if read.binaries and store is not None:
         # Before the text is made, since its notes show only ids of content that is on disk.
@@ -200,6 +201,7 @@ class _Storing:
     store: ActorRef[ResultProtocol] | None
     session: str
     tool: str
+    user: str
     problem: str = ""
 
     async def put(self, kind: Kind, content: bytes) -> str | None:
@@ -208,7 +210,8 @@ class _Storing:
         self.problem = f"no answer within {STORE_DEADLINE:g} s"
         with trio.move_on_after(STORE_DEADLINE):
             try:
-                info = await self.store.ask(StoreResult(self.session, self.tool, kind, content))
+                new = StoreResult(self.session, self.tool, kind, content, user=self.user)
+                info = await self.store.ask(new)
             except Exception as error:
                 self.problem = summarize(redact_text(error_text(error)))
             else:

@@ -11,16 +11,18 @@ import attrs
 import trio
 
 from motet.actors.storage.location import Location
-from motet.actors.storage.results import (
-    COMPRESS_FROM,
-    LIFETIME,
-    MAX_BYTES,
-    ResultsFull,
-    ResultTooLarge,
-)
+from motet.actors.storage.results import LIFETIME, MAX_BYTES
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable, result_page
 from motet.protocols.chat import JsonObject
-from motet.protocols.results import PinResult, ReadResult, ResultInfo, checksum
+from motet.protocols.results import (
+    COMPRESS_FROM,
+    PinResult,
+    ReadResult,
+    ResultInfo,
+    ResultsFull,
+    ResultTooLarge,
+    checksum,
+)
 from tests.actors.tools.builders import Clock, Opened, open_results
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 

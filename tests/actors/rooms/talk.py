@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import apsw
@@ -11,6 +11,7 @@ import trio
 
 import motet
 from motet.actors.rooms.opening import RoomEvents
+from motet.actors.storage.connection import Connection
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
@@ -89,3 +90,11 @@ def behind_the_host(state: Path, *statements: str) -> None:
 
 def warnings(events: list[AnyEvent]) -> list[str]:
     return [one.message for one in events if isinstance(one, Warned)]
+
+
+def on_disk(state: Path) -> str:
+    """All that is in the database of a host that has ended, and the bytes of its file."""
+    with closing(Connection(str(state / "motet.db"))) as connection:
+        tables = connection.run("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        rows = [connection.run(f'SELECT * FROM "{name}"') for (name,) in tables]
+    return repr(rows) + repr((state / "motet.db").read_bytes())

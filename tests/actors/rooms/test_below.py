@@ -24,8 +24,8 @@ from motet.protocols.events import EventRecord
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_people import without_details
 from motet.protocols.rooms import ListRooms, ReadRoom
-from tests.actors.rooms.talk import agent, model_of
-from tests.actors.rooms.test_messages import SECRET, on_disk
+from tests.actors.rooms.talk import agent, model_of, on_disk
+from tests.actors.rooms.test_messages import SECRET
 
 DEEP = motet.Limits(depth=5)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import trio
 
 import motet
 from motet import testing as mt
-from motet.actors.storage.connection import Connection
 from motet.protocols.errors import NotFound
 from motet.protocols.events import (
     AnyEvent,
@@ -24,7 +22,7 @@ from motet.protocols.events import (
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_messages import EDITED
 from motet.protocols.rooms import Reaction
-from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle
+from tests.actors.rooms.talk import agent, model_of, on_disk, said, turns, until_idle
 
 SECRET = "the-password-is-swordfish"
 
@@ -42,14 +40,6 @@ def go_on(one: motet.Agent[None]) -> None:
 async def asked(one: motet.Agent[None], times: int = 1) -> None:
     while len(model_of(one).requests) < times:
         await trio.lowlevel.checkpoint()
-
-
-def on_disk(state: Path) -> str:
-    """All that is in the database of a host that has ended, and the bytes of its file."""
-    with closing(Connection(str(state / "motet.db"))) as connection:
-        tables = connection.run("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        rows = [connection.run(f'SELECT * FROM "{name}"') for (name,) in tables]
-    return repr(rows) + repr((state / "motet.db").read_bytes())
 
 
 async def test_an_edit_is_read_by_members_who_have_read_the_old_text(tmp_path: Path) -> None:

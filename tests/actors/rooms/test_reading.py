@@ -16,8 +16,8 @@ from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.events import ApprovalRequested, ToolResult
 from motet.protocols.models import ModelRequest
-from tests.actors.rooms.talk import agent, model_of
-from tests.actors.rooms.test_messages import SECRET, on_disk
+from tests.actors.rooms.talk import agent, model_of, on_disk
+from tests.actors.rooms.test_messages import SECRET
 from tests.scripted import Scripted, call, say
 
 SHOWN = re.compile(r"(?m)^\[#(\d+) (?:person|agent) ")

@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from motet.actors.storage.location import Location
-from motet.actors.storage.results import (
+from motet.protocols.results import (
+    DropResults,
     Entry,
     LruIndex,
+    PinResult,
+    ReadResult,
     ResultDamaged,
+    ResultInfo,
     ResultsFull,
     ResultTooLarge,
+    checksum,
     pack,
     unpack,
 )
-from motet.protocols.results import DropResults, PinResult, ReadResult, ResultInfo, checksum
 from motet.protocols.storage import Statement, StorageError, Transact
 from tests.actors.tools.builders import Clock, noise, open_results
 

@@ -12,9 +12,9 @@ import attrs
 
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.results import COMPRESS_FROM, LIFETIME, MAX_BYTES, ResultStore
+from motet.actors.storage.results import LIFETIME, MAX_BYTES, ResultStore
 from motet.actors.storage.writer import Database, through
-from motet.protocols.results import Kind, ResultInfo, ResultProtocol, StoreResult
+from motet.protocols.results import COMPRESS_FROM, Kind, ResultInfo, ResultProtocol, StoreResult
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import ActorRef, open_system
 

@@ -15,12 +15,12 @@ from motet.actors.hosting.answers import Access
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories
-from motet.actors.storage.results import Entry, LruIndex
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.tracer import StoreSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, GetError
 from motet.protocols.host import StreamHead
+from motet.protocols.results import Entry, LruIndex
 from motet.protocols.sessions import GetSession, Principal, SessionInfo
 from motet.protocols.tools import ToolSpec
 from motet.runtime import ActorRef
