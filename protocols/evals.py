@@ -75,6 +75,8 @@ def judged(judge: str, verdict: object) -> Judged:
             return Judged(judge, passed, value, reason)
         case _:
             wanted = "return a bool, a number from 0 to 1, or mt.Score"
+            if callable(verdict):
+                wanted = f"call it in the list of judges, `{judge}()`"
             return broken(judge, f"it returned {shortened(repr(verdict), 80)}: {wanted}")
 
 

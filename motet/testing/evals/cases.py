@@ -21,7 +21,7 @@ from typing_extensions import TypeIs, TypeVar
 from motet.actors.agents.output import Unreadable
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.protocols.chat import AssistantMessage, JsonObject, Outcome, ToolMessage, json_object
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.evals import Score, fingerprint, shortened
 from motet.protocols.models import Usage
 from motet.protocols.run import RunResult
@@ -277,11 +277,16 @@ def checked(
     Raises ``ConfigError`` with all problems.
     """
     wrong: list[str] = []
+    if not is_agent(agent):
+        raise ConfigError(f"{agent!r} is no agent: give the motet.Agent itself")
+    others = [one for one in cases if not _is_case(one)]
+    if others:
+        raise ConfigError(f"{shortened(repr(others[0]), 80)} is no case: give mt.EvalCase(...)")
     if not cases:
         wrong.append("there are no cases")
-    if not 1 <= repeats <= MOST_REPEATS:
+    if not _is_count(repeats):
         wrong.append(f"repeats must be from 1 to {MOST_REPEATS}, not {repeats!r}")
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not _is_time(timeout):
         wrong.append(f"timeout must be above 0 or None, not {timeout!r}")
     wrong += [f"{one!r} is no judge: give a function or an agent" for one in judges if _is_no(one)]
     names = [case.name for case in cases]
@@ -301,14 +306,19 @@ def checked(
 
 
 def _problems(case: EvalCase, judges: Sequence[Judge[Any]]) -> Iterable[str]:
-    if not case.name.strip() or len(case.name) > NAME_CHARS or not case.name.isprintable():
+    name, given = cast("object", case.name), cast("object", case.input)
+    if not _is_text(name) or len(case.name) > NAME_CHARS or not case.name.isprintable():
         yield f"its name must be 1 to {NAME_CHARS} characters on one line"
-    if not case.inputs or not all(text.strip() for text in case.inputs):
+    if not _are_texts(given):
+        yield f"its input must be a text or several, not {shortened(repr(given), 80)}"
+    elif not case.inputs or not all(map(_is_text, case.inputs)):
         yield "its input is empty"
-    if case.timeout is not None and not case.timeout > 0:
+    if case.timeout is not None and not _is_time(case.timeout):
         yield f"timeout must be above 0, not {case.timeout!r}"
-    if case.repeats is not None and not 1 <= case.repeats <= MOST_REPEATS:
+    if case.repeats is not None and not _is_count(case.repeats):
         yield f"repeats must be from 1 to {MOST_REPEATS}, not {case.repeats!r}"
+    if case.status not in _STATUSES:
+        yield str(UnknownName("status", case.status, _STATUSES))
     yield from (f"{one!r} is no judge" for one in case.judges if _is_no(one))
     alone = case.expected is msgspec.UNSET and not (judges or case.judges)
     if alone and case.status == "completed":
@@ -316,6 +326,32 @@ def _problems(case: EvalCase, judges: Sequence[Judge[Any]]) -> Iterable[str]:
             "it cannot fail: give an expected output or a judge "
             "(mt.judges.answers() if any answer will do)"
         )
+
+
+_STATUSES = ("completed", "refused", "limited", "escalated", "failed", "waiting")
+"""Ends that a case may ask for."""
+
+
+def _is_case(value: object) -> bool:
+    return isinstance(value, EvalCase)
+
+
+def _are_texts(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(one, str) for one in cast("Sequence[object]", value))
+    return isinstance(value, str)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 1 <= value <= MOST_REPEATS
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def _is_no(judge: object) -> bool:

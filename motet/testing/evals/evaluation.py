@@ -26,7 +26,7 @@ from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.models import Model
 from motet.runtime.errors import only_error
 from motet.runtime.loops import refuse_in_asyncio, refuse_in_loop
-from motet.testing.evals.cases import EvalCase, Judge, checked
+from motet.testing.evals.cases import EvalCase, Judge, checked, is_agent
 from motet.testing.evals.models import Cassettes
 from motet.testing.evals.progress import watching
 from motet.testing.evals.report import EvalReport
@@ -138,14 +138,14 @@ class Evaluation:
         deps: Callable[[EvalCase], Any] | None = None,
         **options: Unpack[EvalOptions],
     ) -> None:
-        if not _NAME.fullmatch(name):
+        if not isinstance(cast("object", name), str) or not _NAME.fullmatch(name):
             raise ConfigError(
                 f"the name {name!r} of an evaluation: use 1 to 64 letters, digits, '_', '.', '-'"
             )
         self.name = name
         self.agent = agent
-        self.cases = tuple(cases)
-        self.judges = tuple(judges)
+        self.cases = _listed("cases", cases, EvalCase)
+        self.judges = _listed("judges", judges, AgentSpec)
         self._deps = deps
         self._options = options
         self._expected = checked(
@@ -190,9 +190,9 @@ class Evaluation:
         ``RuntimeError`` inside of a loop.
         """
         refuse_in_loop(
-            "run()",
-            trio="use `await evaluation.run_async(...)` there",
-            asyncio="use `await asyncio.to_thread(evaluation.run)` there",
+            "an evaluation",
+            trio="use `await mt.evaluate_async(...)` or `run_async(...)` there",
+            asyncio="use `await asyncio.to_thread(mt.evaluate, ...)` there",
         )
         stopping = trio.Event()
         report = trio.run(partial(self._attended, stopping, options))
@@ -286,6 +286,16 @@ class Evaluation:
         except BaseExceptionGroup as group:
             raise only_error(group) from None
         return report
+
+
+T = TypeVar("T")
+
+
+def _listed(what: str, given: Iterable[T], single: type) -> tuple[T, ...]:
+    """The items. Raises ``ConfigError`` for a single one without its list."""
+    if isinstance(given, single) or not isinstance(given, Iterable):
+        raise ConfigError(f"{what} are a list: write [{type(given).__name__}(...)]")
+    return tuple(given)
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -393,7 +403,7 @@ def _divided(
     given = cast("dict[str, Any]", options)
     own = cast("EvalOptions", {key: given[key] for key in given if key in _OF_EVALUATION})
     rest = cast("RunOptions", {key: given[key] for key in given if key in _OF_RUN})
-    name = options.get("name", agent.name)
+    name = options.get("name") or (agent.name if is_agent(agent) else "evaluation")
     if deps is None:
         return Evaluation(name, agent, cases, judges, **own), rest
     return Evaluation(name, agent, cases, judges, deps=deps, **own), rest

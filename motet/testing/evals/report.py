@@ -33,8 +33,12 @@ __all__ = [
 ]
 
 WIDTH = 120
+MOST_ROWS = 200
+"""Cases that are all in the table."""
 MOST_REASONS = 20
-"""Trials whose reasons are printed below the table; the report has all of them."""
+"""Causes that are printed below the table; the report has all of them."""
+NAMED = 5
+"""Trials that are named for one cause."""
 
 STYLES = {"passed": "green", "failed": "red", "error": "red"}
 CHANGES: dict[Change, tuple[str, str]] = {
@@ -164,20 +168,16 @@ def print_report(report: EvalReport, out: Console) -> None:
     """Print the table, the reasons of what has not passed, and the comparison."""
     from rich.text import Text
 
-    if report.cases:
-        out.print(_table(report))
-    for number, trial in enumerate(_not_passed(report)):
-        if number == MOST_REASONS:
-            out.print(f"… more in the report: {sum(1 for _ in _not_passed(report))} in all")
-            break
-        out.print(Text(f"\n✗ {_trial_name(report, trial)}", "red"))
-        for reason in trial.reasons:
-            out.print(Text(f"  {visible(reason)}"), soft_wrap=True)
-        if trial.output and trial.outcome == "failed":
-            out.print(Text(f"  answer: {visible(_cut(trial.output, 300))}", "dim"), soft_wrap=True)
-        if trial.runs and report.state:
-            command = f"motet traces show {trial.runs[-1]} --state {report.state}"
-            out.print(Text(f"  {command}", "dim"), soft_wrap=True)
+    shown = _shown(report)
+    if shown:
+        out.print(_table(report, shown))
+    if len(shown) < len(report.cases):
+        out.print(Text(f"… and {len(report.cases) - len(shown)} that passed", "dim"))
+    groups = _causes(report)
+    for reasons, trials in groups[:MOST_REASONS]:
+        _print_cause(report, reasons, trials, out)
+    if len(groups) > MOST_REASONS:
+        out.print(f"\n… and {len(groups) - MOST_REASONS} more causes, which the report has")
     out.print()
     style = "green" if report.passed else "yellow" if report.stopped else "red"
     out.print(Text(_headline(report), style), soft_wrap=True)
@@ -185,7 +185,43 @@ def print_report(report: EvalReport, out: Console) -> None:
         out.print(Text(line, "dim"), soft_wrap=True)
 
 
-def _table(report: EvalReport) -> Table:
+def _shown(report: EvalReport) -> list[CaseResult]:
+    """All cases; of very many, those that have not passed or have changed."""
+    if len(report.cases) <= MOST_ROWS:
+        return list(report.cases)
+    told = ("better", "worse")
+    return [case for case in report.cases if case.outcome != "passed" or case.change in told]
+
+
+def _causes(report: EvalReport) -> list[tuple[tuple[str, ...], list[TrialRecord]]]:
+    """The trials that have not passed, by their reasons: a full disk is one cause of many."""
+    found: dict[tuple[str, ...], list[TrialRecord]] = {}
+    for case in report.cases:
+        for trial in case.trials:
+            if trial.outcome != "passed":
+                found.setdefault(trial.reasons, []).append(trial)
+    return list(found.items())
+
+
+def _print_cause(
+    report: EvalReport, reasons: tuple[str, ...], trials: list[TrialRecord], out: Console
+) -> None:
+    from rich.text import Text
+
+    first, rest = trials[0], len(trials) - NAMED
+    names = ", ".join(_trial_name(report, one) for one in trials[:NAMED])
+    more = f" and {rest} more" if rest > 0 else ""
+    out.print(Text(f"\n✗ {names}{more}", "red"), soft_wrap=True)
+    for reason in reasons:
+        out.print(Text(f"  {visible(reason)}"), soft_wrap=True)
+    if first.output and first.outcome == "failed" and len(trials) == 1:
+        out.print(Text(f"  answer: {visible(_cut(first.output, 300))}", "dim"), soft_wrap=True)
+    if first.runs and report.state:
+        command = f"motet traces show {first.runs[-1]} --state {report.state}"
+        out.print(Text(f"  {command}", "dim"), soft_wrap=True)
+
+
+def _table(report: EvalReport, cases: list[CaseResult]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -202,7 +238,7 @@ def _table(report: EvalReport) -> Table:
         table.add_column("since", no_wrap=True)
     if report.state:
         table.add_column("session", overflow="fold", style="dim")
-    for case in report.cases:
+    for case in cases:
         sums, spent = case.totals, case.totals.spent
         mark = {"passed": "✓", "failed": "✗", "error": "✗ error"}[case.outcome]
         passed = f"{mark} {sums.passed}/{sums.trials}" if repeated else mark
@@ -268,11 +304,6 @@ def _shared(report: EvalReport) -> Totals:
 
     trials = [trial for case in report.cases if case.before for trial in case.trials]
     return totals(trials)
-
-
-def _not_passed(report: EvalReport) -> Iterator[TrialRecord]:
-    for case in report.cases:
-        yield from (trial for trial in case.trials if trial.outcome != "passed")
 
 
 def _trial_name(report: EvalReport, trial: TrialRecord) -> str:

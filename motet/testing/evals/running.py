@@ -376,7 +376,10 @@ class _Evaluation:
                 except BaseException as error:  # also of `pytest.fail` and `sys.exit`
                     if _is_of_trio(error):
                         raise
-                    found = broken(name, f"{type(error).__name__}: {error}")
+                    hint = (
+                        "; async judges run on Trio" if "running event loop" in str(error) else ""
+                    )
+                    found = broken(name, f"{type(error).__name__}: {error}{hint}")
                 verdicts.append(found)
             if scope.cancelled_caught:
                 verdicts.append(broken(name, f"it took more than {limit:g} s"))

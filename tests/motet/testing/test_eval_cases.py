@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -33,6 +34,7 @@ def test_a_case_that_cannot_fail_or_is_wrong_is_refused_before_anything_runs() -
         mt.EvalCase("empty", " ", City("a")),
         mt.EvalCase("no judge", "a"),
         mt.EvalCase("a\nb", "a", City("a"), timeout=-1, repeats=0),
+        mt.EvalCase("five", cast("str", 5), City("a"), status=cast("Any", "refuse")),
         mt.EvalCase("number", "a", judges=[7]),  # type: ignore[list-item]
     ]
     with pytest.raises(ConfigError) as wrong:
@@ -48,10 +50,23 @@ def test_a_case_that_cannot_fail_or_is_wrong_is_refused_before_anything_runs() -
         "timeout must be above 0, not -1",
         "repeats must be from 1 to 1000, not 0",
         "case 'number': 7 is no judge",
+        "case 'five': its input must be a text or several, not 5",
+        "case 'five': unknown status 'refuse'; did you mean 'refused'?",
     ):
         assert part in said
     assert ran == []
     one = mt.EvalCase("a", "a", City("a"))
+    whole: Any = mt.evaluate  # as it is called without a type checker
+    nothing: list[object] = []
+    wrong_calls: list[tuple[object, object, object, str]] = [
+        ("typed", [mt.EvalCase("a", "a")], nothing, "'typed' is no agent"),
+        (agent, [mt.EvalCase("a", "a")], mt.judges.equals(), "judges are a list"),
+        (agent, mt.EvalCase("a", "a"), nothing, "cases are a list"),
+        (agent, [nothing], nothing, "is no case"),
+    ]
+    for subject, given, judges, says in wrong_calls:
+        with pytest.raises(ConfigError, match=says):
+            whole(subject, given, judges, state=None)
     for cases, name, jobs in (([], "a", 1), ([one], "a/b", 1), ([one], "a", 0)):
         with pytest.raises(ConfigError):
             mt.evaluate(agent, cases, state=None, name=name, jobs=jobs)

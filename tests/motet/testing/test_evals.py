@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections.abc import Callable, Sequence
@@ -111,6 +112,11 @@ def leaves(_: mt.Trial[str]) -> bool:
     raise SystemExit(3)
 
 
+async def on_asyncio(_: mt.Trial[str]) -> bool:
+    await asyncio.sleep(0.01)
+    return True
+
+
 def says_nothing(_: mt.Trial[str]) -> None:
     pass
 
@@ -139,6 +145,8 @@ def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
         ("raises", raises),
         ("leaves", leaves),
         ("nothing", says_nothing),
+        ("loop", on_asyncio),
+        ("not called", mt.judges.equals),
         ("asserts", asserts),
         ("hangs", hangs),
         ("fails", lambda _: pytest.fail("in a judge")),
@@ -154,6 +162,8 @@ def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
         "raises": "error",
         "leaves": "error",
         "nothing": "error",
+        "loop": "error",
+        "not called": "error",
         "asserts": "failed",
         "hangs": "error",
         "fails": "error",
@@ -161,6 +171,8 @@ def test_whatever_a_judge_does_costs_its_own_case_only() -> None:
     }
     assert reason(report, "raises") == "raises: ZeroDivisionError: by zero"
     assert "it returned None: return a bool" in reason(report, "nothing")
+    assert "async judges run on Trio" in reason(report, "loop")
+    assert "call it in the list of judges, `equals()`" in reason(report, "not called")
     assert reason(report, "asserts") == "asserts: not an a"
     assert "it took more than 3600 s" in reason(report, "hangs")
     assert "in a judge" in reason(report, "fails")
@@ -517,7 +529,7 @@ def test_hooks_config_and_loops(tmp_path: Path) -> None:
     assert heard == ["echo/1/a"]
 
     async def inside() -> None:
-        with pytest.raises(RuntimeError, match="run_async"):
+        with pytest.raises(RuntimeError, match="evaluate_async"):
             evaluated([mt.EvalCase("a", "a", "a")])
         report = await mt.evaluate_async(echo(), [mt.EvalCase("a", "a", "a")], state=None)
         assert report.passed
