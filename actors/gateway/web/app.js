@@ -172,7 +172,7 @@ function enter(one) {
   read = 0;
   stopEditing();
   showTitle(one);
-  $("stopped").textContent = $("problem").textContent = "";
+  $("stopped").textContent = $("problem").textContent = $("said-query").value = "";
   $("text").disabled = $("send").disabled = $("stop").disabled = machine.server?.principal.role === "viewer";
   for (const button of document.querySelectorAll("nav li button[data-stream]")) {
     button.setAttribute("aria-current", String(button.dataset.stream === one.stream));
@@ -385,7 +385,7 @@ function draw() {
     reconcile(log, state.items);
     if (atEnd) log.scrollTop = log.scrollHeight;
     if (atEnd) markRead();
-    $("here").hidden = place?.kind !== "room";
+    $("here").hidden = $("said").hidden = place?.kind !== "room";
     $("here").textContent = state.here.length ? `here: ${state.here.join(", ")}` : "People";
     drawBusy();
     $("turn").textContent = state.turn ? holding(state.turn, state.floor) : state.running.size ? "working…" : "";
@@ -516,6 +516,19 @@ async function showPeople() {
   if (!box.open) box.showModal();
 }
 
+/** Show the messages of the open room that have the words of the search field. */
+async function showFound(event) {
+  event.preventDefault();
+  await rooms.find($("error"), $("said-query").value.trim(), (number) => {
+    const shown = [...$("log").children].find(({ item }) => item?.number === number);
+    return shown && (() => {
+      box.close();
+      shown.scrollIntoView({ block: "center" });
+    });
+  });
+  if (!box.open) box.showModal();
+}
+
 // -- start
 
 $("composer").onsubmit = post;
@@ -531,6 +544,7 @@ $("room-query").oninput = $("room-archived").onchange = () => {
   rooms.pages = 1;
   showRooms();
 };
+$("said").onsubmit = (event) => showFound(event).catch(problem);
 $("here").onclick = () => showPeople().catch(problem);
 $("stop-all").onclick = () => stop({ all: true });
 $("login").onsubmit = (event) => {

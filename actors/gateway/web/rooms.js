@@ -1,10 +1,11 @@
 // Rooms on the page: their list, a page at a time, and what their people do with them. Each act is
 // the method of the same name; the host decides who may, and says so.
 
-import { element, press } from "./elements.js";
+import { element, moment, press } from "./elements.js";
 import { reveal } from "./state.js";
 
 const PAGE = 100;
+const FOUND = 20;
 const RULES = ["moderator", "owner"];
 const GIVEN = ["reader", "member", "moderator"];
 const MODES = ["steer", "followup", "collect", "interrupt", "reject"];
@@ -32,6 +33,29 @@ export class Rooms {
       return this.list(into, query, archived);
     };
     into.replaceChildren(...found.map((one) => this.item(one)), ...(after === null ? [] : [element("li", {}, press("More rooms", more))]));
+  }
+
+  /**
+   * The messages of the open room that have these words, the newest first, some at a time. `open`
+   * gives, for a number, what shows that message in the conversation, if it is there.
+   */
+  async find(into, query, open) {
+    const [room, list, told] = [this.current(), element("ol", { className: "found" }), element("p", { className: "told", role: "status" })];
+    let before = null;
+    const read = async () => {
+      const part = await this.ask("rooms.history", { room, query, limit: FOUND, ...(before === null ? {} : { before }) });
+      before = part.before;
+      for (const { seq, author, kind, at, text } of part.messages.reverse()) {
+        const show = open(seq);
+        const about = ` ${reveal(author)}${kind === "agent" ? " (agent)" : ""}, ${moment(at)}`;
+        list.append(element("li", {}, show ? press(`#${seq}`, show) : `#${seq}`, element("span", { className: "note" }, about), `\n${text}`));
+      }
+      more.hidden = before === null;
+      told.textContent = list.children.length ? "" : "No message that you may read has these words.";
+    };
+    const more = press("Earlier messages", () => read().catch((error) => told.replaceChildren(error.message)));
+    await read();
+    into.replaceChildren(element("strong", {}, `Messages with “${reveal(query)}”`), list, more, told);
   }
 
   /** The people of the room that is open, and all that its reader may do; none without a room. */

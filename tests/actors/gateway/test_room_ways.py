@@ -194,6 +194,28 @@ async def as_terms(desk: Desk) -> None:
     await desk.page.until("document.querySelector('#title').textContent === '#Garden'")
 
 
+async def as_reader(desk: Desk) -> None:
+    """Look for messages, some at a time, and go to one that is in the conversation."""
+    page = desk.page
+
+    async def is_found(*numbers: int) -> None:
+        found = "[...document.querySelectorAll('#error .found li')].map((one) => one.innerText"
+        wanted = json.dumps([f"#{number}" for number in numbers])
+        await page.until(f"JSON.stringify({found}.split(' ')[0])) === JSON.stringify({wanted})")
+
+    await page.type("#said-query", "HELLO")
+    await is_found(*range(25, 5, -1))
+    await page.click("Earlier messages")
+    await is_found(*range(25, 0, -1))
+    await page.until("document.querySelector('#error .found li').innerText.includes('hello <b>24')")
+    await page.click("#1")
+    await page.until("!document.querySelector('#error-box').open")
+    await page.evaluate("document.querySelector('#said-query').value = ''")
+    await page.type("#said-query", "farewell")
+    await page.shows("No message that you may read has these words.")
+    await page.click("Close")
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="no chromium here: apt install chromium")
 @pytest.mark.slow
 async def test_each_act_is_done_on_the_page() -> None:
@@ -206,7 +228,8 @@ async def test_each_act_is_done_on_the_page() -> None:
     async with motet.open_host(agents=[ann]) as host, tab(PROGRAM) as page:
         plan = RoomPlan(("ann",), activation="off")
         room = (await host.rooms.create("dev", plan, principal=ALICE)).name
-        await host.rooms.post(room, "hello", principal=ALICE)
+        for number in range(25):
+            await host.rooms.post(room, f"hello <b>{number}", principal=ALICE)
         url = await host.serve(
             GatewayConfig(listen="127.0.0.1:0", tokens=entries, messages_per_minute=10**6)
         )
@@ -227,6 +250,9 @@ async def test_each_act_is_done_on_the_page() -> None:
         await page.until(
             f"document.querySelector('#error [name=name]')?.placeholder.includes('{room}')"
         )
+        await page.click("Close")
+        await as_reader(desk)
+        await desk.press("here: alice")
         await as_people(desk)
         await as_terms(desk)
         await desk.press("Export")
