@@ -25,11 +25,11 @@ from motet.actors.storage.tokens import new_token
 from motet.cli.record_commands import RoomLook
 from motet.protocols.commands import COMMANDS
 from motet.protocols.config import GatewayConfig, TokenConfig
-from motet.protocols.room_acts import ACTS, AddPerson
+from motet.protocols.room_acts import ACTS, AddPerson, RemovePerson, SetTerms
 from motet.protocols.room_people import RoomPerson
-from motet.protocols.rooms import RoomPlan
-from motet.testing import ScriptedModel
+from motet.protocols.rooms import RoomChange, RoomPlan
 from tests.browser import Page, browser, tab
+from tests.scripted import Scripted, call, say
 
 PROGRAM = browser()
 ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
@@ -216,6 +216,39 @@ async def as_reader(desk: Desk) -> None:
     await page.click("Close")
 
 
+async def as_guest(desk: Desk, link: str, model: Scripted) -> None:
+    """A guest's page has neither arguments nor results of calls, until a setting says so."""
+    host, room, page = desk.host, desk.room, desk.page
+    words = "[...document.querySelectorAll('*')].map((one) => one.textContent + one.value).join()"
+
+    async def has(word: str) -> bool:
+        return word in str(await page.evaluate(words))
+
+    async def waits() -> bool:
+        return len(await host.approvals(state="pending")) == 1
+
+    await host.rooms.change(room, RoomChange(activation="mention"), principal=ALICE)
+    await host.rooms.manage(AddPerson(room=room, user="bob"), principal=ALICE)
+    for details in ("moderator", "member"):
+        model.then(call(("unlock", {"word": "swordfish"})), say(f"done for {details}"))
+        await host.rooms.manage(SetTerms(room=room, details=details), principal=ALICE)
+        await page.call("Page.navigate", url=link.replace("#", f"?{details}#"))
+        await page.press(f'nav button[data-stream="room:{room}"]')
+        await page.shows("hello <b>24")
+        await host.rooms.post(room, "@ann unlock it", principal=ALICE)
+        await page.until("document.querySelector('#log .call')")
+        await desk.until(waits)
+        (asked,) = await host.approvals(state="pending")
+        await host.approve(asked.id, "allow-once")
+        await page.shows(f"done for {details}")
+        for word in ("swordfish", "opens the shed"):
+            assert await has(word) == (details == "member"), (word, details)
+    await host.rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+    await page.shows(f"the room {room} is not open to you any more")
+    assert not await has("done for")
+    await host.rooms.change(room, RoomChange(activation="off"), principal=ALICE)
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="no chromium here: apt install chromium")
 @pytest.mark.slow
 async def test_each_act_is_done_on_the_page() -> None:
@@ -224,7 +257,13 @@ async def test_each_act_is_done_on_the_page() -> None:
     entries = tuple(
         TokenConfig(token=token, user=user, role="operator") for user, token in tokens.items()
     )
-    ann = motet.Agent("ann", model=ScriptedModel([], name="ann"))
+    model = Scripted(name="ann")
+    ann = motet.Agent("ann", model=model)
+
+    @ann.tool(approval=True)
+    async def unlock(word: str) -> str:
+        return f"{word} opens the shed"
+
     async with motet.open_host(agents=[ann]) as host, tab(PROGRAM) as page:
         plan = RoomPlan(("ann",), activation="off")
         room = (await host.rooms.create("dev", plan, principal=ALICE)).name
@@ -252,6 +291,10 @@ async def test_each_act_is_done_on_the_page() -> None:
         )
         await page.click("Close")
         await as_reader(desk)
+        await desk.press("here: alice")
+        await as_guest(desk, f"{url}/#token={tokens['bob']}", model)
+        await page.call("Page.navigate", url=f"{url}/?again#token={tokens['alice']}")
+        await page.press(f'nav button[data-stream="room:{room}"]')
         await desk.press("here: alice")
         await as_people(desk)
         await as_terms(desk)

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 
 import attrs
 import msgspec
+import pytest
 import trio
+from trio.testing import MockClock
 
 import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
@@ -36,6 +38,7 @@ class People:
     alice: Client
     bob: Client
     room: str
+    script: Scripted
 
     @property
     def stream(self) -> str:
@@ -63,7 +66,7 @@ async def people(model: Scripted) -> AsyncGenerator[People]:
             made = await alice.result(
                 "rooms.create", name="dev", members=["ann"], people=["bob"], speakers=["mentions"]
             )
-            here = People(host, context, alice, bob, str(made["name"]))
+            here = People(host, context, alice, bob, str(made["name"]), model)
             for client in (alice, bob):
                 await client.result("subscribe", stream=here.stream)
             yield here
@@ -119,6 +122,37 @@ async def test_a_removed_user_gets_no_more_events() -> None:
         ]
         error = await here.bob.error("subscribe", stream=here.stream, after=0)
         assert error.code == "not_found"
+
+
+@pytest.mark.parametrize("how", ["remove", "ban", "set"])
+async def test_a_removed_client_is_told_why_within_100_ms_and_what_it_has_queued_ends_with_it(
+    how: str, autojump_clock: MockClock
+) -> None:
+    """By a clock that jumps: nothing on the way waits. No member is given what was queued."""
+    async with people(Scripted(None)) as here:
+        await here.post(here.alice, "@ann for ever", "k1")
+        await here.bob.until("room.turn")
+        await here.post(here.bob, "@ann wipe it all", "k2")
+        await here.alice.until("message")
+        here.bob.events.clear()
+        began = trio.current_time()
+        match how:
+            case "remove":
+                await here.alice.result("rooms.remove", room=here.room, user="bob")
+            case "ban":
+                await here.alice.result("rooms.ban", room=here.room, user="bob")
+            case _:
+                await here.alice.result("rooms.set", room=here.room, people=[])
+        ended = (await here.bob.until("stream.ended"))[-1]
+        assert ended.data == {"reason": "removed"}
+        dropped = (await here.alice.until("call.dropped"))[-1]
+        assert trio.current_time() - began <= 0.1
+        assert (dropped.data["of"], dropped.data["by"]) == ("ann", ["bob"])
+        await here.alice.result("runs.stop", room=here.room, key="k3")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not here.bob.events
+        assert len(here.script.requests) == 1
+    del autojump_clock
 
 
 async def test_a_client_that_reconnects_gets_the_missed_events() -> None:
