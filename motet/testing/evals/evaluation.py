@@ -293,7 +293,7 @@ T = TypeVar("T")
 
 def _listed(what: str, given: Iterable[T], single: type) -> tuple[T, ...]:
     """The items. Raises ``ConfigError`` for a single one without its list."""
-    if isinstance(given, single) or not isinstance(given, Iterable):
+    if isinstance(given, single) or not isinstance(cast("object", given), Iterable):
         raise ConfigError(f"{what} are a list: write [{type(given).__name__}(...)]")
     return tuple(given)
 

@@ -186,7 +186,7 @@ def rubric(rule: str, model: str | Model, *, name: str = "") -> AgentSpec[None, 
     if not rule.strip():
         raise ConfigError("rubric() needs a rule in words")
     return AgentSpec(
-        name or f"rubric-{fingerprint(rule)[:6]}",
+        name or f"rubric-{fingerprint(rule.strip())[:6]}",
         model=model,
         instructions=RUBRIC.format(rule=rule.strip()),
         description=f"Judges by the rule: {shortened(rule.strip(), SHOWN)}",

@@ -325,4 +325,4 @@ def _cut(text: str, limit: int) -> str:
 
 def visible(text: str) -> str:
     """On one line, with a mark in place of what would act on a terminal."""
-    return " ".join("".join(c if c.isprintable() else "\ufffd" for c in text).split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
