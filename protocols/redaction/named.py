@@ -155,7 +155,9 @@ def named(
         spaced = front if core == "key" and not line.startswith("-") else line
         kind = category(rules, spaced.lstrip("-"), core)
         if (not kind and core == "key") and (
-            _is_variable(text, start, line, found) or _is_lone_key(text, front, found)
+            _is_variable(text, start, line, found)
+            or _is_lone_key(text, front, found)
+            or _is_key_of_a_vendor(rules, text, line, found)
         ):
             kind = "weak"
         if not kind or (kind in _SWITCHED and not rules.is_on(_SWITCHED[kind])):
@@ -254,6 +256,34 @@ def _is_lone_key(text: str, front: str, found: re.Match[str]) -> bool:
         and _is_mixed(value)
         and _NO_SECRET_KEY.search(front.rstrip()) is None
     )
+
+
+_LONG_KEY = re.compile(
+    r"(?=[0-9]{0,99}[a-f])[0-9a-f]{32,128}\Z"
+    r"|(?=.{0,99}[a-z])(?=.{0,99}[A-Z])(?=(?:[^0-9]{0,99}[0-9]){2})"
+    r"(?:[0-9A-Za-z]{24,99}|[0-9A-Za-z_-]{40,99}={0,2}|[0-9A-Za-z+/]{40,99}={1,2})\Z"
+)
+"""In hexadecimal, or with letters of both cases."""
+
+
+def _is_key_of_a_vendor(rules: Rules, text: str, line: str, found: re.Match[str]) -> bool:
+    """``acme_key = "…"``, of whatever vendor, with a value as long and random as keys are.
+
+    The keys of caches, tables and files have names of their own, and are digests just as well.
+    """
+    if (
+        not rules.is_on("name.secret")
+        or line[-1:] not in ("_", "-")
+        or found["sign"].strip() not in ("=", ":", "=>", ":=")
+    ):
+        return False
+    words = [word for word in _SEPARATORS.split(line) if word]
+    if not words or not rules.identifiers.isdisjoint(words):
+        return False
+    if ("".join(words[-3:]) + "key").endswith(rules.harmless):
+        return False
+    value = text[slice(*found.span("quoted" if found["quoted"] is not None else "bare"))]
+    return _LONG_KEY.match(value) is not None
 
 
 _AFTER_MORE = 1_200

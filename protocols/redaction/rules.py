@@ -111,6 +111,7 @@ class RuleFile(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...]
     weak: tuple[str, ...]
     harmless: tuple[str, ...]
+    identifiers: tuple[str, ...]
     endings: tuple[str, ...]
     placeholders: tuple[str, ...]
     passes_by: tuple[str, ...]
@@ -195,6 +196,7 @@ class Rules:
     secrets: frozenset[str]
     weak: frozenset[str]
     harmless: tuple[str, ...]
+    identifiers: frozenset[str]
     placeholders: frozenset[str]
     schemes: frozenset[str]
     parameters: frozenset[str]
@@ -376,6 +378,7 @@ def build(file: RuleFile, forms: FormFile, off: frozenset[str] = frozenset()) ->
         _words(file.secrets) if is_on("name.secret") else frozenset(),
         _words(file.weak) if is_on("name.secret") else frozenset(),
         tuple(_words(file.harmless)),
+        frozenset(file.identifiers),
         frozenset(file.placeholders),
         frozenset(file.schemes),
         frozenset(file.parameters),
