@@ -86,14 +86,10 @@ class Report:
 
 
 class Slices:
-    """Lets 64 tasks go on in a pass of the event loop, when thousands learn their fate in one step.
-
-    The first of those that go on in a pass lets the next ones in, so that this needs no task.
-    """
+    """Lets 64 tasks go on in a pass of the loop, the first of which lets the next ones in."""
 
     def __init__(self) -> None:
-        self._gone, self._is_led = 0, False
-        self._waiting = trio.lowlevel.ParkingLot()
+        self._gone, self._is_led, self._waiting = 0, False, trio.lowlevel.ParkingLot()
 
     async def go_on(self) -> None:
         """Wait, if many others go on now. No checkpoint otherwise."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from motet.actors.errors.classify import classify, kind_lines
 from motet.actors.tools.builtin.paths import NOBODY, owner_of
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
@@ -85,12 +86,7 @@ class Shell:
             argv = ["sh", "-c", command]
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
         if sys.platform != "linux":
-            raise ToolFailure(
-                "the shell tool needs Linux",
-                code="NO_SANDBOX",
-                kind="permission",
-                failure="infrastructure",
-            )
+            raise _refused("the shell tool needs Linux")
         if self.config.mode == "unsafe":
             argv = unsafe_argv(self.inspect(), command)
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
@@ -203,13 +199,12 @@ def _check_command(command: str) -> None:
 
 
 def _no_sandbox(reason: str) -> ToolFailure:
-    return ToolFailure(
-        f"no command was run: {reason}; install bubblewrap where user namespaces are allowed, "
-        f"{_UNSAFE_HINT}",
-        code="NO_SANDBOX",
-        kind="permission",
-        failure="infrastructure",
-    )
+    hint = f"install bubblewrap where user namespaces are allowed, {_UNSAFE_HINT}"
+    return _refused(f"no command was run: {reason}; {hint}")
+
+
+def _refused(told: str) -> ToolFailure:
+    return ToolFailure(told, code="NO_SANDBOX", kind="permission", failure="infrastructure")
 
 
 def _no_start(folder: str, error: OSError) -> ToolFailure:
@@ -238,12 +233,11 @@ def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> s
     }
     if _is_unsupervised(done):
         raise ToolFailure(told, detail=detail, kind="exit")
-    raise ToolNegative(
-        told,
-        value=f"{message}\n{done.output}" if last else message,
-        detail=detail,
-        kind="timeout" if done.timed_out else "exit",
-    )
+    kind = "timeout" if done.timed_out else classify(line)
+    shown = message + (kind_lines(kind) if kind != "unknown" else "")
+    value = f"{shown}\n{done.output}" if last else shown
+    ended = "timeout" if done.timed_out else "exit"
+    raise ToolNegative(told, value=value, detail=detail, kind=ended)
 
 
 def _is_unsupervised(done: Finished) -> bool:

@@ -16,10 +16,11 @@ import trio
 from attrs import evolve
 from msgspec.structs import replace
 
+from motet.actors.errors.classify import SUGGESTIONS
 from motet.actors.tools.builtin.paths import NOBODY
 from motet.actors.tools.builtin.shell import FILE_MB, Shell, limits
 from motet.protocols.config import ShellConfig
-from motet.protocols.tools import ToolFailure
+from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime.sandbox import inspect_machine
 
 T = TypeVar("T")
@@ -432,6 +433,24 @@ async def test_a_failure_says_the_last_line_of_the_standard_error(
     assert first.endswith(ends) or "nofile" in first or case == "a secret"
     assert "hunter2" not in first
     assert len(first) < 300
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        ("echo fine; cat nofile", ["type: not_found", f"suggestion: {SUGGESTIONS['not_found']}"]),
+        ("sleep 60", ["type: timeout", f"suggestion: {SUGGESTIONS['timeout']}"]),
+        ("echo 3 failed; exit 1", ["3 failed"]),
+    ],
+)
+async def test_the_kind_of_a_failure_is_told_with_it(
+    workspace: Path, command: str, lines: list[str]
+) -> None:
+    """And a suggestion, before the output: it is not stored, so that nothing else would tell it."""
+    with pytest.raises(ToolNegative) as caught:
+        await Shell(evolve(CONFIG, mode="unsafe")).run(workspace, command, 0.5)
+    told = str(caught.value.value).splitlines()
+    assert told[1 : 1 + len(lines)] == lines
 
 
 async def test_a_command_that_takes_too_long_says_its_last_line(workspace: Path) -> None:
