@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from functools import partial
 
 import pytest
 import trio
@@ -128,7 +129,7 @@ def test_a_newcomer_finds_a_place_at_the_cost_of_who_holds_most(
         if step == "enter":
             before = list(inside.values())
             held: list[Place] = []
-            place = newcomers.enter(address, lambda held=held: evicted.extend(held))
+            place = newcomers.enter(address, partial(evicted.extend, held))
             held.append(place)
             inside[place] = address
             if len(before) == 3:
@@ -153,7 +154,7 @@ def test_a_known_client_is_never_evicted_and_one_that_moves_counts_at_its_addres
     known = newcomers.enter("a", lambda: gone.append("known"))
     known.known()
     for name in ("first", "second"):
-        newcomers.enter("proxy", lambda name=name: gone.append(name))
+        newcomers.enter("proxy", partial(gone.append, name))
     moved = newcomers.enter("proxy", lambda: gone.append("moved"))
     assert gone == ["first"]
     moved.move("b")
