@@ -153,8 +153,9 @@ class Kind(Generic[Q]):
         self._parent: Cell | None = None
         self._supervisor: Supervisor[Cell] | None = None
         self._changed = trio.Event()  # the parent is open again, or has ended for ever
-        # Of actors that were idle at the last sweep, by name: messages so far, idle since.
-        self._idle: dict[str, tuple[int, float]] = {}
+        # Of actors that were idle at the last sweep: messages so far, idle since. By name, the next
+        # actor of an identity would have the idle time of the one before it.
+        self._idle: dict[Cell, tuple[int, float]] = {}
         self._refusals = Refusals(supervision)
 
     def ref(self, key: str) -> IdentityRef[Q]:
@@ -235,15 +236,15 @@ class Kind(Generic[Q]):
         # Only actors that are idle now are looked at, so a message costs no bookkeeping here. The
         # count of messages tells whether an actor was busy between two sweeps.
         before, self._idle = self._idle, {}
-        for name, cell in self._supervisor.cells.copy().items():
+        for cell in self._supervisor.cells.copy().values():
             if not _is_idle(cell):
                 continue
             accepted = cell.mailbox.accepted
-            seen, since = before.get(name, (accepted, now))
+            seen, since = before.get(cell, (accepted, now))
             if seen == accepted and now - since >= self.idle_after:
                 _passivate(self._supervisor, cell)
             else:
-                self._idle[name] = (accepted, since if seen == accepted else now)
+                self._idle[cell] = (accepted, since if seen == accepted else now)
 
     # ------------------------------------------------------------------ within
 

@@ -115,6 +115,8 @@ def _concurrency(cell: Cell) -> int:
 
 def leftovers_of(cell: Cell) -> Iterator[Leftover]:
     """The tasks of this actor that have not ended, with their stacks."""
+    if cell.is_occupied and cell.task is None:
+        yield Leftover(cell.path, "its task has not taken its first step", "")
     for own in _tasks(cell):
         for task in blocking_tasks(own):
             yield Leftover(cell.path, f"{task.name} ignores cancellation", stack_of(task))

@@ -462,6 +462,9 @@ class Supervisor(Generic[C]):
             return
         self._exits.append((cell, cell.generation))
         self._wake.set()
+        if self._busy.works():
+            # It is started after those, so that whoever waits for it now waits for them as well.
+            cell.refuse_all_endless()
         if self._busy.waiting is not None:
             self._busy.waiting.cancel()
 

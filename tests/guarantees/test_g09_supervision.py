@@ -68,6 +68,7 @@ def test_a_group_restarts_at_once_though_its_members_wait_for_each_other() -> No
     """Law: a restart of a group takes no time but that of handlers, since whoever waits for a
     member and has to end first learns of the failure at once; and only those do."""
     holds(GROUPS, schedules=120)
+    holds_on(GROUPS, 13_372)  # a member ended by itself while others of the group were ending
 
 
 @pytest.mark.sweep

@@ -39,7 +39,8 @@ def test_links_end_with_a_passivation_and_a_failure_reaches_those_who_are_linked
     passivations, and of threads that tell and ask them: exactly those who are linked to one that
     fails are restarted, a link is gone with an end that is no failure, and each future of a thread
     has one outcome."""
-    assert first_finding(TIES, range(40)) is None
+    # In the last one an identity is made anew between two looks for idle ones.
+    assert first_finding(TIES, (*range(40), 4_263)) is None
 
 
 def test_each_restart_is_one_event_and_happens_as_that_says() -> None:

@@ -35,7 +35,8 @@ def test_a_member_gets_in_order_what_was_published_and_publishing_never_waits() 
     """Law: for each schedule of publishers and of members that are slow, crash, join, leave and
     end: each message that was published while an actor was a member is handled, in order, or is a
     dead letter that was counted; publishing takes no step; and no dead actor is a member."""
-    assert first_finding(GROUPS, range(60)) is None
+    # In the last two a reader is stopped before its task has taken its first step.
+    assert first_finding(GROUPS, (*range(60), 1_646, 2_261)) is None
 
 
 @pytest.mark.sweep

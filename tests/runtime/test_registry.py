@@ -137,6 +137,24 @@ async def test_an_identity_is_made_on_its_first_message_and_passivated_when_idle
         assert await alice.ask(Life()) == 2
 
 
+async def test_the_next_actor_of_an_identity_has_an_idle_time_of_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world, idle_after=4)
+        alice = sessions.ref("alice")
+        await alice.ask(Life())
+        await trio.sleep(3.5)
+        await alice.stop()
+        # It has had as many messages as the one before, and no sweep has come in between.
+        await alice.ask(Life())
+        await trio.sleep(3.5)
+        assert alice.is_live
+        await trio.sleep(2)
+        assert not alice.is_live
+
+
 async def test_every_way_to_send_makes_the_actor_of_an_identity(autojump_clock: MockClock) -> None:
     world = World()
     async with open_system() as system:

@@ -53,6 +53,7 @@ class World:
     )
 
     used: dict[str, float] = attrs.field(factory=dict[str, float])
+    """When each was made or got a message; that others look at it is no use of it."""
 
     def broken(self, path: str, what: str) -> None:
         self.sim.violated("G9", path, what)
@@ -66,13 +67,15 @@ class World:
         if path == HUB:
             return self.hub
         self.model.restarts.setdefault(path, 0)
-        self.used[path] = trio.current_time()
         key = path.rsplit("/", 1)[-1]
+        if self.kind.find(key) is None:
+            self.used[path] = trio.current_time()
         return self.kind.present(key, key)
 
     async def send(self, path: str, message: Message) -> None:
         """Tell it, as a task or as a thread does; that may also wait for an answer of its."""
         ref = self.present(path)
+        self.used[path] = trio.current_time()
         if self.sim.random.random() < 0.5:
             await ref.tell(message)
             return
