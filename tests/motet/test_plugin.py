@@ -210,7 +210,7 @@ def test_a_project_without_configuration_has_all_of_it_with_xdist_too(
     """Async tests run on Trio, hosts in virtual time; what is real fails and names its line."""
     pytester.makepyfile(test_plain=PLAIN, test_hosts=HOSTS, test_forgetful=FORGETFUL)
 
-    result = pytester.runpytest_subprocess("-n1")
+    result = pytester.runpytest_inprocess("-n1")  # the worker is a process of its own
 
     result.assert_outcomes(passed=8, failed=8)
     out = result.stdout.str()

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from motet import testing as mt
+from motet.testing.reproduction import run_source
 from motet.testing.stories.target import Subject
+from tests.motet.testing.test_printed import printed
 
 pytest_plugins = ["pytester"]
 
@@ -131,6 +133,8 @@ def test_a_corpus_is_replayed_before_the_tests_and_tells_what_is_gone(
     assert "the replay differs from line 1 of the trace on" in said
     assert "unsure.json: not reproduced: a clock decides" in said
     assert "a case was written" not in said
+    pasted = run_source(printed(plain), pytester.path)
+    assert (pasted.failed, pasted.kind, pasted.broken) == (True, "InvariantBroken", "")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Printed tests of findings: each is pasted into a file, and fails there in another process.
 
-The search and its test are written as a project writes them; see ``faulty`` for the projects.
+The search and its test are written as a project writes them; see ``faulty`` for the projects. In
+the default suite ``test_casefiles.py`` pastes one.
 """
 
 from __future__ import annotations
@@ -65,17 +66,21 @@ KINDS = {
 }
 
 
+HEAD = "def test_found() -> None:"
+
+
 def printed(result: pytest.RunResult) -> str:
-    """The first test that a report has printed: from its first import to the next title."""
-    mark = "E       "  # of an error's own text; a section of the report has none
-    lines = [line.removeprefix(mark) for line in result.outlines]
-    starts = [at for at, line in enumerate(lines) if line.strip() == "def test_found() -> None:"]
-    assert starts, "\n".join(result.outlines)
-    first = starts[0]
-    while lines[first - 1].strip() == "" or lines[first - 1].startswith(("import", "from")):
+    """The first test that a report has printed, with its imports."""
+    at = next((at for at, line in enumerate(result.outlines) if line.endswith(HEAD)), None)
+    assert at is not None, "\n".join(result.outlines)
+    # The text of an error is indented as the line that has raised it; a section is not.
+    margin = result.outlines[at].removesuffix(HEAD)
+    lines = ["" if one.strip() in ("", "E") else one for one in result.outlines]
+    lines = [one.removeprefix(margin) if one.startswith(margin) else one for one in lines]
+    first, last = at, at + 1
+    while not lines[first - 1] or lines[first - 1].startswith(("import ", "from ")):
         first -= 1
-    last = starts[0] + 1
-    while last < len(lines) and (lines[last].startswith("    ") or not lines[last].strip()):
+    while last < len(lines) and (not lines[last] or lines[last].startswith("    ")):
         last += 1
     return "\n".join(lines[first:last]).strip() + "\n"
 
@@ -94,11 +99,6 @@ def is_printed_and_fails(pytester: pytest.Pytester, name: str, most: int) -> Non
     ended = run_source(source, Path(pytester.path))
     assert ended.failed, f"{ended}\n{source}"
     assert not ended.broken, f"{ended}\n{source}"
-
-
-@pytest.mark.slow
-def test_a_printed_test_is_pasted_and_fails_in_another_process(pytester: pytest.Pytester) -> None:
-    is_printed_and_fails(pytester, "polite loop: welcomes", 100)
 
 
 @pytest.mark.sweep
