@@ -114,7 +114,9 @@ def stored_error(columns: Mapping[str, object], size: object = None) -> StoredEr
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             problems.append(f"{name}: {error!s:.80}")
             fields[name] = None
-    if fields["raw_error"] is None and problems:
+    if not isinstance(fields["raw_error"], dict):
+        if not (problems and problems[0].startswith("raw_error")):
+            problems.insert(0, "raw_error: it is no JSON object")
         fields["raw_error"] = {"message": f"the stored row cannot be read: {problems[0]}"}
     return readable(fields, StoredError, problems)
 

@@ -10,6 +10,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
@@ -17,6 +18,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.actors.storage.writer import Writer
+from motet.protocols.error_records import stored_error
 from motet.protocols.error_rows import (
     DELETE_ROWS,
     FORGET,
@@ -198,6 +200,16 @@ DERIVED = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("text", ["[1]", '"text"', "null", "7", "{not json", "[" * 9_000])
+def test_a_raw_error_that_is_no_object_says_so(text: str) -> None:
+    """It was None, which no reader of an error expects."""
+    columns = {**asdict(record(1)), "raw_error": text, "arguments": None}
+    found = stored_error(columns)
+    assert str(found.raw_error["message"]).startswith("the stored row cannot be read: raw_error: ")
+    assert found.malformed.startswith("raw_error: ")
+    assert found.id == record(1).id
+
+
 @given(st.lists(st.tuples(st.booleans(), COLUMNS, DERIVED, GARBAGE), min_size=1, max_size=4))
 @settings(max_examples=40)
 def test_a_damaged_row_costs_no_other_one(
@@ -221,8 +233,11 @@ def test_a_damaged_row_costs_no_other_one(
             assert sorted(ids) == [record(n).id for n in (1, 2, 3)]
             for error in page.errors:
                 assert error.id == record(2).id or not error.malformed
+                assert isinstance(error.raw_error, dict)
             found = await errors.get(record(2).id)
             assert found is not None
+            assert isinstance(found.raw_error, dict)
+            assert found.raw_error or found.malformed
             await errors.groups(GroupErrors(limit=9))
             await readers.aclose()
             await writer.aclose()
