@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from subprocess import CalledProcessError
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 import trio
@@ -209,6 +209,7 @@ def _number(value: object) -> int:
 
 # Classes of failures. Each has one row: everything that counts failures reads this table.
 
+E = TypeVar("E", bound=BaseException)
 Verdict: TypeAlias = Literal["succeeded", "failed", "down", "abandoned"]
 """The verdict of a call for the circuit breakers of its tool. ``failed``: counts for its person;
 ``down``: counts for all users of the agent; ``abandoned``: no verdict."""
@@ -296,6 +297,11 @@ _IS_OUT = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _KINDS: Mapping[ErrorType, FailureClass] = {"not_found": "negative", "validation": "argument"}
 
 
+def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
+    """As ``isinstance``, which asks an object for its class: that is code of others."""
+    return issubclass(type(error), kind)
+
+
 def failure_class(error: BaseException) -> FailureClass:
     """The class of an exception that a tool has raised.
 
@@ -310,9 +316,9 @@ def failure_class(error: BaseException) -> FailureClass:
         if class_ == declared:
             return cast("FailureClass", class_)  # the arguments of a Literal are its values
     for type_, class_ in _EXCEPTIONS:
-        if isinstance(error, type_):
+        if issubclass(type(error), type_):
             return class_
-    if isinstance(error, OSError) and error.errno in (*_SAYS_NO, *_IS_OUT):
+    if is_a(error, OSError) and error.errno in (*_SAYS_NO, *_IS_OUT):
         return "negative" if error.errno in _SAYS_NO else "infrastructure"
     if kind := _declared_kind(error):
         return _KINDS.get(kind, "fault")

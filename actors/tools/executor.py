@@ -21,7 +21,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_kind
+from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_a, is_kind
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
@@ -51,8 +51,7 @@ from motet.protocols.tools import (
     ToolRetry,
 )
 from motet.runtime import Actor, ActorRef, UnderWay, handles
-from motet.runtime.errors import only_error
-from motet.runtime.exceptions import message_of
+from motet.runtime.exceptions import message_of, sole
 from motet.runtime.outside import foreign_code
 from motet.runtime.programs import CallPrograms
 
@@ -430,18 +429,18 @@ class ToolExecutor(Actor[ExecuteCall]):
                 if not late:
                     return _End(value, "done")
         except Exception as raised:
-            error = only_error(raised)
-            if isinstance(error, NotBegun):
+            error = sole(raised)
+            if is_a(error, NotBegun):
                 return NOT_BEGUN
             if late and failure_class(error) not in ("fault", "infrastructure"):  # an answer
                 return await self._timed_out(work, tool, under_way, went_on=True)
-            if isinstance(error, ToolRetry):
+            if is_a(error, ToolRetry):
                 return _End(message_of(error), "failed", "retry", failure="argument")
-            if isinstance(error, ToolDenied):
+            if is_a(error, ToolDenied):
                 return _denied(message_of(error))
-            if isinstance(error, ToolNegative):  # an answer, whole, and nothing to look up
+            if is_a(error, ToolNegative):  # an answer, whole, and nothing to look up
                 return _End(error.value, "failed", error.kind, failure="negative")
-            if not isinstance(error, NeedsApproval):
+            if not is_a(error, NeedsApproval):
                 return await self._failed(work.request, error)
             needs = error
         except BaseExceptionGroup as cut:
@@ -466,7 +465,7 @@ class ToolExecutor(Actor[ExecuteCall]):
     def _is_one_of_many(self, raised: Exception, programs: CallPrograms) -> bool:
         """Whether it is a plain failure, and so many fail now that each waits for its turn."""
         crowded = (spool := self._reporter.spool) is not None and spool.is_crowded
-        return crowded and not programs.children and not isinstance(raised, _NO_PLAIN)
+        return crowded and not programs.children and not issubclass(type(raised), _NO_PLAIN)
 
     async def _timed_out(
         self, work: _Work, tool: Tool, under_way: UnderWay, *, went_on: bool

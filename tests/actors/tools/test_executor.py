@@ -399,3 +399,21 @@ async def test_a_call_that_failed_is_not_late_while_its_error_waits(
         result = await stage.call("fail")
     assert (result.outcome, result.kind, result.failure) == ("failed", "unknown", "fault")
     assert result.text.startswith(told)
+
+
+async def test_no_error_is_asked_for_its_class_while_thousands_fail() -> None:
+    """Its answer is code of others, which may raise what ends a host."""
+
+    class Evil(ValueError):
+        @property
+        def __class__(self) -> type:
+            raise SystemExit("out of a look at the class")
+
+        @__class__.setter
+        def __class__(self, kind: type) -> None: ...
+
+    async with on_stage(failing(Evil("boom"))) as stage:
+        stage.memory.spool = _Slow()
+        result = await stage.call("fail")
+        assert (result.outcome, result.failure) == ("failed", "fault")
+        assert await stage.call("nothing")
