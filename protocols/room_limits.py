@@ -137,8 +137,8 @@ def round_account(room: str, number: int, budgets: Budgets) -> str:
 def _windows(
     budgets: Budgets, costs: Costs, user: str, now: float
 ) -> list[tuple[Allowance, Spent, str]]:
-    """The budgets of a user or of the room, the one first that opens last: what is allowed and was
-    spent, and a sentence about it.
+    """The budgets of a user or of the room that bound something, the one first that opens last:
+    what is allowed and was spent, and a sentence about it.
     """
     hour = hour_of(now)
     is_room = user == ROOM
@@ -150,10 +150,12 @@ def _windows(
         (daily, costs.day, "today", hour - hour % DAY + DAY),
         (hourly, costs.hour, "this hour", hour + 1),
     ):
+        if allowed == ANY:
+            continue
         again = datetime.fromtimestamp(opens * HOUR, UTC).strftime("%Y-%m-%d %H:%M UTC")
         told = f"{who} {{how}} the {{what}} of {name}: agents answer again from {again}"
         found.append((allowed, sums.get(user, NOTHING), told))
-    if not is_room:
+    if not is_room and budgets.person_round != ANY:
         told = f"{who} {{how}} the {{what}} of a round: agents answer again in the next one"
         found.append((budgets.person_round, costs.round.get(user, NOTHING), told))
     return found
