@@ -132,6 +132,8 @@ async def _reply(call: Invocation, command: Command) -> Reply:
             return await act(call.api.rooms, call.principal, call.room, call.argument)
         return await _HANDLERS[command.name](call)
     except NotFound:
+        if call.room and command.name in ("errors", "usage"):
+            return f"Nothing was done: /{command.name} of a room is for its owner."
         if command.name in _ACTS or command.name in ROOM_COMMANDS:
             raise
         return f"{NOTHING_YET} {SAY_FIRST}" if call.argument else NOTHING_YET
@@ -289,13 +291,15 @@ async def _resolve(call: Invocation) -> Reply:
 
 
 async def _errors(call: Invocation) -> Reply:
-    api, principal = call.api, call.principal
-    return errors_text(await api.errors(session=call.session, limit=_SHOWN, principal=principal))
+    which = {"room": call.room} if call.room else {"session": call.session}
+    found = await call.api.errors(**which, limit=_SHOWN, principal=call.principal)
+    return errors_text(found)
 
 
 async def _usage(call: Invocation) -> Reply:
-    api, principal = call.api, call.principal
-    return usage_text(await api.traces(session=call.session, limit=_COUNTED, principal=principal))
+    which = {"room": call.room} if call.room else {"session": call.session}
+    found = await call.api.traces(**which, limit=_COUNTED, principal=call.principal)
+    return usage_text(found)
 
 
 async def _agents(call: Invocation) -> Reply:
@@ -331,4 +335,4 @@ _ACTS: Final = frozenset(
     {"new", "compact", "approve", "resolve", "deleteroom", "join", *ROOM_COMMANDS}
 )
 _ROOMS_ONLY: Final = frozenset({"activation", "deleteroom", *ROOM_COMMANDS})
-_SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})
+_SESSIONS_ONLY: Final = frozenset({"new", "model", "compact"})

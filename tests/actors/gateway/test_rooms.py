@@ -57,6 +57,10 @@ async def people(model: Scripted) -> AsyncGenerator[People]:
         return "paid"
 
     @ann.tool
+    def fail() -> str:
+        raise OSError("no route to host")
+
+    @ann.tool
     def look(where: str = "") -> str:
         return "found"
 
@@ -246,6 +250,17 @@ async def test_commands_in_a_room_are_about_the_room() -> None:
         told = await here.post(here.alice, "/queue collect", "k6")
         assert str(told["text"]).startswith("From the next round on, while agents speak: collect")
         assert "this is a room" in str(await here.post(here.bob, "/new", "k7"))
+
+
+async def test_the_owner_is_told_the_errors_and_the_usage_of_the_room_and_no_member() -> None:
+    async with people(Scripted(call(("fail", {})), say("no"))) as here:
+        await here.post(here.bob, "@ann try it", "k1")
+        await here.alice.until("room.idle")
+        assert "no route to host" in str(await here.post(here.alice, "/errors", "k2"))
+        assert "1 run: 20 tokens in" in str(await here.post(here.alice, "/usage", "k3"))
+        for text in ("/errors", "/usage"):
+            told = await here.post(here.bob, text, text)
+            assert told["text"] == f"Nothing was done: {text} of a room is for its owner."
 
 
 async def test_the_owner_answers_the_approvals_of_members() -> None:
