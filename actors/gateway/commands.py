@@ -291,14 +291,14 @@ async def _resolve(call: Invocation) -> Reply:
 
 
 async def _errors(call: Invocation) -> Reply:
-    which = {"room": call.room} if call.room else {"session": call.session}
-    found = await call.api.errors(**which, limit=_SHOWN, principal=call.principal)
+    api, where, room = call.api, None if call.room else call.session, call.room or None
+    found = await api.errors(session=where, limit=_SHOWN, room=room, principal=call.principal)
     return errors_text(found)
 
 
 async def _usage(call: Invocation) -> Reply:
-    which = {"room": call.room} if call.room else {"session": call.session}
-    found = await call.api.traces(**which, limit=_COUNTED, principal=call.principal)
+    api, where, room = call.api, None if call.room else call.session, call.room or None
+    found = await api.traces(session=where, limit=_COUNTED, room=room, principal=call.principal)
     return usage_text(found)
 
 
