@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import attrs
 
-from motet.protocols.evals import TrialRecord
+from motet.protocols.evals import TrialRecord, shortened
 from motet.protocols.models import Usage
 from motet.testing.evals.report import EvalReport, money, visible
 
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-__all__ = ["Silent", "Told", "watching"]
+__all__ = ["Silent", "Told", "bar_on", "watching"]
 
 PIPE_WIDTH = 250
 NAMED = 3
 """Cases under way that the bar names."""
+BAR = 16
+TAKEN = BAR + 24
+"""Columns of the bar, of its counts up to 9999/9999, of the time, and between them."""
+LEAST_NAME = 6
 
 
 Leave: TypeAlias = Callable[[EvalReport], None]
@@ -111,7 +115,12 @@ class Told(Silent):
         cost = f" · {money(self._spent)}" if self._spent.cost else ""
         said = f"{self._passed} passed, {self._ended - self._passed} not"
         tokens = f" · {self._spent.total_tokens:,} tokens{cost}"
-        self._bar.update(self._task, advance=advance, said=said + tokens, names=names + more)
+        # rich would shorten the numbers first, which are worth more than names.
+        room = self._console.width - TAKEN - len(said)
+        if room >= len(tokens):
+            said, room = said + tokens, room - len(tokens)
+        names = shortened(names + more, room) if room > LEAST_NAME else ""
+        self._bar.update(self._task, advance=advance, said=said, names=names)
 
     def _line(self, text: str, style: str) -> None:
         from rich.text import Text
@@ -142,15 +151,20 @@ def watching(show: bool | None, leave: Leave | None = None) -> Generator[Silent]
     if not live:
         yield Told(console, None, leave)
         return
+    with bar_on(console) as bar:
+        yield Told(console, bar, leave)
+
+
+def bar_on(console: Console) -> Progress:
+    """The bar, which is drawn while its block is open."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(
-        BarColumn(24),
+    return Progress(
+        BarColumn(BAR),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[said]}", markup=False),
         TextColumn("{task.fields[names]}", style="dim", markup=False),
         console=console,
         transient=True,
-    ) as bar:
-        yield Told(console, bar, leave)
+    )

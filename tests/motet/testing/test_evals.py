@@ -7,12 +7,14 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import msgspec
 import pytest
 import trio
+from rich.console import Console
 from trio.testing import MockClock
 
 import motet
@@ -22,7 +24,7 @@ from motet.protocols.evals import Plan, TrialRecord
 from motet.protocols.models import ModelRequest
 from motet.testing.evals import running
 from motet.testing.evals.journal import Writer, baseline, last
-from motet.testing.evals.progress import Silent
+from motet.testing.evals.progress import Silent, Told, bar_on
 from motet.testing.evals.report import EvalReport, load_report
 from motet.testing.scripted import Slow
 
@@ -537,3 +539,24 @@ def test_hooks_config_and_loops(tmp_path: Path) -> None:
     trio.run(inside)
     with pytest.raises(TypeError, match="unknown option 'job'"):
         evaluated([mt.EvalCase("a", "a", "a")], job=3)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_bar_keeps_its_counts_on_a_narrow_terminal(width: int) -> None:
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    bar = bar_on(console)  # not entered, so that no thread draws it
+    told = Told(console, bar, None)
+    told.begin(1_000, [TrialRecord("kept", 1, "x", "failed")])
+    for number in range(6):
+        told.started(f"a case with a long name {number}")
+    told.ended(TrialRecord("a case with a long name 0", 1, "x", "passed"))
+
+    (line,) = [
+        "".join(part.text for part in parts).rstrip()
+        for parts in console.render_lines(bar.get_renderable())
+    ]
+
+    assert len(line) <= width
+    assert "2/1000" in line
+    assert "1 passed, 1 not" in line
+    assert ("tokens a case" in line) == (width >= 80)
