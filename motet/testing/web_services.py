@@ -23,11 +23,14 @@ client and a service repeats others.
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from ipaddress import ip_address
 from math import inf
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
@@ -52,6 +55,8 @@ LATENCY = 0.05
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CLIENTS = ("httpx", "httpx2")
+RESOLVING = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
+"""Functions of ``socket`` that ask a name server."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -286,14 +291,34 @@ class FakeWeb:
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """Answer the requests of httpx and of ``http_fetch`` in the block."""
+        """Answer the requests of httpx and of ``http_fetch`` in the block, and resolve no name."""
         with ExitStack() as stack:
+            if self.refuse is not None:
+                for name in RESOLVING:
+                    stack.enter_context(_replaced(socket, name, self._resolving(name)))
             if self.services:
                 stack.enter_context(_replaced(http_client, "exchange", self._exchange))
                 for name in CLIENTS:
                     if find_spec(name) is not None:
                         self._install(import_module(name), stack)
             yield
+
+    def _resolving(self, name: str) -> Callable[..., object]:
+        """A function of ``socket`` that would ask a name server, for code inside of the world."""
+        before: Callable[..., object] = getattr(socket, name)
+        thread = threading.get_ident()
+
+        def resolve(host: object, *args: object, **kwargs: object) -> object:
+            inside = threading.get_ident() == thread and trio.lowlevel.in_trio_run()
+            if not inside or _is_local(host):
+                return before(host, *args, **kwargs)
+            line = blamed(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            error = NotSimulated("socket", f"socket.{name}({host!r})", line)
+            assert self.refuse is not None
+            self.refuse(error)
+            raise error
+
+        return resolve
 
     def _install(self, httpx: Any, stack: ExitStack) -> None:
         waiting, blocking = httpx.AsyncHTTPTransport, httpx.HTTPTransport
@@ -366,6 +391,18 @@ class FakeWeb:
             return response
         collected.add(data if method != "HEAD" else b"")
         return msgspec.structs.replace(response, body=collected.data, cut=collected.cut)
+
+
+def _is_local(host: object) -> bool:
+    """True for an address in numbers, and for this machine: nobody is asked for them."""
+    name = host.decode(errors="replace") if isinstance(host, bytes) else host
+    if name in (None, "", "localhost"):
+        return True
+    try:
+        ip_address(str(name).partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class Mishap(SourceRepr, frozen=True, omit_defaults=True):
         fails: the message of its failure; empty: it does not fail.
         after: it fails after the function has done its work, so that the effect is there.
         at: the number of an await inside of the function, from 1: the fault is there. A failure is
-            a ``ConnectionError`` at the first await from there on at which a client is waited for.
+            a ``ConnectionError`` at the first await from there on that can be left.
         cancelled: a time-out strikes at that await.
         of: the calls that are counted: of tools, of hooks, or requests to :func:`fake_http`.
         wire: the fault of a request: ``refused``: no connection; ``reset``: the connection ends

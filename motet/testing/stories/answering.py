@@ -32,6 +32,7 @@ from motet.testing.stories.choosing import (
     one_of,
     value_of,
     weighted,
+    whole,
 )
 from motet.testing.stories.references import literal, result_of
 from motet.testing.stories.target import Faults
@@ -262,7 +263,7 @@ def _wide(draw: Draw, schema: JsonObject, *, text: bool) -> object:
         assert isinstance(most, int)
         return draw(_texts(least, max(least, min(most, least + WIDE_TEXT))))
     bounds = (_bound(schema, "minimum", 1, -WIDE), _bound(schema, "maximum", -1, WIDE))
-    return between(draw, min(bounds), max(bounds))
+    return whole(draw, min(bounds), max(bounds))
 
 
 def _bound(schema: JsonObject, word: str, step: int, otherwise: int) -> int:

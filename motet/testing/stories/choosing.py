@@ -10,23 +10,31 @@ of six programs searched where one had searched before. So each part gets a labe
 Without two of a kind nothing is copied, and every program is a new one. Equal calls and repeated
 steps, which the copies found, are drawn on purpose instead.
 
+While it shrinks a program, two of three tries are programs that it has tried before, since many
+choices mean the same. :class:`Known` rejects those before a host opens for them.
+
 Invariants: the same choices give the same labels and the same program. A part can be deleted as a
-whole, since the next one can be read in its place.
+whole, since the next one can be read in its place. No program that has failed is rejected.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
+from hypothesis import reject
 from hypothesis import strategies as st
+from hypothesis.control import cleanup, current_build_context
+from hypothesis.errors import StopTest, UnsatisfiedAssumption
 
 __all__ = [
     "GRAIN",
     "Draw",
+    "Known",
     "below",
     "between",
     "happens",
@@ -36,6 +44,7 @@ __all__ = [
     "unlike",
     "value_of",
     "weighted",
+    "whole",
 ]
 
 T = TypeVar("T")
@@ -49,20 +58,30 @@ GRAIN = 100
 _FIRST_LABEL = 1 << 40
 
 
+class _Unlike:
+    """``draw`` of one program, whose parts have labels by their number in it.
+
+    Attributes:
+        integer: draws a number without a part of its own, in half of the time; None: this version
+            of Hypothesis has no such function.
+    """
+
+    def __init__(self, draw: Callable[..., Any]) -> None:
+        self._draw = draw
+        self._numbers = count(_FIRST_LABEL)
+        data: Any = getattr(draw, "__self__", None)  # the program's choices, which have no type
+        self.integer: Callable[[int, int], int] | None = getattr(data, "draw_integer", None)
+
+    def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
+        return self._draw(strategy, label=next(self._numbers))
+
+
 def unlike(draw: Draw) -> Draw:
     """``draw`` that gives each part a label of its own, by its number in the program.
 
     A version of Hypothesis whose ``draw`` takes no label draws as it always does.
     """
-    if "label" not in inspect.signature(draw).parameters:
-        return draw
-    labelled: Callable[..., Any] = draw
-    numbers = count(_FIRST_LABEL)
-
-    def drawn(strategy: st.SearchStrategy[Any]) -> Any:
-        return labelled(strategy, label=next(numbers))
-
-    return drawn
+    return _Unlike(draw) if "label" in inspect.signature(draw).parameters else draw
 
 
 @cache
@@ -72,7 +91,14 @@ def _integers(least: int, most: int) -> st.SearchStrategy[int]:
 
 
 def between(draw: Draw, least: int, most: int) -> int:
-    """A number from ``least``, the simplest, to ``most``."""
+    """A number from ``least``, the simplest, to ``most``, or 0 if that lies between them."""
+    if isinstance(draw, _Unlike) and draw.integer is not None:
+        return draw.integer(least, most)
+    return whole(draw, least, most)
+
+
+def whole(draw: Draw, least: int, most: int) -> int:
+    """As :func:`between`, but the bounds are likelier than other numbers."""
     drawn: int = draw(_integers(least, most))
     return drawn
 
@@ -140,3 +166,46 @@ def _or_end(draw: Draw, make: Callable[[], T], about: int) -> tuple[T] | None:
     if about and below(draw, about + 1) == 0:
         return None
     return (make(),)
+
+
+class Known:
+    """The programs of one strategy that have passed since one has failed, by what they are as data.
+
+    Choices with which a program has run always let it run, and a program that has failed always
+    runs, since Hypothesis takes another end of the same choices for a flaky test. The last
+    execution of a finding, which Hypothesis reports, ends all of it.
+    """
+
+    def __init__(self) -> None:
+        self._ran: set[int] = set()
+        self._failed: set[bytes] = set()
+        self._passed: set[bytes] = set()
+
+    def meet(self, program: bytes) -> None:
+        """Reject a program that is known to pass; remember how it ends otherwise."""
+        context = current_build_context()
+        choices: object = getattr(context.data, "choices", None)
+        if context.is_final or not isinstance(choices, tuple) or len(self._ran) > _MANY:
+            self._ran.clear()
+            self._failed.clear()
+            self._passed.clear()
+            return
+        path = hash(cast("tuple[object, ...]", choices))
+        if path not in self._ran and program in self._passed and program not in self._failed:
+            reject()
+        cleanup(partial(self._over, program, path))
+
+    def _over(self, program: bytes, path: int) -> None:
+        error = sys.exc_info()[1]  # of the test, which Hypothesis cleans up after
+        if isinstance(error, StopTest | UnsatisfiedAssumption):
+            return
+        if error is not None:
+            self._failed.add(program)
+            return
+        self._ran.add(path)
+        if self._failed:
+            self._passed.add(program)
+
+
+_MANY = 100_000
+"""Programs that are remembered at most."""

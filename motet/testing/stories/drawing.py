@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Literal, TypeAlias, get_args
 
 import attrs
+import msgspec
 from hypothesis import strategies as st
 
 from motet.actors.agents.spec import AnyAgent
@@ -25,6 +26,7 @@ from motet.testing.stories.answering import Line, Words, answer, line
 from motet.testing.stories.cases import replayed
 from motet.testing.stories.choosing import (
     Draw,
+    Known,
     between,
     happens,
     one_of,
@@ -75,6 +77,8 @@ LATE = (0.5, 20.0, 100.0)
 WIRES: Sequence[acts.Wire] = ("lost", "refused", "reset", "busy", "twice", "")
 LATE_HOOK = (0.1, 1.0)
 """Shorter than the time-out of a hook."""
+RAISING = 0.4
+"""The share of faults of hooks that are errors."""
 
 DECISIONS = get_args(Decision)
 """Of escalations."""
@@ -113,6 +117,7 @@ class Bounds:
     steps: int
     faults: Faults
     vocabulary: Vocabulary = attrs.field(factory=Vocabulary)
+    known: Known = attrs.field(factory=Known)
 
 
 @attrs.frozen
@@ -173,6 +178,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     steps = [writing.act(one, number) for number, one in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
     program = Program(steps, script, mishaps or (), seed=seed, approves=approves, schedule=schedule)
+    bounds.known.meet(msgspec.json.encode(program, enc_hook=repr))
     return BoundProgram(program, target)
 
 
@@ -349,7 +355,10 @@ def _mishap(draw: Draw, kind: MishapKind, call: int) -> Mishap:
         case "late":
             return Mishap(call, late=one_of(draw, LATE))
         case "hook":
-            return Mishap(call, late=one_of(draw, LATE_HOOK), at=between(draw, 0, 2), of="hook")
+            at = between(draw, 0, 2)
+            if happens(draw, RAISING):
+                return Mishap(call, fails=acts.PLANNED, at=at, of="hook")
+            return Mishap(call, late=one_of(draw, LATE_HOOK), at=at, of="hook")
         case "http":
             wire = one_of(draw, WIRES)
             late = one_of(draw, LATE) if wire == "" else 0.0

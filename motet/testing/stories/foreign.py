@@ -3,10 +3,11 @@
 :func:`driven` steps a coroutine of the project from await to await. There it takes longer, a
 time-out strikes, or the client that it waits for fails, as the program plans.
 
-Invariants: every fault is one that the real world has. A time-out is a cancelled scope, which Trio
-delivers; an await that is late is cancelled as any other; a failure replaces only a wait that holds
-nothing, so that no lock is lost and no message taken. A failure strikes where the project waits for
-a client, never at its own ``trio.sleep``.
+Invariants: no fault leaves a lock taken, a message lost, or a place in a queue. A time-out is a
+cancelled scope, which Trio delivers; an await that is late is cancelled as any other. A failure
+replaces a wait that holds nothing; any other wait it ends as a cancellation does, and the project
+sees the error in its place. In tests a sleep, a lock or an event often stands for a client, so it
+may fail. In a shielded clean-up nothing does: there a project waits for its own tasks.
 """
 
 from __future__ import annotations
@@ -148,11 +149,14 @@ def _steps(
         value = error = None
         call.awaits += 1
         due = call.due()
-        if due is not None and due.fails and _may_fail(work):
-            call.mishap = None
-            call.struck("error inside")
-            error = ConnectionError(due.fails)
-            continue
+        if due is not None and due.fails:
+            if _may_fail(work):
+                call.mishap = None
+                call.struck("error inside")
+                error = ConnectionError(due.fails)
+                continue
+            if not _shielded(outside):
+                _fail_soon(trap, call, due)
         if due is not None and due.cancelled:
             call.mishap = None
             call.struck("time-out inside")
@@ -177,6 +181,43 @@ def _steps(
 
 
 drivers[_steps.__code__] = "work"
+
+
+def _fail_soon(trap: Any, call: Call, due: Mishap) -> None:
+    """End the wait that begins now as a cancellation would, but with an error.
+
+    Trio ends a wait with ``KeyboardInterrupt`` in this way, so that everything that waits can end
+    with any error. A scope around the wait would not do: ``nursery.start`` moves such scopes. A
+    wait that cannot be left goes on, and the next one may fail.
+    """
+    abort: Callable[[Callable[[], None]], object] | None = getattr(trap, "abort_func", None)
+    if abort is None:  # a checkpoint, which waits for nothing
+        return
+    task = trio.lowlevel.current_task()
+
+    def fail() -> None:
+        raise ConnectionError(due.fails)
+
+    def strike() -> None:
+        # Not after its end: then Trio has forgotten the function.
+        if getattr(task, "_abort_func", None) is not abort:
+            return
+        if abort(fail) is trio.lowlevel.Abort.SUCCEEDED:
+            call.mishap = None
+            call.struck("error inside")
+            trio.lowlevel.reschedule(task, outcome.capture(fail))
+
+    trio.lowlevel.current_trio_token().run_sync_soon(strike)
+
+
+def _shielded(outside: Any) -> bool:
+    """True within a shield that the project has entered."""
+    status = _status()
+    while status is not None and status is not outside:
+        if status._scope.shield:
+            return True
+        status = status._parent
+    return False
 
 
 async def _wake(task: trio.lowlevel.Task, seconds: float) -> None:

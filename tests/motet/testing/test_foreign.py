@@ -56,6 +56,37 @@ async def fetch(n: int) -> str:
 
 
 @agent.tool
+async def queue_up(n: int) -> str:
+    """Wait for a lock that another task has; a wait that fails keeps no place in its queue."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_hold)
+        await trio.sleep(1)
+        try:
+            async with lock:
+                log.append("mine")
+        except ConnectionError as error:
+            log.append(f"{error}, {lock.statistics().tasks_waiting} wait")
+        async with lock:
+            return "it was free"
+
+
+async def _hold() -> None:
+    async with lock:
+        await trio.sleep(2)
+
+
+@agent.tool
+async def tidy(n: int) -> str:
+    """Wait in a clean-up that nothing may cut short."""
+    try:
+        await trio.sleep(1)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.5)
+    return "tidy"
+
+
+@agent.tool
 async def stubborn(n: int) -> str:
     """Go on when it is cancelled."""
     try:
@@ -133,14 +164,28 @@ STOP: list[Act] = [mt.Wait(0.5), mt.Stop("ann", session="ann")]
             1,
             ["a", "b"],
         ),
-        ("walk", mt.Mishap(1, fails="planned to fail", at=1), "walked", 3, ["a", "b", "c"]),
+        (
+            "walk",
+            mt.Mishap(1, fails="planned to fail", at=2),
+            "Tool 'walk' failed: planned to fail",
+            1,
+            ["a", "b"],
+        ),
         (
             "fetch",
-            mt.Mishap(1, fails="planned to fail", at=1),
+            mt.Mishap(1, fails="planned to fail", at=2),
             "Tool 'fetch' failed: planned to fail",
             1,
             ["planned to fail"],
         ),
+        (
+            "queue_up",
+            mt.Mishap(1, fails="planned to fail", at=2),
+            "it was free",
+            2,
+            ["planned to fail, 0 wait"],
+        ),
+        ("tidy", mt.Mishap(1, fails="planned to fail", at=2), "tidy", 1.5, []),
         ("patient", mt.Mishap(1), "done", 1, []),
         ("careful", mt.Mishap(1, late=3, at=1), "done", 3.5, []),
     ],

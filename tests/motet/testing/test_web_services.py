@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import httpx2
 import pytest
+import trio
 
 import motet
 from motet import testing as mt
@@ -167,3 +170,24 @@ def test_services_below_one_another_answer_their_own_addresses() -> None:
         assert host.web.at("https://bank.example/v1/cards/7") is inner
         assert host.web.at("https://bank.example/v1/cardinal") is bank
         assert host.web.at("https://bank.example/v2") is None
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("host", ["bank.example", b"bank.example"])
+def test_no_name_is_resolved_inside_of_a_simulation(host: str | bytes, waits: bool) -> None:
+    async def resolve(_: motet.Host) -> object:
+        if waits:
+            return await trio.socket.getaddrinfo(host, 80)
+        return socket.getaddrinfo(host, 80)
+
+    refused = pytest.raises(mt.NotSimulated, match=r"getaddrinfo\(.*bank\.example.*\) inside")
+    with mt.simulated_host() as world, refused:
+        world.call(resolve)
+
+
+def test_addresses_in_numbers_are_no_names() -> None:
+    async def resolve(_: motet.Host) -> object:
+        return socket.getaddrinfo("127.0.0.1", 80) and await trio.socket.getaddrinfo("::1", 80)
+
+    with mt.simulated_host() as world:
+        assert world.call(resolve)
