@@ -1,4 +1,4 @@
-"""Simulated worlds per second and core: seeded schedules, sweeps of faults, and whole hosts.
+"""Simulated worlds per second and core: schedules, sweeps of faults, hosts, and drawn programs.
 
 Each figure is compared with bare ``trio.run`` calls of the same round, since absolute figures drift
 with the machine.
@@ -6,15 +6,21 @@ with the machine.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import trio
+from hypothesis import Phase, given, settings
+from hypothesis import seed as seeded
 
 import motet
 from bench.clock import Watch
 from bench.rows import MOTET, RATE, Case, Row
+from motet import testing as mt
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
 from motet.runtime.testing import Simulation, run
@@ -156,9 +162,69 @@ def _row(name: str, function: str, count: int, goal: float | None) -> Row:
     return Row(name, RATE, cases, "trio", goal, bounded=True)
 
 
+napper = motet.Agent("napper")
+
+
+@napper.tool
+async def rest(seconds: int) -> str:
+    """Rest for a while."""
+    await trio.sleep(max(0, min(seconds, 60)))
+    return "rested"
+
+
+@napper.tool
+async def look(name: str) -> str:
+    """Look at something."""
+    return name
+
+
+def programs(count: int) -> float:
+    """Drawn programs of up to 20 steps with ``check``, per second of CPU.
+
+    Some are drawn before the clock starts, so that one-time costs do not count.
+    """
+    _search(5)
+    before = time.process_time()
+    _search(count)
+    return count / (time.process_time() - before)
+
+
+def _search(count: int) -> None:
+    @settings(max_examples=count, deadline=None, database=None, phases=(Phase.generate,))
+    @seeded(1)
+    @given(mt.programs(napper, max_steps=20))
+    def search(program: mt.BoundProgram) -> None:
+        with simulated_host(seed=program.seed) as host:
+            program.execute(host)
+            mt.check(host)
+
+    search()
+
+
+def one_job(count: int) -> float:
+    return _fuzzed(count, 1)
+
+
+def two_jobs(count: int) -> float:
+    return _fuzzed(count, 2)
+
+
+def _fuzzed(count: int, jobs: int) -> float:
+    """Programs per second of real time of ``motet fuzz``, with the start of its processes."""
+    before = time.perf_counter()
+    command = [sys.executable, "-m", "motet", "fuzz", f"{__name__}:napper"]
+    options = ["--examples", str(count), "--seed", "1", "--jobs", str(jobs)]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    return count / (time.perf_counter() - before)
+
+
+JOBS = (Case(MOTET, __name__, "two_jobs", 300), Case("one job", __name__, "one_job", 300))
+
 ROWS = (
     _row("schedules, five actors", "schedules", 200, 500),
     _row("the same, laws checked", "schedules_watched", 200, None),
     _row("sweep worlds, laws checked", "sweeps", 8, 1000),
     _row("worlds of a host", "hosts", 30, None),
+    _row("programs of 20 steps, CPU", "programs", 60, 40),
+    Row("motet fuzz --jobs 2", RATE, JOBS, "one job", 1.8, rounds=1),
 )

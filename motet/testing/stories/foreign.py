@@ -190,9 +190,10 @@ def _fail_soon(trap: Any, call: Call, due: Mishap) -> None:
     with any error. A scope around the wait would not do: ``nursery.start`` moves such scopes. A
     wait that cannot be left goes on, and the next one may fail.
     """
-    abort: Callable[[Callable[[], None]], object] | None = getattr(trap, "abort_func", None)
-    if abort is None:  # a checkpoint, which waits for nothing
+    found: Callable[[Callable[[], None]], object] | None = getattr(trap, "abort_func", None)
+    if found is None:  # a checkpoint, which waits for nothing
         return
+    abort = found
     task = trio.lowlevel.current_task()
 
     def fail() -> None:

@@ -89,7 +89,7 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 
 def test_a_race_of_one_await_is_found() -> None:
     """In one of thirty programs; so several searches are tried, from one that has found it."""
-    assert any(surprises(66, seed, most=1) for seed in (7, 0, 2, 4, *range(8, 24)))
+    assert any(surprises(66, seed, most=1) for seed in (2, 1, 3, 8, 0, *range(9, 24)))
 
 
 @pytest.mark.sweep
