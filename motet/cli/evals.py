@@ -220,16 +220,22 @@ def _file(place: str) -> ModuleType:
             raise ConfigError(f"{missing}: say which one, `motet eval FILE` or `motet eval MODULE`")
         raise ConfigError(missing)
     sys.path.insert(0, str(file.absolute().parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    # Its own name, so that it can be imported by others, unless another module has that.
+    name = f"motet_{file.stem}" if file.stem in _taken() else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{place} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except (ImportError, SyntaxError) as error:
         raise ConfigError(f"{place} cannot be imported: {error}") from error
     return module
+
+
+def _taken() -> frozenset[str]:
+    return sys.stdlib_module_names | sys.modules.keys()
 
 
 def _module(place: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import signal
 import sys
@@ -146,6 +147,19 @@ def test_a_configuration_whose_tools_could_read_the_state_gets_it_elsewhere(
     assert code == 0
     assert json.loads(out)["evaluations"][0]["state"] == f"{place}-st/evals"
     assert not (place / ".motet").exists()
+
+
+def test_a_file_with_the_name_of_another_module_leaves_that_alone(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "calendar.py").write_text(EVALS)
+
+    code, out, _ = printed(capsys, "calendar.py:words", "--only", "one", "--json")
+
+    assert code == 0, out
+    assert calendar is sys.modules["calendar"]
+    assert not hasattr(calendar, "words")
+    sys.modules.pop("motet_calendar")
 
 
 @pytest.mark.slow
