@@ -28,7 +28,7 @@ import motet
 from motet.runtime.testing.trace import drivers
 from motet.testing.stories.acts import PLANNED_TIMEOUT, Mishap
 
-__all__ = ["Call", "current_call", "driven", "system_tasks_known"]
+__all__ = ["Call", "current_call", "driven", "left_by", "system_tasks_known"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,15 @@ _HOLDS_NOTHING = frozenset(
 """Functions of Trio that can be left at any moment without an effect."""
 
 STEPS = 20
-"""Scheduler steps that a task may take to end after its call, if no time passes."""
+"""Steps that a task may take to end after its call, if no time passes."""
+
+
+@attrs.define(eq=False)
+class Left:
+    """A system task that a call has started and that has not ended; ``steps``: after the call."""
+
+    name: str
+    steps: int = 0
 
 
 @attrs.define(eq=False)
@@ -75,19 +83,20 @@ class Call:
     over_at: tuple[float, int] | None = None
     awaits: int = 0
     interrupted: bool = False
-    left: list[str] = attrs.field(factory=list[str])
+    left: list[Left] = attrs.field(factory=lambda: list[Left]())
 
     def due(self) -> Mishap | None:
         """The planned fault, if this await is its place."""
         planned = self.mishap
         return planned if planned is not None and 0 < planned.at <= self.awaits else None
 
-    def outlived(self) -> bool:
-        """True when a task that has not ended by now goes on after its call."""
-        if self.over_at is None:
-            return False
-        time, step = self.now()
-        return time > self.over_at[0] or step > self.over_at[1] + STEPS
+    def outlived(self, task: Left) -> bool:
+        """True when a task that has not ended by now goes on after its call.
+
+        Steps of others do not count: a schedule may hold back a task that is about to end.
+        """
+        over = self.over_at
+        return over is not None and (self.now()[0] > over[0] or task.steps > STEPS)
 
 
 current_call: ContextVar[Call | None] = ContextVar("motet_testing_call", default=None)
@@ -254,6 +263,38 @@ def _is_own(file: str) -> bool:
     return str(Path(file).resolve()).startswith(_OWN)
 
 
+def left_by(call: Call) -> list[str]:
+    """A sentence for each task that goes on after its call so far; each is told once."""
+    found = [task for task in call.left if call.outlived(task)]
+    return list(dict.fromkeys(_outlives(call, task) for task in found))
+
+
+def _outlives(call: Call, task: Left) -> str:
+    return f"the task {task.name} that {call.what} has started outlives its call"
+
+
+@types.coroutine
+def _counted(work: Awaitable[None], call: Call, task: Left) -> Generator[Any, Any, None]:
+    """Await ``work``, and count its steps after the call."""
+    steps: Any = work.__await__()
+    value: object = None
+    error: BaseException | None = None
+    while True:
+        task.steps += call.over_at is not None
+        try:
+            trap = steps.send(value) if error is None else steps.throw(error)
+        except StopIteration:
+            return
+        value = error = None
+        try:
+            value = yield trap
+        except BaseException as raised:
+            error = raised
+
+
+drivers[_counted.__code__] = "work"
+
+
 @contextmanager
 def system_tasks_known() -> Generator[None]:
     """Know the call that has started a system task, and report one that outlives its call."""
@@ -267,15 +308,16 @@ def system_tasks_known() -> Generator[None]:
         if call is None or str(getattr(function, "__module__", "")).startswith("motet."):
             return original(self, function, *args, name=name, context=context)
         shown = name if isinstance(name, str) else getattr(name or function, "__qualname__", "?")
-        call.left.append(str(shown))
+        task = Left(str(shown))
+        call.left.append(task)
 
         async def known(*args: Any) -> None:
             try:
-                await function(*args)
+                await _counted(function(*args), call, task)
             finally:
-                call.left.remove(str(shown))
-                if call.outlived():
-                    call.report(f"the task {shown} that {call.what} has started outlives its call")
+                call.left.remove(task)
+                if call.outlived(task):
+                    call.report(_outlives(call, task))
 
         inherited = copy_context() if context is None else context
         return original(self, known, *args, name=name or function, context=inherited)

@@ -33,7 +33,7 @@ from motet.testing.models import plain_answer
 from motet.testing.outside import shown
 from motet.testing.scripted import Answer, Cut, Slow, Step, StepModel
 from motet.testing.stories.acts import Mishap, Of
-from motet.testing.stories.foreign import Call, driven
+from motet.testing.stories.foreign import Call, driven, left_by
 from motet.testing.stories.references import Results, plain, resolved
 
 __all__ = [
@@ -240,10 +240,9 @@ class Stage:
 
     def left(self) -> None:
         """Report the system tasks that have outlived their calls so far."""
-        for call in [call for call in self.calls if call.left and call.outlived()]:
-            for name in dict.fromkeys(call.left):
-                self._found(f"the task {name} that {call.what} has started outlives its call")
-            call.left.clear()
+        for call in self.calls:
+            for what in left_by(call):
+                self._found(what)
 
     def _next(self, of: Of) -> Mishap:
         self.count[of] += 1

@@ -112,6 +112,24 @@ async def careless(n: int) -> str:
 
 
 @agent.tool
+async def prompt(n: int) -> str:
+    """Cancel its task at the end, and wait for nothing."""
+    scope = trio.CancelScope()
+
+    async def tick() -> None:
+        with scope:
+            while True:
+                await trio.sleep(0.25)
+
+    trio.lowlevel.spawn_system_task(tick)
+    try:
+        await trio.sleep(1)
+    finally:
+        scope.cancel()
+    return "done"
+
+
+@agent.tool
 async def careful(n: int) -> str:
     """Wait for the end of its task."""
     over = trio.Event()
@@ -217,6 +235,16 @@ def test_a_task_that_outlives_its_tool_is_named() -> None:
     wrong = played("careless", steps=[mt.Wait(5)])[2]
     assert any("trio.sleep" in one or "sleep" in one for one in wrong), wrong
     assert any("outlives its call" in one or "has ended" in one for one in wrong), wrong
+
+
+def test_a_task_that_a_schedule_holds_back_while_it_ends_is_no_finding() -> None:
+    """Its call has cancelled it, and it takes no step before all others have come to rest."""
+    calls = mt.call("prompt", n=1) + mt.call("prompt", n=1)
+    hold = mt.Schedule("places", places=((0, 0, 0),))
+    sends = [mt.Send("ann", f"ann/{n}: hello", session="ann") for n in (1, 2)]
+    with mt.simulated_host() as host:
+        mt.Program(sends, {"worker": [calls]}, schedule=hold).execute(host, agent)
+        mt.check(host)
 
 
 def stubborn_gate(host: motet.Host) -> None:
