@@ -459,12 +459,13 @@ def ticker(fixed: bool) -> Project:
     @agent.tool
     async def build(target: str) -> str:
         """Build a target."""
-        scope = trio.CancelScope()
+        scope, over = trio.CancelScope(), trio.Event()
 
         async def tick() -> None:
             with scope:
                 while True:
                     await trio.sleep(0.25)
+            over.set()
 
         trio.lowlevel.spawn_system_task(tick)
         if fixed:
@@ -472,6 +473,8 @@ def ticker(fixed: bool) -> Project:
                 await trio.sleep(1)
             finally:
                 scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await over.wait()
         else:
             await trio.sleep(1)
             scope.cancel()
