@@ -96,6 +96,8 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
                 )
                 if _CALLS.match(text):  # as a trace has calls, cut and without line breaks
                     text = corrected_preview(text, message.label, line)
+                else:  # the row of an escalation quotes a call; on disk it is changed, too
+                    text = corrected_json(text, message.label, line)
                 return replace(row, text=WITHDRAWN if own else text, calls=calls)
             case _:
                 return row

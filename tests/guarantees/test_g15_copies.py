@@ -389,9 +389,10 @@ def test_a_changed_text_leaves_no_copy(seed: object, length: int) -> None:
     assert not problems(seed, length)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_changed_text_leaves_no_copy_in_what_tools_were_told(seed: int) -> None:
-    assert not problems(f"quotes {seed}", quotes=True)
+# The last one: the row of an escalation is read by the next turn, while its session is compacted.
+@pytest.mark.parametrize(("seed", "length"), [("quotes 0", 14), ("quotes 1", 14), ("sweep 9", 20)])
+def test_a_changed_text_leaves_no_copy_in_what_tools_were_told(seed: str, length: int) -> None:
+    assert not problems(seed, length, quotes=True)
 
 
 @pytest.mark.sweep
