@@ -43,7 +43,10 @@ from motet.protocols.sessions import (
     Compact,
     NewInput,
     Principal,
+    QueueFull,
+    SessionBusy,
     SessionStoreMessage,
+    ShuttingDown,
 )
 from motet.runtime import ActorDead, ActorRef
 
@@ -289,7 +292,14 @@ class Intake:
         # Admitted before it is stored: a stop that comes while the disk works has to find the run.
         # In the other order it would be acknowledged, and run, after the stop.
         table = self._table
-        table.admit(run)
+        try:
+            table.admit(run)
+        except (QueueFull, SessionBusy, ShuttingDown):
+            # A resend is told of its first run before all else: its sender may not know of it.
+            first = await self._services.runs.first_of(_input(run))
+            if first is None:
+                raise
+            return Ack(first, "duplicate")
         try:
             accepted = await self._store_input(run)
         except BaseException:

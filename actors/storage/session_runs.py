@@ -425,10 +425,14 @@ class RunTables(TableStore):
                     fresh = SessionContext(generation=str(generation))
                     self._contexts.end_read(new.session, token, fresh, 0)
                 return Accepted(new.run_id)
-            of, hashes = (new.user, new.method, new.key or ""), (new.body_hash, new.old_hash)
-            first = await first_use(self._readers, *of, *hashes)
+            first = await self.first_of(new)
             if first is not None:
                 return Accepted(first, duplicate=True)
+
+    async def first_of(self, new: NewInput) -> str | None:
+        """The run of an input that was stored under its key; raises ``KeyConflict``."""
+        of, hashes = (new.user, new.method, new.key or ""), (new.body_hash, new.old_hash)
+        return None if new.key is None else await first_use(self._readers, *of, *hashes)
 
     @handles(JoinInputs, concurrent=AT_ONCE)
     async def join_inputs(self, request: JoinInputs) -> None:

@@ -17,7 +17,7 @@ from motet.protocols import events
 from motet.protocols.chat import ChatMessage, UserMessage
 from motet.protocols.models import UsageReport
 from motet.protocols.queueing import QueueConfig, QueueMode
-from motet.protocols.sessions import Principal, QueueFull, SessionBusy
+from motet.protocols.sessions import Ack, KeyConflict, Principal, QueueFull, SessionBusy
 from motet.protocols.storage import StorageError
 from tests.scripted import Scripted, Step, call, say
 
@@ -210,6 +210,32 @@ async def test_a_full_queue_refuses_by_default(autojump_clock: MockClock) -> Non
         with pytest.raises(QueueFull, match="1 inputs waiting"):
             await host.submit("three", session="s")
         desk.leave.set()
+
+
+@pytest.mark.parametrize("mode", [None, "reject"])
+async def test_a_resend_of_an_accepted_input_is_told_so_where_another_is_refused(
+    autojump_clock: MockClock, mode: QueueMode | None
+) -> None:
+    desk = Desk(call(("hold", {})), *[say("ok")] * 2)
+    async with motet.open_host(agents=[desk.agent], config=config(capacity=1)) as host:
+
+        async def send(key: str, text: str) -> Ack:
+            return await host.submit(text, session="s", key=key, mode=mode)
+
+        first = [await send("1", "one")]
+        await desk.entered.wait()
+        if mode is None:
+            first.append(await send("2", "two"))
+        with pytest.raises((QueueFull, SessionBusy)):
+            await send("3", "three")
+        for number, ack in enumerate(first):
+            again = await send(str(number + 1), ("one", "two")[number])
+            assert (again.run_id, again.status) == (ack.run_id, "duplicate")
+        with pytest.raises(KeyConflict):
+            await send("1", "another")
+        desk.leave.set()
+        assert (await host.run(desk.agent, "one", session="s", key="1")).text == "ok"
+        assert asked(await rows(host)) == ["one", "two"][: len(first)]
 
 
 # The mode of a session
