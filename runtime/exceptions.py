@@ -102,11 +102,16 @@ def plain_message(error: BaseException) -> str:
     text = cut_text(error) or plain_text(error)
     if not VISIBLE.search(text, 0, BYTES_LIMIT):
         return type_name(error)
-    if isinstance(error, CalledProcessError | TimeoutExpired):
-        said = last_line(error.stderr)
+    if is_of(error, (CalledProcessError, TimeoutExpired)):
+        said = last_line(cast("CalledProcessError | TimeoutExpired", error).stderr)
         return f"{text.rstrip('.')}: {said}" if said else text
     # KeyError's text is the repr of the key: without its name it says nothing.
-    return f"KeyError: {text}" if isinstance(error, KeyError) else text
+    return f"KeyError: {text}" if is_of(error, KeyError) else text
+
+
+def is_of(error: object, kinds: type | tuple[type, ...]) -> bool:
+    """``isinstance``, which asks an object for its ``__class__``: that is code of others."""
+    return issubclass(type(error), kinds)
 
 
 def cut_text(error: BaseException) -> str:
@@ -114,10 +119,10 @@ def cut_text(error: BaseException) -> str:
     said, given = type(error).__str__, error.args
     if len(given) == 1 and type(given[0]) is str and len(given[0]) < _HUGE:
         return ""
-    if said is not KeyError.__str__ and len(given) == 1 and isinstance(given[0], str):
+    if said is not KeyError.__str__ and len(given) == 1 and is_of(given[0], str):
         return ""  # that text itself
-    if isinstance(error, OSError):
-        given = (*given, error.filename) if error.filename is not None else given
+    if is_of(error, OSError) and (name := cast("OSError", error).filename) is not None:
+        given = (*given, name)
     if said not in _REPRS:
         return ""
     cut = _CutRepr(_HUGE)

@@ -36,7 +36,7 @@ from motet.runtime.errors import (
     RestartLimitExceeded,
     StartFailed,
 )
-from motet.runtime.exceptions import members, plain_message, safe_text, sole, type_name
+from motet.runtime.exceptions import is_of, members, plain_message, safe_text, sole, type_name
 from motet.runtime.outside import foreign_code
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
@@ -166,7 +166,7 @@ def _declared_kind(error: BaseException) -> ErrorType | None:
 
 def _of_class(error: BaseException) -> ErrorType | None:
     for known, kind in _CLASSES:
-        if isinstance(error, known):
+        if is_of(error, known):
             return kind
     return None
 

@@ -7,7 +7,7 @@ import secrets
 import tracemalloc
 from datetime import UTC, datetime
 from subprocess import CalledProcessError
-from typing import cast
+from typing import NoReturn, cast
 
 import msgspec
 import pytest
@@ -222,6 +222,20 @@ def test_an_exception_that_cannot_be_read_is_summed_up_all_the_same() -> None:
             raise RuntimeError("no")
 
     assert summarize(Unreadable()).startswith(f"<{Unreadable.__module__}.")
+
+
+@pytest.mark.parametrize("base", [Exception, OSError, KeyError])
+@pytest.mark.parametrize("key", [False, True])
+def test_an_exception_is_never_asked_for_its_class(base: type[Exception], *, key: bool) -> None:
+    """Its ``__class__`` is code of others, which could end the program."""
+
+    def end(_: object) -> NoReturn:
+        raise SystemExit(3)
+
+    ending = type("Ending", (base,), {"__class__": property(end)})
+    error = ending(type("Key", (), {"__class__": property(end)})()) if key else ending("said")
+    assert summarize(serialize_error(error))
+    assert message_of(error)
 
 
 def test_only_texts_and_integers_are_codes() -> None:
