@@ -24,7 +24,7 @@ import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.texts import VISIBLE, first_line, last_line, shorten, well_formed
-from motet.runtime.foreign import ForeignError
+from motet.runtime.foreign import ForeignError, is_of
 from motet.runtime.outside import foreign_code
 
 _MEMBERS_SHOWN = 8
@@ -107,11 +107,6 @@ def plain_message(error: BaseException) -> str:
         return f"{text.rstrip('.')}: {said}" if said else text
     # KeyError's text is the repr of the key: without its name it says nothing.
     return f"KeyError: {text}" if is_of(error, KeyError) else text
-
-
-def is_of(error: object, kinds: type | tuple[type, ...]) -> bool:
-    """``isinstance``, which asks an object for its ``__class__``: that is code of others."""
-    return issubclass(type(error), kinds)
 
 
 def cut_text(error: BaseException) -> str:

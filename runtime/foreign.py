@@ -28,7 +28,7 @@ import trio
 
 from motet.runtime.errors import MotetRuntimeError, only_error
 
-__all__ = ["PROGRAM_ENDS", "ForeignError", "HarnessEnd", "divided", "is_plain", "shown"]
+__all__ = ["PROGRAM_ENDS", "ForeignError", "HarnessEnd", "divided", "is_of", "is_plain", "shown"]
 
 PROGRAM_ENDS: Final = (KeyboardInterrupt, SystemExit)
 """What ends a program. Out of the handler of a request they reach the asker as themselves, as out
@@ -152,3 +152,11 @@ def _code_of_handlers() -> Iterator[CodeType]:
             code = getattr(handler.__call__, "__code__", None)
         if isinstance(code, CodeType):
             yield code
+
+
+def is_of(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """Whether a value is an instance of one of these types, without a question to the value.
+
+    ``isinstance`` asks it for its ``__class__``, which is code of others.
+    """
+    return issubclass(type(value), kinds)

@@ -36,7 +36,8 @@ from motet.runtime.errors import (
     RestartLimitExceeded,
     StartFailed,
 )
-from motet.runtime.exceptions import is_of, members, plain_message, safe_text, sole, type_name
+from motet.runtime.exceptions import members, plain_message, safe_text, sole, type_name
+from motet.runtime.foreign import is_of
 from motet.runtime.outside import foreign_code
 
 SUGGESTIONS: Mapping[ErrorType, str] = {

@@ -76,7 +76,10 @@ def processes_with(marker: str) -> dict[int, str]:
 
 
 def zombies_of(pid: int) -> list[str]:
-    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    stats: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            stats.append(path.read_text())
     fields = [stat.rpartition(")")[2].split() for stat in stats]
     return [field[0] for field in fields if int(field[1]) == pid and field[0] == "Z"]
 
