@@ -12,6 +12,7 @@ from tests.crash.checks import Checker
 from tests.crash.kills import Kills
 
 
+@pytest.mark.extended
 def test_ten_kills_leave_every_promise_kept(tmp_path: Path) -> None:
     outcome = Kills(tmp_path, seed=20_261).run(10)
     assert outcome.problems == []

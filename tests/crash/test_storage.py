@@ -9,6 +9,7 @@ import pytest
 from tests.crash.storage import StorageKills, Trouble, small_disk
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("trouble", ["lock", "full"])
 def test_two_kills_without_storage_leave_every_promise_kept(
     tmp_path: Path, trouble: Trouble

@@ -41,7 +41,7 @@ def test_the_guide_shows_what_stands_in_the_files() -> None:
     assert all(path.name in guide for path in STEPS.glob("test_*.py"))
 
 
-@pytest.mark.search
+@pytest.mark.extended
 def test_each_step_finds_the_bug_that_is_planted_in_it(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     for name, text in steps().items():

@@ -56,6 +56,7 @@ def hashes() -> list[list[str]]:
     return [one.split("planted\n") for one in told]
 
 
+@pytest.mark.extended
 def test_another_process_with_another_hash_seed_leaves_the_same_trace(
     hashes: list[list[str]],
 ) -> None:

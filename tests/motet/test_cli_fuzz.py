@@ -124,7 +124,7 @@ def test_ctrl_c_ends_the_search_and_the_terminal_shows_how_far_it_came(place: Pa
         assert search.end() == 4
 
 
-@pytest.mark.search
+@pytest.mark.extended
 def test_several_processes_share_a_search(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("fuzz", "fuzzed_agents:agent", "--jobs", "2", "--examples", "6", "--seed", "3")
     status, out, _ = printed(capsys, *arguments, "--json")

@@ -264,7 +264,7 @@ PROGRAMS = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_what_a_test_finds_is_a_case_that_replays_and_what_it_never_reaches_fails(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def test_there_are_snippets_of_each_kind() -> None:
     assert len(expected(1)) == len(expected(2)) >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_mypy_refuses_exactly_the_wrong_lines(bare: Path) -> None:
     # A cache of its own: another mypy may be at work on the usual one.
     said = printed("mypy", "--no-pretty", "--cache-dir=.mypy_cache/bare", str(bare), cwd=ROOT)
@@ -90,7 +90,7 @@ def test_mypy_refuses_exactly_the_wrong_lines(bare: Path) -> None:
     assert {(name, int(line), code) for name, line, code in found} == expected(1)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_pyright_refuses_exactly_the_wrong_lines(bare: Path) -> None:
     settings = {"include": ["."], "extraPaths": [str(ROOT)], "typeCheckingMode": "strict"}
     (bare / "pyrightconfig.json").write_text(json.dumps(settings))

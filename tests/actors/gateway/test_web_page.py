@@ -67,6 +67,7 @@ def agent() -> motet.Agent[None, str]:
     return made
 
 
+@pytest.mark.extended
 def test_the_page_loads_its_own_files_and_nothing_else() -> None:
     files = {path: answer() for path, answer in web_page().items()}
 
@@ -95,8 +96,8 @@ def test_the_modules_of_the_page_hold_to_the_protocol() -> None:
     assert done.returncode == 0, done.stdout[-3_000:]
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_the_page_says_that_nothing_can_be_stored_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,8 +177,8 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
     assert page.problems == []
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_a_person_reads_the_whole_of_a_large_error_and_goes_to_its_session() -> None:
     """An error of 11 MB, which comes in pages; equal errors are one entry, with their number."""
     text = "\n".join(f"row {n} of the dump, as the worker has sent it" for n in range(230_000))
@@ -212,8 +213,8 @@ async def test_a_person_reads_the_whole_of_a_large_error_and_goes_to_its_session
     assert page.problems == []
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
     """Law: the numbers of an approval, of a call and of an error are shown as the host has them."""
     account, amount = 2**53 + 1, 123456789012345678901234567890
@@ -254,8 +255,8 @@ async def test_a_person_sees_every_digit_of_what_they_approve() -> None:
     assert page.problems == []
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_the_page_outlives_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
     (tmp_path / "motet.toml").write_text(UNSAFE_SHELL.replace('"."', '"work"'))
     shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
@@ -296,8 +297,8 @@ async def test_the_page_outlives_a_server_that_is_killed_and_started_again(tmp_p
     assert [said.count(one) for one in once] == [1, 1, 1, 0, 1, 1], said
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path: Path) -> None:
     shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
     ann = motet.Agent(
@@ -354,8 +355,8 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
     assert page.problems == []
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: Path) -> None:
     shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
     ann = motet.Agent("ann", model=ScriptedModel([say("fine, thanks")], name="ann"))
@@ -413,8 +414,8 @@ async def test_people_change_messages_and_see_each_other_on_the_page(tmp_path: P
     assert page.problems == []
 
 
+@pytest.mark.extended
 @needs_browser
-@pytest.mark.slow
 async def test_a_person_decides_about_an_escalation_on_the_page(tmp_path: Path) -> None:
     """Each decision by its button; the history is shown without secrets."""
     shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))

@@ -27,8 +27,8 @@ PROGRAM = browser()
 ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(PROGRAM is None, reason="needs a browser")
-@pytest.mark.slow
 async def test_an_owner_mutes_and_bans_on_the_page_and_others_come_in_by_a_link(
     tmp_path: Path,
 ) -> None:
@@ -88,6 +88,7 @@ ACTS = {
 """The methods of administration; each has a command, an action of ``motet rooms`` and a button."""
 
 
+@pytest.mark.extended
 def test_each_act_of_administration_is_a_method_a_command_an_action_and_on_the_page() -> None:
     page = "".join(web_page()[path]().body for path in ("/app.js", "/rooms.js"))
     assert {name for name in METHODS if name in ACTS} == ACTS
@@ -104,8 +105,8 @@ def test_each_act_of_administration_is_a_method_a_command_an_action_and_on_the_p
     assert set(ROWS) > ACTS, "each has a row in the table of isolation"
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(PROGRAM is None, reason="needs a browser")
-@pytest.mark.slow
 async def test_an_owner_runs_a_room_on_the_page_and_finds_it_among_many(tmp_path: Path) -> None:
     token, shots = new_token(), Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
     entries = (TokenConfig(token=token, user="alice"),)

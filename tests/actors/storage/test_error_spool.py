@@ -318,7 +318,7 @@ ERRORS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("what", ERRORS)
 def test_an_error_of_a_hundred_megabytes_takes_twice_its_bound_at_most(what: str) -> None:
     """Law: to take it, to describe it and to make its record; counted byte by byte."""
@@ -350,6 +350,7 @@ async def store_nothing(_records: object) -> tuple[str, ...]:
     return ()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("text", ["no such thing\n", "é", "\U0001f600"])
 def test_an_error_of_a_hundred_megabytes_is_bounded_before_it_is_described(text: str) -> None:
     error = ValueError((text * (100_000_000 // len(text.encode()))) + "the end")

@@ -147,7 +147,7 @@ def test_an_escalation_is_answered_by_a_step(decision: Decision) -> None:
     assert ends(seen) == ["escalated", *([] if decision == "give_up" else ["completed"])]
 
 
-@pytest.mark.search
+@pytest.mark.extended
 def test_drawn_programs_answer_escalations_in_every_way() -> None:
     """Law: between crashes, stops and resets too, answers are given, and all invariants hold."""
     drawn: set[str] = set()

@@ -115,7 +115,7 @@ def test_hidden(program: mt.BoundProgram) -> None:
 """
 
 
-@pytest.mark.search
+@pytest.mark.extended
 def test_a_printed_test_has_its_body_and_fails_when_pasted_in_another_process(
     pytester: pytest.Pytester,
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_printed_test_has_its_body_and_fails_when_pasted_in_another_process(
     replay.assert_outcomes(failed=1)
 
 
-@pytest.mark.search
+@pytest.mark.extended
 def test_hidden_state_is_named_and_its_replay_fails(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(shop=PROJECT, test_shop=SEARCH)
     result = pytester.runpytest_subprocess("-k", "hidden", "-p", "no:cacheprovider")

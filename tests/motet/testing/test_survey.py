@@ -125,7 +125,7 @@ def test_refunds(program):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_pytest_prints_the_table_and_fails_a_vacuous_search(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_vacuous=SEARCH.format(unused=""),

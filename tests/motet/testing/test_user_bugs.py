@@ -102,7 +102,7 @@ def test_a_group_chat_that_never_ends_is_found_and_printed(tmp_path: Path) -> No
     is_found_and_printed(PROJECTS["a group chat that never ends"], 1, tmp_path)
 
 
-@pytest.mark.search
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROJECTS)
