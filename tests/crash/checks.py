@@ -275,14 +275,15 @@ class Checker:
         for name, state in db.execute("SELECT name, state FROM rooms"):
             known = json.loads(state)
             told = db.execute(ROUNDS, (f"room:{name}",)).fetchone()
-            # A change of the members is stored before anybody has spoken: round 0 of its floor.
-            if "floor" not in known or known["floor"]["round"] == 0:
+            if "floor" not in known:
                 if db.execute("SELECT 1 FROM room_messages WHERE room = ?", (name,)).fetchone():
                     yield f"the room {name} has messages, and no round was opened"
-                if told is not None:
-                    yield f"the room {name} tells {told} last, and no round was opened"
                 continue
-            if known["floor"]["going"] or known["waiting"] or told != ("room.idle",):
+            # No round has been opened (0): nobody has spoken yet since a change of the members, or
+            # a stop came before the round and dropped the calls, which has its own events.
+            last = ("room.idle",) if known["floor"]["round"] else None
+            left = known["floor"]["going"] or known["waiting"] or (last is None and known["calls"])
+            if left or told != last:
                 yield f"the room {name} is left with {told} told last, as {state}"
         for run_id, status in db.execute("SELECT run_id, status FROM runs"):
             if status in LIVE:
