@@ -61,12 +61,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than there are cores: in a quarter of its time a test waits.
+    """One process more than there are cores: in a quarter of its time a test waits.
 
-    It waits for the disk, for other programs, and for time-outs. With one more, two cores were idle
-    for a seventh of the time.
+    It waits for the disk, for other programs, and for time-outs.
     """
-    return len(os.sched_getaffinity(0)) + 2
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture(scope="session")
