@@ -181,11 +181,11 @@ class Place:
 
     def move(self, address: str) -> None:
         """The client has another address than its bytes come from."""
-        if self._newcomers.holds(self):
-            self._newcomers.leave(self)
-            self.address = address
-            self._newcomers.admit(self)
+        is_new = self._newcomers.holds(self)
+        self._newcomers.leave(self)
         self.address = address
+        if is_new:
+            self._newcomers.admit(self)
 
     def known(self) -> None:
         """The client has shown who it is: it counts as a newcomer no more."""

@@ -314,7 +314,7 @@ async def _unwrapped(
 async def _serve_stream(
     context: Context, stream: trio.abc.HalfCloseableStream, place: Place
 ) -> None:
-    http = HttpConnection(stream)
+    http, peer = HttpConnection(stream), place.address
     alive = True
     while alive:
         try:
@@ -325,7 +325,8 @@ async def _serve_stream(
         if head is None:
             return
         forwarded, proxies = head.headers.get("x-forwarded-for", ""), context.settings.proxies
-        place.move(client_address(place.address, forwarded, proxies))
+        # Of each request: a proxy sends those of several clients on one connection.
+        place.move(client_address(peer, forwarded, proxies))
         edge = route_of(head)
         if edge is not None:
             alive = await serve_edge(context, http, head, place, edge)

@@ -62,6 +62,19 @@ async def test_wrong_tokens_count_against_the_client_whom_a_trusted_proxy_names(
     assert await refusal(attacker, peer="203.0.113.9") == "unauthorized"  # it is no proxy
 
 
+async def test_each_request_on_a_connection_of_a_proxy_has_the_address_of_its_own_client() -> None:
+    settings = Settings(tokens=TOKENS, proxies=PROXIES, limits=Limits(connect_failures=1))
+    theirs, ours = trio.testing.memory_stream_pair()
+    clients = ("203.0.113.1", "203.0.113.1", "198.51.100.2", "198.51.100.2", "203.0.113.9")
+    for client in clients:
+        wrong = f"Authorization: Bearer {new_token()}\r\nX-Forwarded-For: {client}"
+        await ours.send_all(f"GET /metrics HTTP/1.1\r\nHost: a\r\n{wrong}\r\n\r\n".encode())
+    await ours.send_eof()
+    await serve_stream(context_of(FakeHost(), settings), theirs, "10.0.0.1")
+    answers = b"".join([part async for part in ours]).split(b"HTTP/1.1 ")[1:]
+    assert [int(answer[:3]) for answer in answers] == [401, 429, 401, 429, 401]
+
+
 async def test_silent_connections_keep_nobody_out_and_cost_no_known_client_its_place() -> None:
     context = context_of(FakeHost(), Settings(tokens=TOKENS))
 
