@@ -24,7 +24,7 @@ import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.texts import VISIBLE, first_line, last_line, shorten, well_formed
-from motet.runtime.foreign import ForeignError, is_of
+from motet.runtime.foreign import ForeignError, is_a
 from motet.runtime.outside import foreign_code
 
 _MEMBERS_SHOWN = 8
@@ -102,11 +102,11 @@ def plain_message(error: BaseException) -> str:
     text = cut_text(error) or plain_text(error)
     if not VISIBLE.search(text, 0, BYTES_LIMIT):
         return type_name(error)
-    if is_of(error, (CalledProcessError, TimeoutExpired)):
-        said = last_line(cast("CalledProcessError | TimeoutExpired", error).stderr)
+    if is_a(error, CalledProcessError) or is_a(error, TimeoutExpired):
+        said = last_line(error.stderr)
         return f"{text.rstrip('.')}: {said}" if said else text
     # KeyError's text is the repr of the key: without its name it says nothing.
-    return f"KeyError: {text}" if is_of(error, KeyError) else text
+    return f"KeyError: {text}" if is_a(error, KeyError) else text
 
 
 def cut_text(error: BaseException) -> str:
@@ -114,9 +114,9 @@ def cut_text(error: BaseException) -> str:
     said, given = type(error).__str__, error.args
     if len(given) == 1 and type(given[0]) is str and len(given[0]) < _HUGE:
         return ""
-    if said is not KeyError.__str__ and len(given) == 1 and is_of(given[0], str):
+    if said is not KeyError.__str__ and len(given) == 1 and is_a(given[0], str):
         return ""  # that text itself
-    if is_of(error, OSError) and (name := cast("OSError", error).filename) is not None:
+    if is_a(error, OSError) and (name := error.filename) is not None:
         given = (*given, name)
     if said not in _REPRS:
         return ""

@@ -22,13 +22,15 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
-from typing import Final, cast
+from typing import Final, TypeGuard, TypeVar, cast
 
 import trio
 
 from motet.runtime.errors import MotetRuntimeError, only_error
 
-__all__ = ["PROGRAM_ENDS", "ForeignError", "HarnessEnd", "divided", "is_of", "is_plain", "shown"]
+__all__ = ["PROGRAM_ENDS", "ForeignError", "HarnessEnd", "divided", "is_a", "is_plain", "shown"]
+
+E = TypeVar("E")
 
 PROGRAM_ENDS: Final = (KeyboardInterrupt, SystemExit)
 """What ends a program. Out of the handler of a request they reach the asker as themselves, as out
@@ -154,9 +156,6 @@ def _code_of_handlers() -> Iterator[CodeType]:
             yield code
 
 
-def is_of(value: object, kinds: type | tuple[type, ...]) -> bool:
-    """Whether a value is an instance of one of these types, without a question to the value.
-
-    ``isinstance`` asks it for its ``__class__``, which is code of others.
-    """
-    return issubclass(type(value), kinds)
+def is_a(value: object, kind: type[E]) -> TypeGuard[E]:
+    """As ``isinstance``, which asks a value for its ``__class__``: that is code of others."""
+    return issubclass(type(value), kind)

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from subprocess import CalledProcessError
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 
 import msgspec
 import trio
@@ -37,7 +37,7 @@ from motet.runtime.errors import (
     StartFailed,
 )
 from motet.runtime.exceptions import members, plain_message, safe_text, sole, type_name
-from motet.runtime.foreign import is_of
+from motet.runtime.foreign import is_a
 from motet.runtime.outside import foreign_code
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
@@ -167,7 +167,7 @@ def _declared_kind(error: BaseException) -> ErrorType | None:
 
 def _of_class(error: BaseException) -> ErrorType | None:
     for known, kind in _CLASSES:
-        if is_of(error, known):
+        if is_a(error, known):
             return kind
     return None
 
@@ -210,7 +210,6 @@ def _number(value: object) -> int:
 
 # Classes of failures. Each has one row: everything that counts failures reads this table.
 
-E = TypeVar("E", bound=BaseException)
 Verdict: TypeAlias = Literal["succeeded", "failed", "down", "abandoned"]
 """The verdict of a call for the circuit breakers of its tool. ``failed``: counts for its person;
 ``down``: counts for all users of the agent; ``abandoned``: no verdict."""
@@ -296,11 +295,6 @@ _SAYS_NO = (
 )
 _IS_OUT = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _KINDS: Mapping[ErrorType, FailureClass] = {"not_found": "negative", "validation": "argument"}
-
-
-def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
-    """As ``isinstance``, which asks an object for its class: that is code of others."""
-    return issubclass(type(error), kind)
 
 
 def failure_class(error: BaseException) -> FailureClass:

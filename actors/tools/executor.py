@@ -21,7 +21,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_a, is_kind
+from motet.actors.errors.classify import Verdict, failure_class, fallback_text, is_kind
 from motet.actors.errors.log import logger
 from motet.actors.errors.tracker import verdict_of
 from motet.actors.hooks.chain import HooksClient
@@ -52,6 +52,7 @@ from motet.protocols.tools import (
 )
 from motet.runtime import Actor, ActorRef, UnderWay, handles
 from motet.runtime.exceptions import message_of, sole
+from motet.runtime.foreign import is_a
 from motet.runtime.outside import foreign_code
 from motet.runtime.programs import CallPrograms
 
