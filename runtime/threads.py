@@ -4,7 +4,8 @@ A system has no locks: all of it runs in one thread, and other callers get :clas
 :class:`ThreadsafeRef` and :class:`Portal` pass calls into the system's loop instead, by Trio's
 token. The invariants:
 
-* the messages of one thread to one actor arrive in their order, tells and asks alike;
+* the messages of one thread to one actor arrive in their order, tells and asks alike, and before
+  all that a task of the loop sends after it has seen the thread's end;
 * an :class:`Inbox` is in front of each mailbox used so. It holds at most as many tells as the
   mailbox; a thread with one more waits;
 * a message that was accepted is in the inbox, in the mailbox, handled, or a dead letter (G4);
@@ -200,7 +201,7 @@ class FutureAsk(Ask, eq=False, kw_only=True):
 
 
 class WaitingInbox(WaitingTell):
-    """The first message of an inbox, which waits for room in the mailbox like any sender."""
+    """A message of an inbox, which waits for room in the mailbox like any sender."""
 
     __slots__ = ("inbox",)
 
@@ -213,18 +214,22 @@ class WaitingInbox(WaitingTell):
         self.inbox = inbox
 
     def admitted(self) -> None:
-        self.inbox.go_on()
+        self.inbox.leave_line()
 
     def refused(self, error: Exception) -> None:
         reason = error.reason if isinstance(error, ActorDead) else str(error)
         self.inbox.owner.mailbox.discard(self.message, reason)
-        self.inbox.go_on()
+        self.inbox.leave_line()
 
 
 class Inbox:
     """The messages of other threads to one actor, before they are in its mailbox.
 
     ``put`` and ``put_ask`` are for all threads, the other methods for the loop.
+
+    The loop moves all of them at once, and those without room wait in the line of senders. With
+    only the first in line, a task that sends after the thread's end, or the ``ask_sync`` of the
+    thread, which is an ask of its task, would overtake the others.
     """
 
     def __init__(self, owner: Owner) -> None:
@@ -233,7 +238,7 @@ class Inbox:
         self._room = Condition()
         self._blocked = 0  # threads that wait for room
         self._scheduled = False  # the loop will look into it
-        self._is_waiting = False  # the mailbox is full, and the first message is in line there
+        self._in_line = 0  # tells that wait for room in the mailbox
         self._is_known = False  # to the actor, whose end removes this from the kernel's table
 
     def put(self, message: Message, seconds: float | None, *, wait: bool) -> None:
@@ -245,7 +250,7 @@ class Inbox:
         with self._room:
             while True:
                 self._refuse_if_over()
-                held = len(self._items)
+                held = len(self._items) + self._in_line
                 if spec.overflow == "fail":
                     held += owner.mailbox.queue.items
                 if held < spec.capacity:
@@ -271,13 +276,17 @@ class Inbox:
         """Wait for room or the end of the actor. Not on the simulated clock, which has no threads.
 
         There will be one of the two: an inbox with messages will be looked into, or waits for room.
+        Returns False at once when the time is over.
         """
         left = until - monotonic()
+        if left <= 0:
+            return False
         self._blocked += 1
         try:
-            return left > 0 and self._room.wait(None if left == math.inf else left)
+            self._room.wait(None if left == math.inf else left)
         finally:
             self._blocked -= 1
+        return True  # there may be room also after the time
 
     def _refuse_if_over(self) -> None:
         if self.owner.mailbox.closed is not None:
@@ -291,30 +300,30 @@ class Inbox:
             on_end(self.owner, self, self._forget)
         with self._room:
             self._scheduled = False
-        if not self._is_waiting:
-            self._move(len(self._items))
-
-    def go_on(self) -> None:
-        """The message in line has left it: move the next ones."""
-        self._is_waiting = False
-        self._move(len(self._items))
-
-    def _move(self, most: int) -> None:
-        # At most those that are here now: threads that add more must not hold up the loop.
-        while most and not self._is_waiting:
-            item = self._items.popleft()
-            most -= 1
+            # Those that are here now: threads that add more must not hold up the loop.
+            moved = len(self._items)
+        for _ in range(moved):
+            item = self._items[0]
             if isinstance(item, FutureAsk):
                 item.begin()
-            else:
-                waiting = WaitingInbox(item, self)
-                self._is_waiting = not self.owner.mailbox.put_or_line_up(waiting)
+            elif not self.owner.mailbox.put_or_line_up(WaitingInbox(item, self)):
+                with self._room:  # it counts in one of the two
+                    self._in_line += 1
+                    self._items.popleft()
+                continue
+            self._items.popleft()
         with self._room:
             if self._blocked:
                 self._room.notify_all()
-            if self._items and not self._is_waiting and not self._scheduled:
-                self._scheduled = True
-                self.owner.kernel.loop.post(self._drain)
+
+    def leave_line(self) -> None:
+        """A message of this has left the line of senders: there is room for another."""
+        self._in_line -= 1
+        # A thread that wakes for each single place would switch threads for each message.
+        if self._in_line <= self.owner.mailbox.spec.capacity // 2:
+            with self._room:
+                if self._blocked:
+                    self._room.notify_all()
 
     def end_unused(self, end: Callable[[], None]) -> bool:
         """See :func:`end_unused`."""

@@ -21,6 +21,10 @@ class Read(Request[list[tuple[int, int]]], frozen=True, tag="threads.read"):
     pass
 
 
+class Count(Request[int], frozen=True, tag="threads.count"):
+    """How many notes there are, when it is handled."""
+
+
 class Hold(Request[str], frozen=True, tag="threads.hold"):
     pass
 
@@ -33,7 +37,7 @@ class Block(Request[str], frozen=True, tag="threads.block"):
     """Calls its function in a thread, and returns the name of its error."""
 
 
-class Log(Actor[Note | Read | Hold | Echo | Block]):
+class Log(Actor[Note | Read | Count | Hold | Echo | Block]):
     """Notes what it is told; ``Hold`` lasts until ``go``; ``Echo`` is handled beside the turn."""
 
     def __init__(self, function: Callable[[], object] = lambda: None) -> None:
@@ -49,6 +53,10 @@ class Log(Actor[Note | Read | Hold | Echo | Block]):
     @handles(Read)
     async def read(self, request: Read) -> list[tuple[int, int]]:
         return self.notes
+
+    @handles(Count)
+    async def count(self, request: Count) -> int:
+        return len(self.notes)
 
     @handles(Hold)
     async def hold(self, request: Hold) -> str:
@@ -84,6 +92,11 @@ class Failing(Log):
 
 class Dropping(Log):
     mailbox = MailboxSpec(capacity=4, overflow="drop_oldest")
+
+
+def flood(safe: Any, sender: int, count: int) -> None:
+    for number in range(count):
+        safe.tell(Note(sender, number))
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -173,16 +173,17 @@ def _overtake_in_the_inbox() -> list[Patch]:
     """An ask does not wait for the messages that its thread has told before it."""
 
     def put_ask(self: Inbox, envelope: FutureAsk) -> None:
-        self.owner.kernel.loop.post(envelope.begin)
+        self.owner.kernel.loop.post(self._drain)
+        self._items.appendleft(envelope)
 
     return [(Inbox, "put_ask", put_ask)]
 
 
-def _end_with_the_line() -> list[Patch]:
-    """The inbox does not go on when its first message was refused the place that it waited for."""
+def _forget_a_refused() -> list[Patch]:
+    """A message that was refused the place that it waited for is forgotten."""
 
     def refused(self: WaitingInbox, error: Exception) -> None:
-        self.inbox.owner.mailbox.discard(self.message, str(error))
+        self.inbox.leave_line()
 
     return [(WaitingInbox, "refused", refused)]
 
@@ -244,7 +245,7 @@ MUTANTS_OF_DOORS = (
     Mutant(ANY, "passivates with postponed mail", _passivate_with_postponed_mail),
     Mutant(ANY, "buries a successor", _make_the_successor_at_once),
     Mutant(ANY, "lets asks of a thread overtake its tells", _overtake_in_the_inbox),
-    Mutant(ANY, "ends an inbox with a refusal", _end_with_the_line),
+    Mutant(ANY, "forgets a message of a thread that it refuses", _forget_a_refused),
     Mutant(ANY, "drains without what is queued", _drain_without_what_is_queued),
     Mutant(ANY, "drains without what was unstashed", _drain_without_what_was_unstashed),
     Mutant(ANY, "forgets what was postponed before a crash", _postpone_for_ever),

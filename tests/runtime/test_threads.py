@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -41,6 +40,7 @@ from tests.threaded import (
     Read,
     Small,
     error_of,
+    flood,
     in_thread,
     until,
 )
@@ -163,67 +163,6 @@ def test_asyncio_that_is_the_host_of_trio_tells_directly_and_asks_by_a_future() 
 
     asyncio.run(host())
     assert outcomes == [WrongLoop, WrongLoop, WrongLoop, [(0, 0), (0, 1)], 2]
-
-
-def flood(safe: Any, sender: int, count: int) -> None:
-    for number in range(count):
-        safe.tell(Note(sender, number))
-
-
-async def flooded(kind: type[Log], threads: int, count: int) -> None:
-    """Several threads tell one actor: none is lost, and the order of each thread is kept."""
-    async with open_system() as system:
-        ref = await system.start(kind, name="log")
-        own = [
-            threading.Thread(target=flood, args=(ref.threadsafe(), i, count))
-            for i in range(threads)
-        ]
-        for thread in own:
-            thread.start()
-        await until(lambda: not any(thread.is_alive() for thread in own))
-        notes = await in_thread(lambda: ref.threadsafe().ask_sync(Read()))
-        assert len(notes) == threads * count
-        for sender in range(threads):
-            assert [number for who, number in notes if who == sender] == list(range(count))
-        counted = ref.statistics()
-        assert (counted.accepted, counted.dead_lettered) == (threads * count + 1, 0)
-
-
-@pytest.mark.parametrize("kind", [Log, Small])
-def test_threads_lose_no_message_and_keep_their_order(kind: type[Log]) -> None:
-    trio.run(flooded, kind, 4, 1_000)
-
-
-@pytest.mark.sweep
-def test_eight_threads_lose_none_of_their_hundred_thousand_messages() -> None:
-    trio.run(flooded, Log, 8, 100_000)
-
-
-def test_tells_and_asks_of_one_thread_keep_their_order_before_a_full_mailbox() -> None:
-    async def main() -> None:
-        actor = Small()
-        async with open_system() as system, trio.open_nursery() as nursery:
-            ref = await system.start(lambda: actor, name="log")
-            safe = ref.threadsafe()
-            nursery.start_soon(ref.ask, Hold())
-            await until(lambda: bool(actor.events))
-            for number in range(4):
-                ref.tell_nowait(Note(0, number))
-
-            def send() -> list[LoopFuture[list[tuple[int, int]]]]:
-                safe.tell(Note(1, 0))
-                first = safe.ask(Read())
-                safe.tell(Note(1, 1))
-                return [first, safe.ask(Read())]
-
-            first, second = await in_thread(send)
-            actor.go.set()
-            await until(lambda: first.done() and second.done())
-            assert first.result() is second.result() is actor.notes
-            assert len(actor.notes) == 6
-            assert actor.notes[4:] == [(1, 0), (1, 1)]
-
-    trio.run(main)
 
 
 def test_a_thread_waits_for_room_within_its_timeout_only() -> None:
