@@ -79,7 +79,7 @@ def test_the_host_that_is_tried_out_says_nothing_of_its_temporary_folder(
     here: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens = [f'[[gateway.tokens]]\ntoken = "mtt_{n:032x}"\nuser = "u{n}"\n' for n in (1, 2)]
-    (here / "motet.toml").write_text("\n".join([*tokens, '[agents.a]\nmodel = "demo"\n']))
+    (here / "motet.toml").write_text("\n".join([QUIET, *tokens, '[agents.a]\nmodel = "demo"\n']))
     assert examine(None, here / "st") == 0
     assert caplog.messages == []
 

@@ -105,10 +105,11 @@ async def _pending(host: motet.Host) -> str:
 
 
 async def check(count: int, node: Path, seed: int) -> None:
-    before = children(), open_files()
+    before, files = children(), open_files()
     cut, completed = await runs(count, node, seed)
     assert min(cut, completed) >= count // 10
-    assert (children(), open_files()) == before
+    assert children() == before
+    assert open_files() <= files  # one of an earlier test may be collected meanwhile
 
 
 @pytest.mark.slow
