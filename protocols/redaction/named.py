@@ -20,6 +20,7 @@ from motet.protocols.redaction.values import (
     MASK,
     SURE,
     TRAILING,
+    UUID,
     Found,
     is_placeholder,
     is_secret,
@@ -154,12 +155,8 @@ def named(
             line, front = _apart(text, start, line), _apart(text, start, front)
         spaced = front if core == "key" and not line.startswith("-") else line
         kind = category(rules, spaced.lstrip("-"), core)
-        if (not kind and core == "key") and (
-            _is_variable(text, start, line, found)
-            or _is_lone_key(text, front, found)
-            or _is_key_of_a_vendor(rules, text, line, found)
-        ):
-            kind = "weak"
+        if not kind and core == "key":
+            kind = _kind_of_key(rules, text, start, line, front, found)
         if not kind or (kind in _SWITCHED and not rules.is_on(_SWITCHED[kind])):
             continue
         made = _made(rules, text, low, found, kind, is_flag=is_flag)
@@ -234,6 +231,16 @@ _NO_SECRET_KEY = re.compile(
 )
 
 
+def _kind_of_key(
+    rules: Rules, text: str, start: int, line: str, front: str, found: re.Match[str]
+) -> str:
+    """The category of a name that only ends with ``key``."""
+    if _is_key_of_a_vendor(rules, text, line, found):
+        return "secret"
+    is_one = _is_variable(text, start, line, found) or _is_lone_key(text, front, found)
+    return "weak" if is_one else ""
+
+
 def _is_variable(text: str, start: int, line: str, found: re.Match[str]) -> bool:
     """A constant such as ``STRIPE_KEY``, of whatever vendor."""
     return (
@@ -269,7 +276,8 @@ _LONG_KEY = re.compile(
 def _is_key_of_a_vendor(rules: Rules, text: str, line: str, found: re.Match[str]) -> bool:
     """``acme_key = "…"``, of whatever vendor, with a value as long and random as keys are.
 
-    The keys of caches, tables and files have names of their own, and are digests just as well.
+    The keys of caches, tables and files have names of their own, and are digests just as well. A
+    UUID is one only where the name says of nothing that has an id: ``user_key`` names a user.
     """
     if (
         not rules.is_on("name.secret")
@@ -283,6 +291,8 @@ def _is_key_of_a_vendor(rules: Rules, text: str, line: str, found: re.Match[str]
     if ("".join(words[-3:]) + "key").endswith(rules.harmless):
         return False
     value = text[slice(*found.span("quoted" if found["quoted"] is not None else "bare"))]
+    if UUID.match(value) is not None:
+        return rules.things.isdisjoint(one for word in words for one in (word, word[:-1]))
     return _LONG_KEY.match(value) is not None
 
 

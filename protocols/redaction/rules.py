@@ -112,6 +112,7 @@ class RuleFile(msgspec.Struct, frozen=True):
     weak: tuple[str, ...]
     harmless: tuple[str, ...]
     identifiers: tuple[str, ...]
+    things: tuple[str, ...]
     endings: tuple[str, ...]
     placeholders: tuple[str, ...]
     passes_by: tuple[str, ...]
@@ -197,6 +198,7 @@ class Rules:
     weak: frozenset[str]
     harmless: tuple[str, ...]
     identifiers: frozenset[str]
+    things: frozenset[str]
     placeholders: frozenset[str]
     schemes: frozenset[str]
     parameters: frozenset[str]
@@ -379,6 +381,7 @@ def build(file: RuleFile, forms: FormFile, off: frozenset[str] = frozenset()) ->
         _words(file.weak) if is_on("name.secret") else frozenset(),
         tuple(_words(file.harmless)),
         frozenset(file.identifiers),
+        frozenset(file.things),
         frozenset(file.placeholders),
         frozenset(file.schemes),
         frozenset(file.parameters),

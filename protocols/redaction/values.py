@@ -53,7 +53,7 @@ def looks_random(value: str) -> bool:
 
 _CAMEL = re.compile(r"(?:[A-Za-z]?[a-z]{2,}+[_.-]?)++")
 IDENTIFIER = re.compile(r"[a-z][a-z]+(?:[_./:-][a-z]{2,}){1,8}[0-9]{0,2}\Z")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _BASE64 = re.compile(r"[0-9A-Za-z+/_-]{8,}={0,2}\Z")
 _DIGEST = re.compile(r"(?:sha\d{1,3}|md5)[:-][0-9A-Za-z+/=]+\Z", re.IGNORECASE)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
@@ -100,7 +100,7 @@ def is_secret(rules: Rules, kind: str, value: str, *, quoted: bool, strong: bool
         return any(len(word) >= 12 and looks_random(word) for word in value.split(" "))  # a salt
     if IDENTIFIER.match(value) or not looks_random(value):
         return False
-    return kind == "secret" or (len(value) >= 12 and not _UUID.match(value))
+    return kind == "secret" or (len(value) >= 12 and not UUID.match(value))
 
 
 _NAME_LIKE = re.compile(r"[A-Za-z]+[_.-]?[A-Za-z]*[0-9]{0,3}\Z")

@@ -9,7 +9,8 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-PARTS = ("", "_blind", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth")
+LATER = "blind second third fourth fifth sixth seventh eighth ninth"
+PARTS = ("", *(f"_{part}" for part in LATER.split()))
 PIECE = 6
 """Characters of a secret that must not be seen together."""
 
