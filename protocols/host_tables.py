@@ -387,6 +387,50 @@ RUN_EVENTS = """
 ALTER TABLE runs ADD COLUMN after INTEGER;  -- its session's last event before it; NULL: unknown
 """
 
+# Inputs and ends of runs write these tables, so that every page counts. A run is open from its
+# input until its end is published, and a session is listed once an end of a run of it was: the
+# indexes of lists leave out the others, for which the queries look by themselves.
+OPEN_RUNS = """
+ALTER TABLE runs ADD COLUMN open INTEGER;   -- 1 from its input until its end is published
+ALTER TABLE runs ADD COLUMN ending TEXT;    -- the event of its end, until it is published
+UPDATE runs SET open = 1, ending = (SELECT body FROM steps AS kept
+                                    WHERE kept.run_id = runs.run_id AND kept.step = -1)
+WHERE status IN ('queued', 'running', 'waiting')
+    OR run_id IN (SELECT run_id FROM steps WHERE step = -1);
+DELETE FROM steps WHERE step = -1;
+DROP INDEX runs_status;
+DROP INDEX runs_user;
+CREATE INDEX runs_open ON runs (session) WHERE open IS NOT NULL;
+CREATE INDEX runs_user ON runs (user, created) WHERE open IS NULL;
+CREATE INDEX runs_status ON runs (status) WHERE open IS NULL;
+
+CREATE TABLE old_sessions AS SELECT * FROM sessions;
+DROP TABLE sessions;
+CREATE TABLE sessions (
+    session TEXT PRIMARY KEY,
+    agent TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,                  -- without its open runs
+    start_pos INTEGER NOT NULL DEFAULT 1,   -- the first row that a model is shown
+    flushed INTEGER,                        -- the start_pos whose rows are in memory files
+    parent TEXT,                            -- the run that started this one's
+    beside INTEGER NOT NULL DEFAULT 0,      -- and did not wait for it
+    queue_mode TEXT,                        -- NULL: the default of its kind
+    model TEXT,                             -- NULL: that of its agent
+    generation TEXT NOT NULL DEFAULT '',    -- the run that made it
+    listed INTEGER DEFAULT 1                -- NULL: it has an open run, and is no room's
+) WITHOUT ROWID;
+INSERT INTO sessions
+    SELECT session, agent, owner, created, updated, start_pos, flushed, parent, beside, queue_mode,
+           model, generation, 1
+    FROM old_sessions;
+DROP TABLE old_sessions;
+CREATE INDEX sessions_updated ON sessions (updated) WHERE listed IS NOT NULL;
+CREATE INDEX sessions_owner ON sessions (owner, updated) WHERE listed IS NOT NULL;
+CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
+"""
+
 ROOM_ROLES = """
 CREATE TABLE room_people (                  -- users of rooms, and patterns of users
     room TEXT NOT NULL,

@@ -71,10 +71,10 @@ _CHANGE: Final = (
     "UPDATE room_messages SET text = ?3, edited = ?4, deleted = ?5, reactions = ?6, asked_by = ?7"
     " WHERE room = ?1 AND seq = ?2 RETURNING 1"
 )
-_SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1)"
+_SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1 AND listed = 1)"
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
 _TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {_SESSIONS})"
-_STREAMS: Final = "(SELECT 'session:' || session FROM sessions WHERE owner = 'room:' || ?1)"
+_STREAMS: Final = _SESSIONS.replace("SELECT session", "SELECT 'session:' || session")
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
     "event IN ('tool.call', 'tool.result', 'tool.progress', 'activity', 'approval.requested',"
     " 'child.started') AND (stream = 'room:' || ?1"
@@ -88,6 +88,7 @@ _COPIES: Final = (
     ("runs", "text", f"session IN {_SESSIONS}"),
     ("runs", "given", f"session IN {_SESSIONS}"),
     ("runs", "detail", f"session IN {_SESSIONS}"),
+    ("runs", "ending", f"session IN {_SESSIONS}"),
     ("steps", "body", f"run_id IN {_RUNS}"),
     ("events", "data", f"stream IN {_STREAMS} AND {_OWN_TURNS}"),
     ("events", "data", f"{_IN_ROOM} AND {_OWN_TURNS}"),
@@ -107,6 +108,7 @@ _OWN: Final = (
     ("events", "data", "stream IN " + _STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
     ("spans", "body", "run_id = {run}"),
     ("runs", "detail", "run_id = {run}"),
+    ("runs", "ending", "run_id = {run}"),
     *(("approvals", one, "run_id = {run}") for one in ("args", "proposed", "reason")),
     *(("escalations", one, "run_id = {run}") for one in ("reason", "history")),
 )
@@ -325,7 +327,7 @@ def copies(room: str, message: RoomMessage) -> Statement:
 
 ROOMS_BELOW: Final = (
     "SELECT rooms.name FROM sessions JOIN runs USING (session)"
-    " JOIN rooms ON rooms.above = runs.run_id WHERE sessions.owner = 'room:' || ?1"
+    " JOIN rooms ON rooms.above = runs.run_id WHERE sessions.owner = 'room:' || ?1 AND listed = 1"
 )
 """The rooms that have answered calls of a room's members."""
 _ABOVE: Final = (

@@ -66,7 +66,8 @@ KNOWS: Final = (
     " OR ?3 = '[]' AND NOT EXISTS (SELECT 1 FROM tokens)"
     " OR EXISTS (SELECT 1 FROM tokens WHERE user = ?2)"
     " OR EXISTS (SELECT 1 FROM room_people WHERE user = ?2)"
-    " OR EXISTS (SELECT 1 FROM sessions WHERE owner = ?2)"
+    " OR EXISTS (SELECT 1 FROM sessions WHERE owner = ?2 AND listed = 1)"
+    " OR EXISTS (SELECT 1 FROM runs WHERE user = ?2 AND open = 1)"
     " OR EXISTS (SELECT 1 FROM room_messages WHERE room = ?1 AND author = ?2 AND kind = 'person')"
 )
 

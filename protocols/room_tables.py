@@ -111,7 +111,7 @@ COPIED: Final = (  # in which a room below was given the line of a message
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND kind = 'person'"
     " AND instr(text, '[#' || ?2 || ' ') > 0"
 )
-MEMBER_SESSIONS: Final = "SELECT session FROM sessions WHERE owner = ?1"
+MEMBER_SESSIONS: Final = "SELECT session FROM sessions WHERE owner = ?1 AND listed = 1"
 CREATE: Final = (
     "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"
     " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"

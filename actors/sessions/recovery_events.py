@@ -68,7 +68,7 @@ SELECT id, {_IS_PUBLISHED.format(event="approval.requested")},
 FROM approvals WHERE run_id {{which}} ORDER BY rowid"""
 APPROVALS_OF = _APPROVALS.format(which="= ?")
 APPROVALS = _APPROVALS.format(
-    which="IN (SELECT run_id FROM runs WHERE status IN ('running', 'waiting'))"
+    which="IN (SELECT run_id FROM runs WHERE open = 1 AND status IN ('running', 'waiting'))"
 )
 
 MOST = 1_000

@@ -156,7 +156,8 @@ RETURNING body"""
 # A host that ends in order has not died of those that it has resumed; blocked ones still wait.
 NONE_RESUMED = f"""
 UPDATE steps SET body = json_set(body, '$.resumed', 0)
-WHERE step = {STATE_STEP} AND run_id IN (SELECT run_id FROM runs WHERE status = 'running')"""
+WHERE step = {STATE_STEP} AND run_id IN (
+    SELECT run_id FROM runs WHERE open = 1 AND status = 'running')"""
 
 JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
 
@@ -168,7 +169,7 @@ WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
 # A run with rows after the calls that had waited was not waiting when its host ended.
 SUSPEND_LEFT = f"""
 UPDATE runs SET status = 'waiting'
-WHERE status = 'running' AND EXISTS (
+WHERE open = 1 AND status = 'running' AND EXISTS (
     SELECT 1 FROM steps AS state
     WHERE state.run_id = runs.run_id AND state.step = {STATE_STEP}
       AND NOT EXISTS (SELECT 1 FROM steps AS later WHERE later.run_id = runs.run_id
@@ -186,9 +187,9 @@ SELECT run_id, session, agent, user, text,
                       AND steps.step = approvals.step AND NOT {_IS_HELD})),
        given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
        coalesce(json_extract(given, '$.sender'), '')
-FROM runs WHERE status = 'waiting' ORDER BY rowid"""
+FROM runs WHERE open = 1 AND status = 'waiting' ORDER BY rowid"""
 
-_LIVE = "SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting')"
+_LIVE = "SELECT run_id FROM runs WHERE open = 1 AND status IN ('queued', 'running', 'waiting')"
 LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} RETURNING id"
 
 _SELECT = """

@@ -65,9 +65,16 @@ READ_INPUT = (
     "SELECT max(seq) FROM events WHERE stream = ?1 AND run_id = ?2 AND event = 'input.accepted'"
     f" AND seq > (SELECT head - {NEAR} FROM streams WHERE stream = ?1)"
 )
-# A terminal event is published again after a crash until this row is gone: see ``session_runs``.
-_PUBLISHED = "DELETE FROM steps WHERE run_id = ? AND step = ?"
-END_STEP = -1
+# A terminal event is published again after a crash as long as its run is open. With it, run and
+# session enter the indexes of lists: many at once, while their own transactions write few pages.
+_ENDED = "run_id = ?1 AND +open = 1 AND status NOT IN ('queued', 'running', 'waiting')"
+_LIST_SESSION = (
+    "UPDATE sessions SET listed = 1,"
+    " updated = max(sessions.updated, iif(one.status = 'steered', one.created, one.updated))"
+    f" FROM runs AS one WHERE sessions.session = one.session AND one.{_ENDED}"
+)
+_CLOSE_RUN = f"UPDATE runs SET open = NULL, ending = NULL WHERE {_ENDED}"
+SETTLE = (_LIST_SESSION, _CLOSE_RUN)
 QUOTING: frozenset[type] = frozenset(
     {Warned, ErrorStoreFailed, RunFailed, RunRetrying}
     | {RunCancelled, RunEscalated, RunRefused, InputDropped}
@@ -131,7 +138,7 @@ def _plain_text(event: AnyEvent) -> str:
 def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """One transaction that numbers and stores the records, each with its text.
 
-    It also deletes the kept ends of the runs whose terminal events are among the records. A
+    It also settles the runs whose terminal events are among the records. A
     statement :data:`OF_SESSION` fails when a record is of a session that was deleted meanwhile.
     """
     streams = _by_stream(records)
@@ -142,12 +149,12 @@ def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
             first = len(items) - left
             statements.append(_stored(stream, left - 1, items[first : first + AT_ONCE]))
     ended = tuple(
-        (record.run_id, END_STEP)
+        (record.run_id,)
         for record, _ in records
         if type(record.event) in _ENDS and record.run_id is not None
     )
     if ended:
-        statements.append(Statement(_PUBLISHED, each=ended))
+        statements += [Statement(sql, each=ended) for sql in SETTLE]
     statements += [Statement(OF_SESSION, one, expect=1) for one in proofs(records)]
     return Transact(tuple(statements))
 

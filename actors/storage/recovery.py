@@ -38,7 +38,7 @@ RUN = f"{RUNS} WHERE run_id = ?"
 
 # A child comes before the run that awaits its result; it is the only run of its session.
 UNFINISHED = f"""
-{RUNS} WHERE status IN ('queued', 'running')
+{RUNS} WHERE open = 1 AND status IN ('queued', 'running')
 ORDER BY session IN (SELECT session FROM sessions WHERE parent IS NOT NULL) DESC,
          CASE WHEN session IN (SELECT session FROM sessions WHERE parent IS NOT NULL)
          THEN -rowid END, rowid"""
@@ -62,7 +62,7 @@ SELECT run_id, iif(json_extract(given, '$.waited'), '', coalesce(given, '')),
        (SELECT since FROM resumptions WHERE resumptions.session = runs.session) IS NOT NULL,
        EXISTS (SELECT 1 FROM sessions WHERE sessions.session = runs.session
                AND parent IS NOT NULL)
-FROM runs WHERE status IN ('queued', 'running') ORDER BY rowid"""
+FROM runs WHERE open = 1 AND status IN ('queued', 'running') ORDER BY rowid"""
 
 
 _TURN = "SELECT min(rowid) FROM runs WHERE session = ? AND json_extract(given, '$.turn') = ?"
@@ -76,8 +76,13 @@ def runs_query(request: ListRuns) -> Query:
     if request.turn:
         condition, order = f"{condition} AND rowid >= ({_TURN})", "rowid"
         params = *params, request.session, request.turn
-    sql = f"{RUNS}{condition} ORDER BY {order} DESC LIMIT ?"
-    return sql, (*params, clamped(request.limit))
+    most = clamped(request.limit)
+    if params and request.session is None:  # see ``OPEN_RUNS`` in ``host_tables``
+        found = f"SELECT rowid FROM runs{condition} AND open"
+        settled = f"{found} IS NULL ORDER BY {order} DESC LIMIT ?"
+        condition = f" WHERE rowid IN (SELECT * FROM ({settled}) UNION ALL {found} = 1)"
+        params = *params, most, *params
+    return f"{RUNS}{condition} ORDER BY {order} DESC LIMIT ?", (*params, most)
 
 
 def since(run: str) -> str:

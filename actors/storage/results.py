@@ -58,7 +58,7 @@ _HELD = "SELECT id, session, held, used, pinned FROM results ORDER BY used, rowi
 # A caller reads the results of its sub-agents too.
 _AT_WORK = """
 WITH RECURSIVE at_work (session) AS (
-    SELECT session FROM runs WHERE status IN ('queued', 'running', 'waiting')
+    SELECT session FROM runs WHERE open = 1 AND status IN ('queued', 'running', 'waiting')
     UNION SELECT sessions.session FROM sessions JOIN at_work ON sessions.parent = at_work.session)
 SELECT session FROM at_work"""
 

@@ -53,6 +53,7 @@ MIGRATIONS: tuple[str, ...] = (
     room_tables.STEP,
     tables.UNSETTLED_TRACES,
     error_tables.LONGER_TAIL,
+    tables.OPEN_RUNS,
 )
 VERSION = len(MIGRATIONS)
 
@@ -88,6 +89,9 @@ def _take(connection: Connection, steps: tuple[str, ...]) -> None:
     connection.create_scalar_function(  # pyright: ignore  # a Buffer: see connection.py
         "error_fingerprint", error_tables.old_fingerprint, 4, deterministic=True
     )
+    # A step may make a table anew that others refer to. The setting is of no use in a transaction.
+    ((enforced,),) = connection.run("PRAGMA foreign_keys")
+    connection.run("PRAGMA foreign_keys = OFF")
     connection.run("BEGIN IMMEDIATE")
     try:
         version = _version(connection)
@@ -103,6 +107,7 @@ def _take(connection: Connection, steps: tuple[str, ...]) -> None:
     finally:
         if connection.in_transaction:
             connection.run("ROLLBACK")
+        connection.run(f"PRAGMA foreign_keys = {enforced}")
 
 
 def _version(connection: Connection) -> int:

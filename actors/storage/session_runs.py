@@ -15,12 +15,11 @@ from motet.actors.errors.tracker import successes
 from motet.actors.storage import recovery
 from motet.actors.storage.approval_rows import KEEP_ROW, transition
 from motet.actors.storage.error_spool import ErrorSpool
-from motet.actors.storage.events import END_STEP, event_of, text_of
+from motet.actors.storage.events import SETTLE, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import RUN, RUNS, run_info, runs_query
 from motet.actors.storage.run_access import UNKNOWN, ContextCache, RunJournal, add_step, begin_run
-from motet.actors.storage.session_transcripts import TOUCH_SESSION
 from motet.actors.storage.tables import (
     AT_ONCE,
     Query,
@@ -48,7 +47,7 @@ from motet.protocols.escalations import (
     NewEscalation,
     escalation_id,
 )
-from motet.protocols.events import InputDropped, InputEnd, InputSteered, RunInterrupted
+from motet.protocols.events import InputDropped, InputSteered, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
 from motet.protocols.room_costs import OF_ROOM, spent, turn_begun
@@ -195,11 +194,9 @@ class SettingTables(TableStore):
 
 
 CLAIM_SESSION = """
-INSERT INTO sessions (session, agent, owner, created, updated, parent, beside, generation)
-VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7)
-ON CONFLICT (session) DO UPDATE
-SET agent = excluded.agent, updated = max(updated, excluded.updated)
-WHERE owner = excluded.owner"""
+INSERT INTO sessions (session, agent, owner, created, updated, parent, beside, generation, listed)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, nullif(?3 GLOB 'room:*', 0))
+ON CONFLICT (session) DO UPDATE SET agent = excluded.agent WHERE owner = excluded.owner"""
 
 # The errors too: without any, no end of a run has to look for those that its tools resolve. With
 # ``RETURNING`` the statement before would cost twice as much.
@@ -209,9 +206,9 @@ STATE_OF_SESSION = (
 )
 
 _ADD_RUN = """
-INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given, after)
+INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given, after, open)
 VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''),
-        coalesce((SELECT head FROM streams WHERE stream = 'session:' || ?2), 0))"""
+        coalesce((SELECT head FROM streams WHERE stream = 'session:' || ?2), 0), 1)"""
 
 _JOIN_TEXT = """
 UPDATE runs SET text = ?2, status = 'running', updated = ?3
@@ -221,7 +218,7 @@ _SET_USAGE = "UPDATE runs SET usage = ?, updated = ? WHERE run_id = ?"
 
 # With ``IN`` and a list of three SQLite would build a table to look into.
 END_RUN = """
-UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
+UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5, ending = ?6
 WHERE run_id = ?1 AND (status = 'queued' OR status = 'running' OR status = 'waiting')"""
 
 ROWS_AT_ONCE = 8
@@ -232,15 +229,13 @@ SELECT ?1, column1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1)
        column2, column3 FROM"""
 _CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 
-# The event of a run's end, until it stands in the event journal (``storage/events.py``).
-_ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 _ADD_LATE_END = """
-INSERT INTO steps (run_id, step, body)
-SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status = 'steered'
-ON CONFLICT DO NOTHING"""
-_ENDS = f"""
-SELECT session, user, run_id, body FROM steps JOIN runs USING (run_id)
-WHERE step = {END_STEP} ORDER BY steps.rowid"""
+UPDATE runs SET ending = ?2, open = 1
+WHERE run_id = ?1 AND status = 'steered' AND ending IS NULL"""
+# Inputs that have entered a run end with it or before.
+_ENDS = """
+SELECT session, user, run_id, ending FROM runs WHERE open = 1 AND ending IS NOT NULL
+ORDER BY updated, status = 'steered' DESC, rowid"""
 
 _WITHDRAW_APPROVALS = f"{transition('withdraw', 'resolved = ?2', 'run_id = ?1')} RETURNING id"
 
@@ -311,12 +306,13 @@ def _steered(
     """
     if not inputs:
         return ()
-    end, event = ("steered", _NO_USAGE, f"it has entered {run_id}", now), InputSteered(run_id)
-    changes, keep = (None, _ADD_LATE_END) if late else (1, _ADD_END)
+    told = text_of(InputSteered(run_id))
+    end = "steered", _NO_USAGE, f"it has entered {run_id}", now, told
+    changes = None if late else 1
     return (
         *((spent(one, _NO_USAGE, now, "steered") for one in inputs) if of_room else ()),
         *(Statement(END_RUN, (one, *end), changes=changes) for one in inputs),
-        *(Statement(keep, (one, END_STEP, text_of(event))) for one in inputs),
+        *(Statement(_ADD_LATE_END, (one, told)) for one in inputs if late),
     )
 
 
@@ -337,18 +333,18 @@ def finish_statements(
     """End a run with these rows (role and body); a statement fails when it has ended before."""
     run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
     escalation = request.escalation
+    told = None if request.event is None else text_of(request.event)
     return (
         *_handed_over(run_id, request.agents),
         *((spent(run_id, usage, now, request.status),) if of_room else ()),
-        Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
+        Statement(END_RUN, (run_id, request.status, usage, detail, now, told), changes=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
         *_add_messages(session, run_id, now, messages),
         Statement(_CLEAR_STEPS, (run_id,)),
         *_steered(request.inputs, run_id, now, of_room, late=True),
-        *((_keep_end(run_id, request.event),) if request.event else ()),
         *(_resolve(session, resolved, now) if resolved else ()),
-        Statement(TOUCH_SESSION, (session, now)),
+        *(() if told else (Statement(sql, (run_id,)) for sql in SETTLE)),
     )
 
 
@@ -368,10 +364,6 @@ def _resolve(session: str, tools: Resolved, now: float) -> tuple[Statement, ...]
         (storable(session), storable(tool), to_json(later), now) for tool, later in tools.items()
     ]
     return (Statement(RESOLVE, each=tuple(each)),)
-
-
-def _keep_end(run_id: str, event: InputEnd) -> Statement:
-    return Statement(_ADD_END, (run_id, END_STEP, text_of(event)))
 
 
 def _unpublished_end(row: Row) -> UnpublishedEnd:

@@ -28,7 +28,6 @@ from motet.actors.storage.tables import (
     storable,
     stored_form,
     struct,
-    where,
 )
 from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import FORGET
@@ -59,13 +58,19 @@ HISTORY_LIMIT = 200
 
 # Sessions
 
-_SESSIONS = """
-SELECT session, agent, owner, created, updated,
+# When it was used last, with its open runs: see ``OPEN_RUNS`` in ``host_tables``.
+_USED = """
+max(updated, coalesce((
+    SELECT max(iif(status IN ('queued', 'running', 'waiting', 'steered'), created, updated))
+    FROM runs INDEXED BY runs_open WHERE runs.session = sessions.session AND open = 1), 0))"""
+_SESSIONS = f"""
+SELECT session, agent, owner, created, {_USED} AS used,
        (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session),
        EXISTS (SELECT 1 FROM escalations
                WHERE escalations.session = sessions.session AND decision IS NULL),
        generation
 FROM sessions"""
+_AT_WORK = "SELECT session FROM runs WHERE open = 1"
 SESSION = f"{_SESSIONS} WHERE session = ?"
 
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
@@ -211,15 +216,20 @@ def context(found: Sequence[Row]) -> SessionContext:
 
 def sessions_query(request: ListSessions) -> Query:
     """One page, with all sessions of its last time stamp: the cursor would skip the others."""
-    condition, params = where(
-        ("(? OR parent IS NULL)", int(request.children)),
-        ("owner = ?", request.owner),
-        ("updated < ?", request.cursor),
-    )
-    last = f"SELECT updated FROM sessions{condition} ORDER BY updated DESC LIMIT 1 OFFSET ?"
-    page = f"{condition} AND updated >= coalesce(({last}), -1)"
-    sql = f"{_SESSIONS}{page} ORDER BY updated DESC, rowid DESC"
-    return sql, (*params, *params, clamped(request.limit) - 1)
+    wanted = "" if request.children else " AND parent IS NULL"
+    wanted += "" if request.owner is None else " AND owner = ?1"
+    until = "" if request.cursor is None else " < ?2"
+    rest = f"listed = 1 AND session NOT IN ({_AT_WORK}){wanted}"
+    rest += until and f" AND updated{until}"
+    work = f"session IN ({_AT_WORK}){wanted}" + (until and f" AND {_USED}{until}")
+    newest = f"SELECT updated AS used FROM sessions WHERE {rest} ORDER BY updated DESC LIMIT ?3"
+    last = f"""coalesce((
+        SELECT * FROM ({newest}) UNION ALL SELECT {_USED} FROM sessions WHERE {work}
+        ORDER BY used DESC LIMIT 1 OFFSET ?3 - 1), -1)"""
+    sql = f"""{_SESSIONS} WHERE {rest} AND updated >= {last}
+        UNION ALL {_SESSIONS} WHERE {work} AND {_USED} >= {last}
+        ORDER BY used DESC, created DESC, session DESC"""
+    return sql, (request.owner, request.cursor, clamped(request.limit))
 
 
 def session_info(row: Row) -> SessionInfo:

@@ -191,7 +191,10 @@ CHECKED = 2_000_000_000
 SHOWN = 5
 
 _CHECK = "PRAGMA quick_check(1)"
-_STUCK = "SELECT run_id FROM runs WHERE status = 'running' AND updated < ? ORDER BY updated LIMIT ?"
+_STUCK = (
+    "SELECT run_id FROM runs WHERE open = 1 AND status = 'running' AND updated < ?"
+    " ORDER BY updated LIMIT ?"
+)
 
 
 @attrs.frozen

@@ -38,7 +38,11 @@ from motet.protocols.storage import (
 )
 from motet.runtime.spill import spilled
 
-RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
+RUNS_BY_STATUS = (
+    "SELECT status, count(*) FROM (SELECT status FROM runs WHERE open IS NULL"
+    " UNION ALL SELECT status FROM runs WHERE open = 1) GROUP BY status"
+)
+_OF_OLDER = "SELECT status, count(*) FROM runs GROUP BY status"
 
 
 def database_file(state: Path) -> Path:
@@ -168,7 +172,8 @@ class Overview:
 async def overview(readers: Readers, file: Path) -> Overview:
     """Raises ``StorageError`` for a database that cannot be read."""
     ((version,),) = await readers.read("PRAGMA user_version")
-    runs = await readers.read(RUNS_BY_STATUS) if version else ()
+    by_status = RUNS_BY_STATUS if version == VERSION else _OF_OLDER
+    runs = await readers.read(by_status) if version else ()
     counts = {str(status): int(count or 0) for status, count in runs}
     aside = await readers.read(QUARANTINED) if version == VERSION else ()
     size, found = file.stat().st_size, tuple(map(quarantined, aside))

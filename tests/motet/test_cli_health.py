@@ -41,7 +41,7 @@ def changed(state: Path, sql: str) -> None:
 
 
 def test_a_run_without_progress_is_reported_while_a_host_runs(state: Path) -> None:
-    changed(state, "UPDATE runs SET status = 'running', updated = 1")
+    changed(state, "UPDATE runs SET status = 'running', updated = 1, open = 1")
     assert found(state, owner=1)["stuck"][0] == "note"
     assert "stuck" not in found(state), "without a host it is cut off, which is told elsewhere"
 

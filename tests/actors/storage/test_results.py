@@ -108,8 +108,8 @@ async def test_no_result_ends_before_the_run_of_its_session_or_of_its_caller(
     clock = Clock()
     async with open_results(location, clock, lifetime=1) as opened:
         await opened.database.ask(Transact((*_session("s"), *_session("child", "s"))))
-        columns = "(run_id, session, agent, user, status, text, created, updated)"
-        run = f"INSERT INTO runs {columns} VALUES ('r', 's', 'a', 'u', ?, '', 0, 0)"
+        columns = "(run_id, session, agent, user, status, text, created, updated, open)"
+        run = f"INSERT INTO runs {columns} VALUES ('r', 's', 'a', 'u', ?, '', 0, 0, 1)"
         await opened.database.ask(Transact((Statement(run, (status,)),)))
         mine, childs = await opened.put("mine"), await opened.put("its", session="child")
         other = await opened.put("other", session="t")

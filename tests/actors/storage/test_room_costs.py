@@ -221,7 +221,10 @@ def played(seeds: range, steps: int) -> set[str]:
 def statements_on_runs() -> dict[str, str]:
     """The statements of the product that add or change runs, and where each stands."""
     found: dict[str, str] = {}
-    for file in sorted(ROOT.glob("actors/**/*.py")) + sorted(ROOT.glob("protocols/**/*.py")):
+    files = sorted(ROOT.glob("actors/**/*.py")) + sorted(ROOT.glob("protocols/**/*.py"))
+    for file in files:
+        if file.name == "host_tables.py":  # a host has no runs while it takes steps of the schema
+            continue
         count = len(ON_RUNS.findall(file.read_text("utf-8")))
         if count:
             path = file.relative_to(ROOT).with_suffix("")
