@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, Generic, Self, TypedDict, cast
 
 import attrs
@@ -195,9 +196,13 @@ class Progress(msgspec.Struct, eq=False):
 
     def stalled(self, now: float, limit: float) -> float | None:
         """Seconds without an event, if they are too many and were not announced."""
-        if self.at is None or self.announced or self.approvals or now - self.at < limit:
-            return None
-        return now - self.at
+        return now - self.at if self.at is not None and now >= self.due(limit) else None
+
+    def due(self, limit: float) -> float:
+        """The time at which it is stalled if there is no event before that; infinite: never."""
+        if self.at is None or self.announced or self.approvals:
+            return inf
+        return self.at + limit
 
     def waits_on(self, *, stopping: bool) -> str:
         """In words for people."""

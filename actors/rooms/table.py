@@ -126,11 +126,14 @@ class Rooms(Actor[Open | Close]):
 
     async def _sweep(self) -> None:
         """End the actors of rooms that have been idle for a while: everything is on disk."""
+        rooms = self._table.rooms
         while True:
-            await trio.sleep(SWEEP_EVERY)
-            limit = trio.current_time() - IDLE_AFTER
-            for live in list(self._table.rooms.values()):
-                if live.rests and live.history.touched < limit:
+            now = trio.current_time()
+            open_now = (one for one in rooms.values() if self.child(actor_name(one.name)))
+            due = min((one.history.touched for one in open_now), default=now) + IDLE_AFTER
+            await trio.sleep_until(max(due, now + SWEEP_EVERY))
+            for live in list(rooms.values()):
+                if live.rests and live.history.touched + IDLE_AFTER <= trio.current_time():
                     await self.stop_child(actor_name(live.name))
 
 

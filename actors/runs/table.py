@@ -127,15 +127,23 @@ class RunTable:
             queue.touched = self.now()
         return queue
 
-    def idle(self, since: float, most: int) -> list[str]:
+    def idle_at(self, after: float) -> float:
+        """When a session may have been idle for ``after`` seconds, at the earliest.
+
+        No later use of a session makes it earlier, so one sleep until then misses none.
+        """
+        oldest = next(iter(self.queues.values()), None)
+        return (self.now() if oldest is None else oldest.touched) + after
+
+    def idle(self, after: float, most: int) -> list[str]:
         """Idle sessions, least recently used first.
 
-        All that are idle since before ``since``, plus enough others to get down to ``most``.
+        All that are idle for ``after`` seconds, plus enough others to get down to ``most``.
         """
         found: list[str] = []
-        spare = len(self.queues) - most
+        spare, now = len(self.queues) - most, self.now()
         for session, queue in self.queues.items():
-            if queue.touched >= since and len(found) >= spare:
+            if queue.touched + after > now and len(found) >= spare:
                 break
             if queue.idle:
                 found.append(session)

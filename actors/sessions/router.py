@@ -21,6 +21,7 @@ from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
+"""The shortest time between two looks for idle sessions, so that one look finds several."""
 CROWDED_SWEEP = 0.1
 MOST = 500
 """Idle sessions that stay alive. One takes some 20 KB, and is quickly loaded again."""
@@ -28,10 +29,8 @@ MOST = 500
 Announce: TypeAlias = Callable[[Run, AnyEvent], Awaitable[None]]
 """Publishes an event of a run."""
 
-CHECKS = 10
-"""Checks of a run within the time after which it is stalled."""
-SOONEST, LATEST = 0.5, 30.0
-"""Seconds between two checks."""
+CHECK_EVERY = 0.5
+"""The shortest time between two checks of the runs."""
 
 
 class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolve"):
@@ -175,13 +174,13 @@ class Router(Actor[RouterMessage]):
 
         Their transcripts are on disk.
         """
+        table = self.services.table
         while True:
-            with trio.move_on_after(SWEEP_EVERY):
+            with trio.move_on_at(max(table.idle_at(IDLE_AFTER), table.now() + SWEEP_EVERY)):
                 await self.actors.crowded.wait()
                 await trio.sleep(CROWDED_SWEEP)
             self.actors.crowded = trio.Event()
-            table = self.services.table
-            for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
+            for key in table.idle(IDLE_AFTER, MOST):
                 del table.queues[key]
                 self.actors.remove(key)
                 # Not awaited: one after the other, they would end more slowly than new ones start.
@@ -196,10 +195,13 @@ def actor_name(session: str) -> str:
 async def watch(table: RunTable, limit: float, announce: Announce, log: Logger) -> None:
     """The watchdog: announce each run that has made no progress for ``limit`` seconds.
 
-    It runs for ever, ends nothing, and delays no run.
+    It runs for ever, ends nothing, and delays no run. It sleeps until the first of them can be
+    stalled: a sign of any run after now counts from then on.
     """
     while True:
-        await trio.sleep(min(max(limit / CHECKS, SOONEST), LATEST))
+        now = trio.current_time()
+        dues = [run.progress.due(limit) for run in table.runs.values() if run.is_running]
+        await trio.sleep_until(max(min([*dues, now + limit]), now + CHECK_EVERY))
         now = trio.current_time()
         for run in list(table.runs.values()):
             seconds = run.progress.stalled(now, limit) if run.is_running else None

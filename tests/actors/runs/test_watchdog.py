@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
+
 import pytest
 import trio
 from hypothesis import given
@@ -9,12 +12,17 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
+from motet.actors.errors.log import logger
+from motet.actors.runs.run import Input, Run
+from motet.actors.runs.table import RunTable
+from motet.actors.sessions.router import CHECK_EVERY, watch
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import WatchdogConfig
 from motet.protocols.run import Progress
+from motet.protocols.sessions import LOCAL
 from tests.actors.runs.ops import ops, pending
 from tests.paced import Paced
 from tests.scripted import Scripted, call, say
@@ -121,7 +129,97 @@ def test_a_stall_is_said_once_for_each_time_without_progress(
         progress.note(event, now)
         last = now
         now += pause
-        assert (progress.stalled(now, 10) is not None) == (now - last >= 10)
-        progress.announced = now - last >= 10
+        stalls = now >= last + 10
+        assert (progress.stalled(now, 10) is not None) == stalls
+        progress.announced = stalls
         assert progress.stalled(now + 1, 10) is None or not progress.announced
     assert progress.waits_on(stopping=False)
+
+
+Act: TypeAlias = Literal["sign", "start", "ask", "answer", "end"]
+ACTS: Sequence[Act] = get_args(Act)
+LIMIT = 20.0
+NOBODY: motet.Agent[None] = motet.Agent("nobody")
+
+
+class Watched:
+    """Runs under the watchdog, its announcements, and the silences of runs: name, begin, end."""
+
+    def __init__(self) -> None:
+        self.table = RunTable()
+        self.said: list[tuple[str, float]] = []
+        self.silences: list[tuple[str, float, float]] = []
+        self._since: dict[str, float] = {}
+
+    async def announce(self, run: Run, _: AnyEvent) -> None:
+        self.said.append((run.id, trio.current_time()))
+
+    def act(self, act: Act, name: str) -> None:
+        run = self.table.runs.get(name)
+        if run is None and act == "start":
+            run = Run(Input(name, name, LOCAL, ""), NOBODY, NOBODY.limits)
+            self.table.runs[name] = run
+            run.move("restore")
+            run.move("start")
+        if run is None:
+            return
+        self.heard(name)
+        event: AnyEvent
+        match act:
+            case "ask":
+                event = events.ApprovalRequested("1", "", "", {}, "", "", 0.0)
+            case "answer":
+                event = events.ApprovalResolved("1", "allow", "")
+            case _:
+                event = events.TextDelta(0, 0, "x")
+        self.table.note(name, event)
+        if act == "end":
+            del self.table.runs[name]
+        elif not run.progress.approvals:
+            self._since[name] = trio.current_time()
+
+    def heard(self, name: str) -> None:
+        """The silence of a run is over, if there is one."""
+        since = self._since.pop(name, None)
+        if since is not None:
+            self.silences.append((name, since, trio.current_time()))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(ACTS), st.sampled_from("abc"), st.sampled_from([0.0, 0.3, 7.0, 30.0])
+        ),
+        max_size=20,
+    )
+)
+def test_no_stall_is_announced_late_however_runs_come_and_go(
+    steps: list[tuple[Act, str, float]],
+) -> None:
+    """Law: a silence that is longer than allowed is announced once, within ``CHECK_EVERY`` of the
+    moment at which it is, whatever happens in other runs; and no other one is.
+    """
+    world = Watched()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            log = logger("motet.run")
+            nursery.start_soon(watch, world.table, LIMIT, world.announce, log)
+            for act, name, pause in steps:
+                world.act(act, name)
+                await trio.sleep(pause)
+            await trio.sleep(LIMIT + 2 * CHECK_EVERY)
+            for name in "abc":
+                world.heard(name)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    for name, begin, end in world.silences:
+        due = begin + LIMIT
+        found = [at for one, at in world.said if one == name and begin <= at <= end]
+        assert found or end <= due + CHECK_EVERY, (name, begin, end)
+        assert all(due <= at <= due + CHECK_EVERY for at in found if at > begin), (name, found)
+    long = [silence for silence in world.silences if silence[2] >= silence[1] + LIMIT]
+    assert len(world.said) <= len(long)
+    for name, at in world.said:
+        assert any(one == name and begin + LIMIT <= at <= end for one, begin, end in long)

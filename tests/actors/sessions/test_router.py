@@ -8,6 +8,8 @@ from weakref import WeakSet
 
 import pytest
 import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
@@ -91,6 +93,44 @@ def test_an_input_to_a_session_that_is_passivated_is_answered_after_that() -> No
         host.advance(router.IDLE_AFTER)
         host.loop.drive(lambda: not host.host.status().live_sessions)
         assert host.run(agent, "again", session="s").output == "two"
+
+
+PLACES = ("s", "t", "room")
+
+
+async def in_memory(host: Host) -> set[str]:
+    """Names of actors, and keys of sessions that may have none."""
+    table = host._parts.table  # pyright: ignore[reportPrivateUsage]
+    return {row.path.rpartition("/")[2] for row in host.system.snapshot()} | table.queues.keys()
+
+
+@settings(max_examples=12, deadline=None)
+@example([("s", 200), ("room", 980)])
+@given(st.lists(st.tuples(st.sampled_from(PLACES), st.integers(0, 1200)), min_size=1, max_size=6))
+def test_none_leaves_too_early_or_late_whatever_is_used_meanwhile(
+    uses: list[tuple[str, float]],
+) -> None:
+    """Law: a session or room is in memory for its idle time after its last use, and gone one look
+    later, however uses of others fall in between.
+    """
+    agent = motet.Agent("a", model=mt.TestModel())
+    room = motet.Room("room", members=[agent], activation="mention")
+    last: dict[str, float] = {}
+    with mt.simulated_host() as host:
+        for place, pause in uses:
+            if place == "room":
+                host.post(room, "hi", user="ann")
+            else:
+                host.run(agent, "hi", session=place)
+            last[place] = host.now()
+            for _ in range(3):
+                host.advance(pause / 3)
+                there = host.call(in_memory)
+                for name, used in last.items():
+                    idle = host.now() - used
+                    assert name in there or idle >= router.IDLE_AFTER, (name, idle)
+                    late = router.IDLE_AFTER + router.SWEEP_EVERY
+                    assert name not in there or idle <= late + 0.1, (name, idle)
 
 
 def opened(host: Host, session: str = "s") -> ActorRef[SessionMessage] | None:
