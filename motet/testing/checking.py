@@ -81,10 +81,11 @@ async def _kept(host: Host) -> list[str]:
 def snapshot(host: SimulatedHost) -> Snapshot:
     """The visible state of a host and its history; calls the host."""
     play = play_in(host)
-    host.call(events_published)
-    seen = play.history() if play is not None else history(host)
-    streams = {happened.record.stream for happened in seen.events}
-    seen = host.call(_look, seen, streams)
+    with host.loop.inside():
+        host.call(events_published)
+        seen = play.history() if play is not None else history(host)
+        streams = {happened.record.stream for happened in seen.events}
+        seen = host.call(_look, seen, streams)
     laws = (*map(str, host.violations), *_broken_laws(host.host))
     return replace(seen, laws=tuple(dict.fromkeys(laws)), effects=tuple(host.ledger.effects))
 

@@ -15,6 +15,9 @@ import attrs
 SECTOR = 512
 """Bytes. A write to one sector may survive a power cut in part."""
 
+MOST_DONE = 1_000
+"""Synced changes of a file that wait, at most."""
+
 Change: TypeAlias = tuple[int, bytes] | int
 """Bytes written at an offset, or the size of a truncation."""
 
@@ -67,11 +70,16 @@ class Chance:
 
 @attrs.define(eq=False, repr=False)
 class File:
-    """A file: its visible content, its synced content, and the changes in between, in order."""
+    """A file: its visible content, and the changes that are not synced, in order.
+
+    What is synced is a content and the synced changes after it: it is only needed when the power
+    is cut, and most files never see that.
+    """
 
     seen: bytearray = attrs.field(factory=bytearray)
-    synced: bytearray = attrs.field(factory=bytearray)
+    _synced: bytearray = attrs.field(factory=bytearray, alias="synced")
     pending: list[Change] = attrs.field(factory=list[Change])
+    _done: list[Change] = attrs.field(factory=list[Change], init=False)
 
     def write(self, data: bytes, offset: int) -> None:
         _write(self.seen, data, offset)
@@ -82,12 +90,24 @@ class File:
         self.pending.append(size)
 
     def sync(self) -> None:
-        for change in self.pending:
-            if isinstance(change, int):
-                _resize(self.synced, change)
-            else:
-                _write(self.synced, change[1], change[0])
+        self._done += self.pending
         self.pending.clear()
+        if len(self._done) > MOST_DONE:
+            self._do()
+
+    @property
+    def synced(self) -> bytearray:
+        """The content that a loss of power leaves."""
+        self._do()
+        return self._synced
+
+    def _do(self) -> None:
+        for change in self._done:
+            if isinstance(change, int):
+                _resize(self._synced, change)
+            else:
+                _write(self._synced, change[1], change[0])
+        self._done.clear()
 
     def survivor(self, chance: Chance) -> File:
         """The file after a loss of power: each sector of a change survives, is lost, or is torn."""

@@ -157,6 +157,12 @@ class HostWorld:
         self._open.clear()
         self._boot()
 
+    @property
+    def unheard(self) -> int:
+        """Inputs that have come, and that the host has not registered yet."""
+        parts = self.host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+        return len(parts.table.pending_inputs)
+
     # ------------------------------------------------------------------ the host
 
     @property
@@ -175,7 +181,8 @@ class HostWorld:
         self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
     ) -> T:
         """Run ``function(host, *args)`` in the world."""
-        return self.loop.wait(self.begin(function, *args, **kw))
+        with self.loop.inside():
+            return self.loop.wait(self.begin(function, *args, **kw))
 
     def begin(
         self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
@@ -204,7 +211,7 @@ class HostWorld:
 
     def _boot(self) -> None:
         self._host = None
-        with self.loop.in_order():
+        with self.loop.inside(), self.loop.in_order():
             life = self._life = self.loop.start(self._live, name="host")
             self.loop.drive(lambda: self._host is not None or life.over)
             if life.result is not None:

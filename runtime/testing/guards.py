@@ -152,13 +152,24 @@ def _clock_names() -> Iterator[tuple[object, str, str]]:
                 yield constructors, name, f"{owner.__name__}.{name}"
 
 
-def _modules_of_the_program() -> Iterator[ModuleType]:
-    for name, module in list(sys.modules.items()):
-        file: object = getattr(module, "__file__", None)
-        if not isinstance(file, str) or is_installed(file):
-            continue
-        if name != "motet" and not name.startswith("motet."):
-            yield module
+_known: dict[str, ModuleType] = {}
+_own: list[ModuleType] = []
+
+
+def _modules_of_the_program() -> list[ModuleType]:
+    """The modules that are not installed; they are looked for anew when modules have changed."""
+    if _known != sys.modules:
+        _known.clear()
+        _known.update(sys.modules)
+        _own[:] = [module for name, module in _known.items() if _is_own(name, module)]
+    return _own
+
+
+def _is_own(name: str, module: ModuleType) -> bool:
+    file: object = getattr(module, "__file__", None)
+    if not isinstance(file, str) or is_installed(file):
+        return False
+    return name != "motet" and not name.startswith("motet.")
 
 
 class _Constructors:

@@ -40,6 +40,7 @@ from motet.runtime.testing.scheduler import (
     swapped_context,
 )
 from motet.runtime.testing.simulation import (
+    Instrument,
     Recorder,
     Simulation,
     Stuck,
@@ -118,10 +119,26 @@ class _Entrance:
         self._chance = random.Random(sim.seed).getstate()
         self._context: dict[str, Any] = {}
         self._hooks: Any = None  # a class of the interpreter that has no public name
+        self._inside = False
 
     @contextmanager
     def entered(self, *, guarded: bool) -> Generator[None]:
-        """Be in the world for the block. Not ``guarded``: Trio may open its own sockets."""
+        """Be in the world for the block; in a block of its own, nothing changes.
+
+        Not ``guarded``: Trio may open its own sockets.
+        """
+        if self._inside:
+            yield
+            return
+        self._inside = True
+        try:
+            with self._entered(guarded=guarded):
+                yield
+        finally:
+            self._inside = False
+
+    @contextmanager
+    def _entered(self, *, guarded: bool) -> Generator[None]:
         outer = swapped_context(self._context)
         hooks = sys.get_asyncgen_hooks()
         if self._hooks is not None:
@@ -147,6 +164,34 @@ class _Entrance:
             sys.set_asyncgen_hooks(*hooks)
             if collecting:
                 gc.enable()
+
+
+@contextmanager
+def _apart_from_garbage() -> Generator[None]:
+    """Hide what is there from the garbage collector, and collect what the world has left.
+
+    Within a world the collector is off. Afterwards it would look through all modules again and
+    again, for a third of the time of a search.
+    """
+    if gc.get_freeze_count():  # a program has hidden something itself, and there is one such list
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+
+
+class _Steps(Instrument):
+    """Has steps follow each other without the driver, as long as that would do nothing."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:  # noqa: ARG002 (Trio's signature)
+        self._scheduler.go_on(self)
 
 
 class SimulatedLoop:
@@ -182,6 +227,7 @@ class SimulatedLoop:
 
     def __enter__(self) -> Self:
         self._alone.enter_context(alone())
+        self._alone.enter_context(_apart_from_garbage())
         # Not before: the rules wrap Trio's functions as they are now.
         self._entrance = _Entrance(self.sim, self._guards, self.refuse)
         with self._on():
@@ -191,7 +237,7 @@ class SimulatedLoop:
                 done_callback=self._done,
                 host_uses_signal_set_wakeup_fd=True,
                 clock=self.clock,
-                instruments=[self._recorder],
+                instruments=[self._recorder, _Steps(self.scheduler)],
             )
             self._drive(lambda: self._nursery is not None)
         return self
@@ -212,6 +258,13 @@ class SimulatedLoop:
     def now(self) -> float:
         """Virtual seconds since the world began."""
         return self.clock.current_time()
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Stay in the world for a block of several calls, since each entrance takes time.
+
+        What the block itself does has the world's clock and randomness, and is guarded.
+        """
+        return self._on()
 
     def jump(self, seconds: float) -> None:
         """Put the wall clock forward, or back. Virtual time goes on as before."""
@@ -251,7 +304,8 @@ class SimulatedLoop:
         ``max_steps`` steps or ``patience`` virtual seconds; and :class:`NotSimulated` when
         something real was used meanwhile.
         """
-        return self.wait(self.start(function, *args, name=name), patience)
+        with self._on():
+            return self.wait(self.start(function, *args, name=name), patience)
 
     def wait(self, job: Job[T], patience: float = PATIENCE) -> T:
         """Drive the world until the job has ended; see :meth:`call`."""
@@ -375,7 +429,20 @@ class SimulatedLoop:
 
     def _tick(self, until: Callable[[], bool], last: int = sys.maxsize) -> None:
         """Run until ``until`` holds, or no task can ever run, at most up to step ``last``."""
-        self._idle = False
+        self._idle, scheduler = False, self.scheduler
+
+        def pauses() -> bool:
+            alarm = self._alarm
+            try:
+                return (
+                    scheduler.steps > last
+                    or (alarm is not None and scheduler.steps >= alarm[0])
+                    or until()
+                )
+            except Exception:  # raised once more in the driver
+                return True
+
+        scheduler.pauses = pauses
         while not (until() or self._idle or self._ended) and self.scheduler.steps <= last:
             if self._alarm is not None and self.scheduler.steps >= self._alarm[0]:
                 _, strike = self._alarm

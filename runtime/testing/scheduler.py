@@ -38,6 +38,7 @@ __all__ = [
     "alone",
     "lift_shields",
     "many_runs",
+    "now",
     "patched",
     "processes_of_trio",
     "rules_of",
@@ -123,6 +124,7 @@ class Scheduler:
         self._batch: list[Task] = []  # Trio's, which it takes its next task from
         self._before: Callable[[list[Task]], None] | None = None
         self._thread = threading.get_ident()
+        self.pauses: Callable[[], bool] = lambda: True  # whether the driver of a guest run is next
 
     @property
     def delayed(self) -> Task | None:
@@ -195,22 +197,23 @@ class Scheduler:
             self.abandoned
             or entries.queue
             or entries.idempotent_queue
-            or (deadlines and deadlines[0][0] <= _now(runner.clock))
+            or (deadlines and deadlines[0][0] <= now(runner.clock))
             or descriptors is None
             or len(descriptors) > 1  # others than the one of the entry queue
-            or runner.is_guest  # whose host is called between two batches
             or next(reversed(hooks["after_task_step"])) is not caller
             or "before_io_wait" in hooks
             or "after_io_wait" in hooks
+            or (runner.is_guest and self.pauses())  # whose host is called between two batches
         ):
             return
         # Those that have waited are its first, see `shuffle`.
-        new: list[Task] = list(runq)[len(self._queue) :]
+        new: list[Task] = list(runq)[len(self._queue) :] if self._queue else list(runq)
         if len(new) > 1:
             new.sort(key=age)
         task = self._chosen(new)
         runq.clear()
-        runq.extend(self._queue)
+        if self._queue:
+            runq.extend(self._queue)
         self._batch.append(task)
 
     # ------------------------------------------------------------------ within
@@ -224,6 +227,10 @@ class Scheduler:
                 ready.insert(0, task)
         if ready[0].name in _TRIOS:
             task, self._queue = ready[0], ready[1:]
+        elif len(ready) == 1 and not self._delays.planned:  # most often
+            self.steps += 1
+            self._delays.held = None
+            task, self._queue = ready[0], []
         else:
             task, self._queue = self._next(ready)
         return task
@@ -231,9 +238,6 @@ class Scheduler:
     def _next(self, ready: list[Task]) -> tuple[Task, list[Task]]:
         """Choose the task of the next step; returns it and the queue of the others."""
         self.steps += 1
-        if len(ready) == 1 and not self._delays.planned:
-            self._delays.held = None
-            return ready[0], []
         task, rest = self._turn(ready)
         length = self._delays.planned.pop(self.steps, None)
         if length is not None and rest:
@@ -270,11 +274,11 @@ class Scheduler:
         return [(_run, "_r", self), (_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)]
 
 
-def _now(clock: Any) -> float:
-    # Asked at every step: a clock that stands still need not look at the real one.
+def now(clock: Any) -> float:
+    """Its time. Asked at every step: one that stands still need not look at the real clock."""
     still = clock.__class__ is MockClock and not clock._rate
-    now: float = clock._virtual_base if still else clock.current_time()
-    return now
+    time: float = clock._virtual_base if still else clock.current_time()
+    return time
 
 
 @contextmanager

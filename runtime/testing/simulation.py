@@ -23,7 +23,7 @@ from motet.runtime.system import System
 from motet.runtime.testing.faults import Fault, InjectedCrash
 from motet.runtime.testing.invariants import Asks, Turns, Violation, Watch, changes
 from motet.runtime.testing.probe import cell_at, crash, stop
-from motet.runtime.testing.scheduler import Scheduler, lift_shields, throw
+from motet.runtime.testing.scheduler import Scheduler, lift_shields, now, throw
 from motet.runtime.testing.trace import Trace, normalised, position
 
 __all__ = [
@@ -82,7 +82,7 @@ class Simulation:
         self.scheduler = scheduler
         self._scopes: dict[str, trio.CancelScope] = {}
         self._faults = faults
-        self._fault_steps = frozenset([fault.step for fault in faults])
+        self.faulty_steps = frozenset([fault.step for fault in faults])
         self._watcher: Watcher | None = None
         self._broken: set[tuple[str, str]] = set()
 
@@ -151,8 +151,6 @@ class Simulation:
     def strike(self) -> None:
         """Before a step: apply the faults that are due."""
         step = self.step
-        if step not in self._fault_steps:
-            return
         for fault in self._faults:
             if fault.step == step and self._hit(fault):
                 self.struck.append(fault)
@@ -249,9 +247,9 @@ class Recorder(Instrument):
             task.name = "world"
         try:
             if not sim.trace.muted:
-                now = sim.clock.current_time()
-                sim.trace.add(step, now, sim.trace.label(task), position(task))
-            sim.strike()
+                sim.trace.add(step, now(sim.clock), sim.trace.label(task), position(task))
+            if step in sim.faulty_steps:
+                sim.strike()
         except Exception as error:
             sim.fail(error)
         if self._forced > 2 or task in self._doomed:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from types import CodeType, CoroutineType, FrameType
+from types import CodeType, CoroutineType, GeneratorType
 from typing import Any
 
 import msgspec
@@ -136,13 +136,16 @@ def position(task: trio.lowlevel.Task) -> CodeType | None:
     """
     code: CodeType | None = None
     awaitable: Any = task.coro  # Any: cr_await promises nothing
+    kinds = _kinds  # this runs at every step of every world, so that each look-up counts
     # Below the last coroutine there is a generator or a C object, which are Trio's.
-    while isinstance(awaitable, CoroutineType):
+    while type(awaitable) is CoroutineType:
         here: CodeType = awaitable.cr_code
-        kind = _kinds.get(here) or _kind_of(here)
+        kind = kinds[here] if here in kinds else _kind_of(here)
         if kind == "trio":
             break
-        awaitable = awaited_by(awaitable)
+        awaitable = awaitable.cr_await
+        if type(awaitable) is GeneratorType:
+            awaitable = _driven_by(awaitable)
         if kind == "ours" and awaitable is not None:
             code = here
     return code
@@ -158,11 +161,17 @@ They are seen through: a task waits where the coroutine does.
 def awaited_by(awaitable: Any) -> Any:
     """What a suspended coroutine awaits; None before its first step. Any: it may be anything."""
     inner: Any = awaitable.cr_await
-    code: CodeType | None = getattr(inner, "gi_code", None)
-    if code is None or code not in drivers:
-        return inner
-    frame: FrameType | None = inner.gi_frame
-    return frame.f_locals.get(drivers[code]) if frame is not None else None
+    return _driven_by(inner) if type(inner) is GeneratorType else inner
+
+
+def _driven_by(generator: Any) -> Any:
+    """The coroutine that a generator steps by hand; the generator itself, if it does not."""
+    variable = drivers.get(generator.gi_code)
+    if variable is None:
+        return generator
+    # Any: typeshed says that there always is one.
+    frame: Any = generator.gi_frame
+    return frame.f_locals.get(variable) if frame is not None else None
 
 
 _kinds: dict[CodeType, str] = {}

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+import trio
+
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.sessions import Principal
 from motet.testing.stories import acts
 
-__all__ = ["answer", "decision_of", "refused", "replied", "reset", "resolve"]
+__all__ = ["answer", "decision_of", "refused", "replied", "reset", "resolve", "watch"]
+
+PATIENT = 60.0
+"""Virtual seconds for which a user waits for an answer."""
 
 PAGE = 50
 """Messages of a room in which the one to reply to is looked for."""
@@ -53,6 +59,17 @@ async def resolve(host: Host, step: acts.Resolve, who: Principal) -> None:
     for escalation in reversed(waiting):
         with refused():  # such as: its session was deleted meanwhile
             await host.resolve(escalation.id, step.decision, note=step.note, principal=who)
+
+
+async def watch(host: Host, agent: AnyAgent, step: acts.Disconnect, runs: list[str]) -> None:
+    """Send a text, and go away after some events of its run, or soon; ``runs`` gets its id."""
+    who = Principal(step.user)
+    async with host.stream(agent, step.text, session=step.session, principal=who) as run:
+        runs.append(run.id)
+        with trio.move_on_after(PATIENT):
+            for _ in range(step.after):
+                if await anext(run, None) is None:
+                    break
 
 
 async def reset(host: Host, session: str, principal: Principal) -> None:

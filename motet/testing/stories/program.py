@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Protocol
@@ -77,8 +77,8 @@ looks, which deny all."""
 DOOR = 60.0
 """Virtual seconds in which the program's own ``receive`` must have delivered its messages."""
 
-PATIENT = 60.0
-"""Virtual seconds for which a user waits for an answer."""
+RUNS = 60.0
+"""Virtual seconds that some steps of the scheduler may take: in a host at rest only timers run."""
 
 NOT_FOUND = answers("", exit=127, stderr="there is no such program\n")
 """The result of shell commands of drawn models, as on an empty machine."""
@@ -379,6 +379,12 @@ class Play:
     # ------------------------------------------------------------------ steps
 
     def _take(self, step: acts.Act) -> None:
+        # Functions of the project that are called between steps are outside of the world.
+        within = nullcontext() if isinstance(step, acts.Do) else self.host.loop.inside()
+        with within:
+            self._do_step(step)
+
+    def _do_step(self, step: acts.Act) -> None:
         host = self.host
         match step:
             case acts.Send():
@@ -414,9 +420,17 @@ class Play:
             case acts.Wait(seconds):
                 host.advance(seconds)
             case acts.Run(count):
-                host.steps(count)
+                self._run(count)
             case acts.Crash():
                 host.crash()
+
+    def _run(self, count: int) -> None:
+        loop = self.host.loop
+        last = loop.scheduler.steps + count
+        with loop.inside():
+            clock = loop.start(trio.sleep, RUNS, name="clock")
+            loop.drive(lambda: clock.over or loop.scheduler.steps >= last, RUNS + 1)
+            loop.cancel([clock])
 
     def _do(self, step: acts.Do) -> None:
         rule = self.target.rules.get(step.name)
@@ -447,18 +461,9 @@ class Play:
             return
         why = self._call(receive, user, session, text, step.key)
         history = self.host.history
-        history.sent.append(
-            Sent(
-                history.next_at(),
-                user,
-                session,
-                text,
-                step.key,
-                accepted=not why,
-                why=why,
-                again=again,
-            )
-        )
+        at = history.next_at()
+        sent = Sent(at, user, session, text, step.key, accepted=not why, why=why, again=again)
+        history.sent.append(sent)
 
     def _stop(self, user: str, session: str) -> None:
         stops = self.host.history.stops
@@ -478,31 +483,12 @@ class Play:
     def _disconnect(self, step: acts.Disconnect) -> None:
         agent = self.target.agent
         assert agent is not None
-        run_id = ""
-
-        async def watch(host: Host) -> None:
-            nonlocal run_id
-            who = Principal(step.user)
-            async with host.stream(agent, step.text, session=step.session, principal=who) as run:
-                run_id = run.id
-                with trio.move_on_after(PATIENT):
-                    for _ in range(step.after):
-                        if await anext(run, None) is None:
-                            break
-
-        why = self._call(watch)
-        history = self.host.history
-        history.sent.append(
-            Sent(
-                history.next_at(),
-                step.user,
-                step.session,
-                step.text,
-                run_id=run_id or None,
-                accepted=not why,
-                why=why,
-            )
-        )
+        runs: list[str] = []
+        why = self._call(people.watch, agent, step, runs)
+        history, run_id = self.host.history, runs[0] if runs else None
+        at, user, session, text = history.next_at(), step.user, step.session, step.text
+        sent = Sent(at, user, session, text, run_id=run_id, accepted=not why, why=why)
+        history.sent.append(sent)
 
     def _call(self, function: Callable[..., Awaitable[object]], *args: object) -> str:
         """Call in the world; returns the reason of a refusal, empty without one."""
@@ -512,10 +498,11 @@ class Play:
 
     def _come_to_rest(self) -> None:
         try:
-            if self.target.receive is not None:
-                self.host.advance(DOOR)  # a host at rest may still get messages by `receive`
-            self._settle()
-            self.host.call(events_published)
+            with self.host.loop.inside():
+                if self.target.receive is not None:
+                    self.host.advance(DOOR)  # a host at rest may still get messages by `receive`
+                self._settle()
+                self.host.call(events_published)
             self.settled = True
         except Stuck as stuck:
             self.restless = f"the host does not come to rest: {stuck}"
@@ -529,7 +516,8 @@ class Play:
         """Let all activity end; answer all approvals that are still pending."""
         decision: ApprovalDecision = "allow-once" if self.program.approves else "deny"
         for number in range(ROUNDS):
-            gc.collect(0)  # an unreferenced input counts as pending until it is collected
+            if self.host.unheard:
+                gc.collect(0)  # an unreferenced input counts as pending until it is collected
             if number == ROUNDS - SAYING_NO:
                 decision = "deny"  # a model that calls again and again would be allowed for ever
             with suppress(Stuck):

@@ -179,6 +179,12 @@ def test_an_input_is_answered_after_a_crash() -> None:
     assert len(seen.crashes) == 1
 
 
+def test_steps_of_a_host_at_rest_take_a_minute_at_most() -> None:
+    with mt.simulated_host() as host:
+        mt.Program([mt.Run(5_000)]).execute(host, motet.Agent("a"))
+        assert host.now() <= 61
+
+
 def test_a_mishap_affects_the_call_with_its_number() -> None:
     program = mt.Program(
         [HI],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import subprocess
 import sys
 import time
+import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -206,3 +209,87 @@ def test_real_resources_are_refused_while_the_world_ends() -> None:
 
     with pytest.raises(NotSimulated, match=r"test_loop\.py:\d+ \(in tidies"):
         world()
+
+
+def test_a_block_inside_of_the_world_is_one_visit() -> None:
+    with SimulatedLoop(seed=3) as loop:
+        state = random.getstate()
+        with loop.inside():
+            loop.call(trio.sleep, 1)
+            inner = random.random()
+            with loop.inside():
+                loop.call(trio.sleep, 1)
+            assert outside.wall_time() == EPOCH + 2
+            with pytest.raises(NotSimulated):
+                time.time()
+        assert random.getstate() == state
+        loop.refusal = None
+    with SimulatedLoop(seed=3) as loop, loop.inside():
+        loop.call(trio.sleep, 1)
+        assert random.random() == inner
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """Nothing is hidden from the garbage collector, as it is in the processes of the tests."""
+    hidden = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if hidden:
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_what_was_there_before_a_world_is_hidden_from_the_garbage_collector() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.me = self
+
+    assert gc.get_freeze_count() == 0
+    with SimulatedLoop() as loop:
+        assert gc.get_freeze_count() > 1000
+
+        async def leave_a_ring() -> weakref.ref[Ring]:
+            return weakref.ref(Ring())
+
+        left = loop.call(leave_a_ring)
+        assert left() is not None
+    assert left() is None, "the garbage of a world ends with it"
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_a_program_that_has_hidden_objects_itself_keeps_them_hidden() -> None:
+    gc.freeze()
+    hidden = gc.get_freeze_count()
+    with SimulatedLoop():
+        assert gc.get_freeze_count() > hidden / 2
+    assert gc.get_freeze_count() > hidden / 2
+
+
+def test_the_driver_is_asked_after_each_step() -> None:
+    """Law: a pause after any step falls exactly there, though steps follow each other."""
+    with SimulatedLoop() as loop:
+        loop.start(drawn, 40)
+        for count in (1, 2, 3, 5, 8, 13):
+            before = loop.scheduler.steps
+            loop.drive(lambda end=before + count: loop.scheduler.steps >= end)  # type: ignore[misc]
+            assert loop.scheduler.steps == before + count
+        struck: list[int] = []
+        first = loop.scheduler.steps
+        loop.at(first + 7, lambda: struck.append(loop.scheduler.steps))
+        assert loop.steps(20) == 20
+        assert struck == [first + 7]
+
+
+def test_an_error_of_the_drivers_question_is_its_own() -> None:
+    def fails() -> bool:
+        if loop.scheduler.steps > 5:
+            raise KeyError("mine")
+        return False
+
+    with SimulatedLoop() as loop:
+        loop.start(drawn, 4)
+        with pytest.raises(KeyError, match="mine"):
+            loop.drive(fails)
+        assert loop.call(drawn, 1)
