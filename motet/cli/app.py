@@ -196,7 +196,7 @@ def approvals(
 
     if url is not None:
         from motet.cli.chat import read_token
-        from motet.cli.rooms import Server
+        from motet.cli.running import Server
 
         if config or state:
             raise typer.BadParameter("the host at --url has its own config and state")

@@ -18,7 +18,7 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
 from motet.cli.render import Rendering, in_json, one_line
-from motet.cli.rooms import PAGE, Server, ask
+from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading, writing_together

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from json import dumps
 from pathlib import Path
@@ -22,12 +23,14 @@ from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line, visible
+from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import console, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading, stored_error, waiting_errors, writing
 from motet.protocols.error_rows import EVERY_RECORD, count_query, errors_condition
 from motet.protocols.errors import (
     ConfigError,
+    ErrorGroup,
     ErrorPage,
     ErrorType,
     GroupErrors,
@@ -36,6 +39,7 @@ from motet.protocols.errors import (
     StoredError,
     listing,
 )
+from motet.protocols.gateway_records import ErrorInfo
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -73,28 +77,63 @@ def list_errors(setup: Setup, request: ListErrors, *, each: bool, json: bool) ->
     if several and not each and not json:
         groups = trio.run(_grouped, setup.state, request)
         if groups.groups:
-            _print_groups(groups, request)
+            _print_groups(groups.groups, request.limit, more=groups.cursor is not None)
             return OK
     found = trio.run(_listed, setup.state, request)
     if json:
         print(in_json(found.errors))
-    elif found.errors:
-        _print_each(found, request)
-    else:
-        any_ = request == ListErrors(limit=request.limit)
-        print(f"no {'' if any_ else 'matching '}errors in {setup.state}", file=sys.stderr)
-    return OK
+        return OK
+    any_ = request == ListErrors(limit=request.limit)
+    none = f"no {'' if any_ else 'matching '}errors in {setup.state}"
+    errors = tuple(map(ErrorInfo.of, found.errors))
+    return _print_each(errors, request.limit, none, more=found.cursor is not None)
 
 
 def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
     """Print one whole error. Raises ``NotFound``."""
     if not error_id:
         raise ConfigError("which one? give its id: motet errors show ID")
-    error = trio.run(_one, setup.state, error_id)
+    return _print_whole(trio.run(_one, setup.state, error_id), json=json)
+
+
+def list_errors_at(
+    server: Server, which: ListErrors, room: str | None, *, each: bool, json: bool
+) -> int:
+    """As :func:`list_errors`, those that the user of a server may see: 200 at most."""
+    limit = min(which.limit, PAGE)
+    filters = {
+        "tool": which.tool_name,
+        "kind": which.kind,
+        "agent": which.agent,
+        "resolved": which.resolved,
+        "since": which.start,
+    }
+    of_one = {"session": which.session_id, "run_id": which.run_id, "until": which.end}
+    if not (each or json or any(of_one.values())):
+        found = ask(server, lambda at: at.errors(room=room, limit=limit, grouped=True, **filters))
+        if found.groups:
+            _print_groups(found.groups, limit, more=found.cursor is not None)
+            return OK
+    found = ask(server, lambda at: at.errors(room=room, limit=limit, **filters, **of_one))
+    if json:
+        print(in_json(found.errors))
+        return OK
+    none = f"no errors that you may see at {server.url}"
+    return _print_each(found.errors, limit, none, more=found.cursor is not None)
+
+
+def show_error_at(server: Server, error_id: str, *, json: bool) -> int:
+    """As :func:`show_error`."""
+    if not error_id:
+        raise ConfigError("which one? give its id: motet errors show ID")
+    return _print_whole(ask(server, lambda at: at.error(error_id)), json=json)
+
+
+def _print_whole(error: StoredError, *, json: bool) -> int:
     if json:
         print(in_json(error))
-        return OK
-    page(described(error))
+    else:
+        page(described(error))
     return OK
 
 
@@ -176,8 +215,8 @@ async def _one(state: Path, error_id: str) -> StoredError:
         return await stored_error(readers, error_id)
 
 
-def _print_groups(found: GroupPage, request: ListErrors) -> None:
-    users = len({group.owner for group in found.groups}) > 1
+def _print_groups(found: Sequence[ErrorGroup], limit: int, *, more: bool) -> None:
+    users = len({group.owner for group in found}) > 1
     headings = ("last", "times", "user", "agent", "tool", "state", "summary", "newest")
     rows = [
         (
@@ -190,27 +229,32 @@ def _print_groups(found: GroupPage, request: ListErrors) -> None:
             group.summary or group.malformed,
             group.newest,
         )
-        for group in found.groups
+        for group in found
     ]
     print_entries(headings, rows, "summary")
-    if found.cursor is not None:
-        print(f"older ones: motet errors -n {10 * request.limit}", file=sys.stderr)
+    if more:
+        print(f"older ones: motet errors -n {10 * limit}", file=sys.stderr)
 
 
-def _print_each(found: ErrorPage, request: ListErrors) -> None:
+def _print_each(found: Sequence[ErrorInfo], limit: int, none: str, *, more: bool) -> int:
+    """``none``: the text on stderr when there are none."""
+    if not found:
+        print(none, file=sys.stderr)
+        return OK
     rows = [
         (
             clock_time(error.timestamp)[5:16],
-            error.session_id,
-            error.tool_name,
-            f"damaged: {error.malformed}" if error.malformed else error.short_summary,
+            error.session,
+            error.tool,
+            f"damaged: {error.malformed}" if error.malformed else error.summary,
             error.id,
         )
-        for error in found.errors
+        for error in found
     ]
     print_entries(("time", "session", "tool", "summary", "id"), rows, "summary")
-    if found.cursor is not None:
-        print(f"older ones: motet errors --all -n {10 * request.limit}", file=sys.stderr)
+    if more:
+        print(f"older ones: motet errors --all -n {10 * limit}", file=sys.stderr)
+    return OK
 
 
 # Counting and pruning

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,21 +22,64 @@ from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, in_json, one_line
-from motet.cli.running import PATIENCE, running, talking, while_it_runs
+from motet.cli.running import PAGE, PATIENCE, Server, ask, running, talking, while_it_runs
 from motet.cli.screen import Screen, page, print_entries
 from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner, reading
 from motet.protocols.errors import ConfigError, NotFound
-from motet.protocols.escalations import Answer, EscalationInfo, ListEscalations
+from motet.protocols.escalations import Answer, EscalationInfo, EscalationState, ListEscalations
 from motet.protocols.events import EventRecord, InputDropped, InputSteered, RunWaiting, Terminal
 from motet.protocols.review import decision
 from motet.protocols.sessions import FINAL, RunInfo
 
 
+def carry_out(
+    at: Setup | Server,
+    look: str,
+    escalation: str,
+    decided: str | None,
+    note: str,
+    which: tuple[str | None, str | None, int],
+    *,
+    json: bool,
+) -> int:
+    """List, show or resolve, in a state directory or at a server, whose host goes on by itself.
+
+    ``which``: the session, the room, and how many of them to list.
+    """
+    session, room, limit = which
+    if isinstance(at, Setup):
+        if look == "show":
+            return show(at, escalation, json=json)
+        if look == "resolve":
+            return resolve(at, escalation, decided, note, json=json)
+        return list_escalations(at, session, limit, json=json)
+    if look == "resolve":
+        answer = _answer(escalation, decided)
+        answered = ask(at, lambda client: client.resolve(escalation, answer, note=note))
+        print(in_json(answered) if json else _described(answered))
+        return OK
+    state: EscalationState | None = None if json or look == "show" else "open"
+    most = PAGE if look == "show" else min(limit, PAGE)
+    found = ask(
+        at, lambda client: client.escalations(session=session, room=room, state=state, limit=most)
+    )
+    if look != "show":
+        return _print_all(found, at.url, json=json)
+    one = next((one for one in found if one.id == escalation), None)
+    if one is None:
+        raise NotFound(f"no escalation {escalation!r} of yours; list them with --json")
+    print(in_json(one) if json else _described(one))
+    return OK
+
+
 def list_escalations(setup: Setup, session: str | None, limit: int, *, json: bool) -> int:
     """Print the open ones, newest first; with ``json`` all of them. Works beside a host, too."""
     request = ListEscalations(None, session, None if json else "open", limit)
-    found = trio.run(_listed, setup.state, request)
+    return _print_all(trio.run(_listed, setup.state, request), setup.state, json=json)
+
+
+def _print_all(found: Sequence[EscalationInfo], where: object, *, json: bool) -> int:
     if json:
         print(in_json(found))
     elif found:
@@ -44,7 +87,7 @@ def list_escalations(setup: Setup, session: str | None, limit: int, *, json: boo
         rows = [(clock_time(e.created)[5:16], e.session, e.user, e.reason, e.id) for e in found]
         print_entries(headings, rows, "reason")
     else:
-        print(f"nothing waits for a person in {setup.state}", file=sys.stderr)
+        print(f"nothing waits for a person in {where}", file=sys.stderr)
     return OK
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from motet.cli.app import app
 from motet.cli.options import Config, Json, State, TokenFile, Url, examples
+
+if TYPE_CHECKING:
+    from motet.cli.running import Server
 
 Kind = Annotated[
     str | None,
@@ -20,8 +23,39 @@ OlderThan = Annotated[
     typer.Option("--older-than", metavar="WHEN", help="With prune: minimum age, such as 30d."),
 ]
 
+OfSession = Annotated[
+    str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
+]
+OfTool = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only this tool.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Not older than: 30m, 12h, 7d or 2026-11-21."),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
+]
 OfAgent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")]
 OfRun = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run.")]
+OfRoom = Annotated[
+    str | None,
+    typer.Option("--room", metavar="NAME", help="With --url: only this room, which is yours."),
+]
+
+
+def _server(
+    url: str | None, token_file: Path | None, own: Path | None, room: str | None
+) -> Server | None:
+    """The server of ``--url``; None without it."""
+    from motet.cli.chat import read_token
+    from motet.cli.running import Server
+
+    if url is None:
+        if room is not None:
+            raise typer.BadParameter("--room needs --url; a state directory has --session")
+        return None
+    if own is not None:
+        raise typer.BadParameter("the host at --url has its own config and state")
+    return Server(None, url, read_token(token_file))
 
 
 class Look(StrEnum):
@@ -44,6 +78,7 @@ class Look(StrEnum):
         "motet errors escalations",
         "motet errors escalations show esc_7f3a",
         "motet errors escalations resolve esc_7f3a --decision skip --note 'use staging'",
+        "motet errors --room dev --url wss://motet.example --token-file token.txt",
     )
 )
 def errors(
@@ -67,24 +102,15 @@ def errors(
         typer.Option("--decision", metavar="WORD", help="retry, advice, skip or give_up."),
     ] = None,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Text for the agent.")] = "",
-    session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
-    ] = None,
-    tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="Only this tool.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="WHEN", help="Not older than: 30m, 12h, 7d or 2026-11-21."),
-    ] = None,
+    session: OfSession = None,
+    tool: OfTool = None,
+    since: Since = None,
     kind: Kind = None,
     older_than: OlderThan = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With prune: only print the count.")
     ] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
-    ] = 20,
+    limit: Limit = 20,
     each: Annotated[bool, typer.Option("--all", help="List each error, not groups.")] = False,
     agent: OfAgent = None,
     run: OfRun = None,
@@ -95,6 +121,9 @@ def errors(
     json: Json = False,
     config: Config = None,
     state: State = None,
+    room: OfRoom = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Show groups of equal errors, or each, and escalations, also while a host runs."""
     from msgspec.structs import replace
@@ -102,17 +131,26 @@ def errors(
     from motet.cli.errors import chosen, list_errors, show_error
     from motet.cli.setup import load_setup
 
+    server = _server(url, token_file, config or state, room)
+    if look is Look.ESCALATIONS:
+        from motet.cli import escalations as act
+
+        of = (session, room, limit)
+        at = server or load_setup(config, state)
+        raise typer.Exit(act.carry_out(at, error_id, escalation, decision, note, of, json=json))
+    if server is not None:
+        if look not in (Look.LIST, Look.SHOW):
+            raise typer.BadParameter(f"{look.value} is for the host's own machine: list or show")
+        from motet.cli.errors import list_errors_at, show_error_at
+
+        if look is Look.SHOW:
+            raise typer.Exit(show_error_at(server, error_id, json=json))
+        which = chosen(session, tool, kind, since=since, older_than=older_than, limit=limit)
+        which = replace(which, agent=agent, run_id=run, resolved=resolved)
+        raise typer.Exit(list_errors_at(server, which, room, each=each, json=json))
     setup = load_setup(config, state)
     if look is Look.SHOW:
         raise typer.Exit(show_error(setup, error_id, json=json))
-    if look is Look.ESCALATIONS:
-        from motet.cli.escalations import list_escalations, resolve, show
-
-        if error_id == "show":
-            raise typer.Exit(show(setup, escalation, json=json))
-        if error_id == "resolve":
-            raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
-        raise typer.Exit(list_escalations(setup, session, limit, json=json))
     if look in (Look.PRUNE, Look.STATS):
         from motet.cli.errors import prune_errors, show_statistics
 
@@ -328,15 +366,10 @@ def rooms(
     `motet chat NAME` talks in one.
     """
     from motet.cli import rooms as act
-    from motet.cli.chat import read_token
+    from motet.cli.running import Server
     from motet.cli.setup import load_setup
 
-    if url is not None:
-        if config or state:
-            raise typer.BadParameter("the host at --url has its own config and state")
-        server = act.Server(None, url, read_token(token_file))
-    else:
-        server = act.Server(load_setup(config, state))
+    server = _server(url, token_file, config or state, None) or Server(load_setup(config, state))
     who, budgets = (tuple(member or ()), tuple(person or ())), tuple(budget or ())
     wanted = act.Wanted(*who, mode, max_turns, turn_timeout, activation, budgets)
     setup = server.setup
@@ -374,6 +407,7 @@ class TraceLook(StrEnum):
         "motet traces --since 1h --status failed",
         "motet traces show run_7f3a --waterfall",
         "motet traces export --since 1d --otlp http://127.0.0.1:4318",
+        "motet traces --room dev --url wss://motet.example --token-file token.txt",
     )
 )
 def traces(
@@ -387,12 +421,8 @@ def traces(
     waterfall: Annotated[
         bool, typer.Option("--waterfall", "-w", help="Show a bar for the time of each part.")
     ] = False,
-    session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only this session.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent.")
-    ] = None,
+    session: OfSession = None,
+    agent: OfAgent = None,
     user: Annotated[
         str | None, typer.Option("--user", metavar="NAME", help="Only this user.")
     ] = None,
@@ -400,13 +430,8 @@ def traces(
         str | None,
         typer.Option("--status", metavar="WORD", help="Only this status: failed, cancelled, ..."),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="WHEN", help="Not older than: 30m, 12h, 7d or 2026-11-21."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Number of entries, newest first.")
-    ] = 20,
+    since: Since = None,
+    limit: Limit = 20,
     otlp: Annotated[
         str | None,
         typer.Option("--otlp", metavar="URL", help="With export: address of the collector."),
@@ -414,11 +439,21 @@ def traces(
     json: Json = False,
     config: Config = None,
     state: State = None,
+    room: OfRoom = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
     """List and show traces of runs: requests, calls and times. Works beside a running host."""
     from motet.cli.setup import load_setup
-    from motet.cli.traces import chosen, export, list_all, show
+    from motet.cli.traces import chosen, export, list_all, list_all_at, show, show_at
 
+    if (server := _server(url, token_file, config or state, room)) is not None:
+        if look is TraceLook.EXPORT:
+            raise typer.BadParameter("export is for the host's own machine: list or show")
+        if look is TraceLook.SHOW:
+            raise typer.Exit(show_at(server, run_id, waterfall=waterfall, json=json))
+        which = chosen(session, agent, user, status, since, limit)
+        raise typer.Exit(list_all_at(server, which, room, json=json))
     setup = load_setup(config, state)
     if look is TraceLook.SHOW:
         raise typer.Exit(show(setup, run_id, waterfall=waterfall, json=json))

@@ -14,7 +14,8 @@ from typing import TypeVar
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line, visible
-from motet.cli.rooms import Server, ask, named_room
+from motet.cli.rooms import named_room
+from motet.cli.running import Server, ask
 from motet.cli.screen import console
 from motet.cli.sessions import exported, rules_of
 from motet.client import Client

@@ -7,8 +7,8 @@ that its user may see, and can make and change them.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,13 +21,12 @@ from motet.actors.storage import rooms as rows
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line, visible
-from motet.cli.running import PATIENCE, talking
+from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
-from motet.client import Client, connect
 from motet.protocols import room_tables as sql
-from motet.protocols.errors import ConfigError, MotetError, NotFound
+from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES
 from motet.protocols.room_limits import Budgets
@@ -113,31 +112,6 @@ def _print_table(setup: Setup, records: list[RoomRecord]) -> None:
 
 
 K = TypeVar("K")
-R = TypeVar("R")
-PAGE = 200
-
-
-@attrs.frozen
-class Server:
-    """A server: that of an address, or else the one that runs on the state of ``setup``."""
-
-    setup: Setup | None = None
-    url: str = ""
-    token: str | None = None
-
-    @asynccontextmanager
-    async def client(self) -> AsyncGenerator[Client]:
-        """Raises ``MotetError`` when there is none, or when it does not answer in time."""
-        if self.setup is not None:
-            async with talking(self.setup.state) as client:
-                yield client
-            return
-        try:
-            with trio.fail_after(PATIENCE):
-                async with connect(self.url, token=self.token, name="motet") as client:
-                    yield client
-        except trio.TooSlowError:
-            raise MotetError(f"the server at {self.url} does not answer") from None
 
 
 @attrs.frozen
@@ -244,17 +218,6 @@ def _budgets(given: Sequence[str]) -> Budgets:
         known = ", ".join(Budgets.__struct_fields__)
         what = f"{known}; of each turns, tokens, usd"
         raise ConfigError(f"--budget: {error}; there are {what}") from None
-
-
-def ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
-    """What the server answers. Raises ``MotetError``."""
-
-    async def ask() -> R:
-        async with server.client() as client:
-            return await what(client)
-        raise AssertionError("a client swallows nothing")
-
-    return trio.run(ask)
 
 
 def named_room(room: str) -> str:

@@ -1,4 +1,4 @@
-"""The connection to the server that has a state directory open.
+"""The connection to a server: that of an address, or the one that has a state directory open.
 
 ``motet serve`` leaves a file there, readable for its owner only and out of the reach of tools: the
 address, and a token of an admin that is valid until that server ends.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+import attrs
 import msgspec
 import trio
 
+from motet.cli.setup import Setup
 from motet.cli.stored import lock_owner
 from motet.client import Client, connect
 from motet.protocols.errors import MotetError, NotFound
 from motet.runtime.errors import only_error
 
+R = TypeVar("R")
 FILE = "server.json"
 PATIENCE = 15.0
 """Seconds that a server may take to answer a command."""
@@ -118,3 +122,44 @@ def _absent(state: Path) -> str:
     if owner is None:
         return f"no server runs on {state}: start one with `motet serve`"
     return f"{state} is in use by process {owner or '(unknown)'}, which serves nobody"
+
+
+PAGE = 200
+"""Entries that a server lists at once."""
+
+
+@attrs.frozen
+class Server:
+    """A server: that of an address, or else the one that runs on the state of ``setup``."""
+
+    setup: Setup | None = None
+    url: str = ""
+    token: str | None = None
+
+    @asynccontextmanager
+    async def client(self, patience: float = PATIENCE) -> AsyncGenerator[Client]:
+        """A client, for ``patience`` seconds.
+
+        Raises ``MotetError`` when there is no server, or when it does not answer in time.
+        """
+        if self.setup is not None:
+            async with talking(self.setup.state, patience) as client:
+                yield client
+            return
+        try:
+            with trio.fail_after(patience):
+                async with connect(self.url, token=self.token, name="motet") as client:
+                    yield client
+        except trio.TooSlowError:
+            raise MotetError(f"the server at {self.url} does not answer") from None
+
+
+def ask(server: Server, what: Callable[[Client], Awaitable[R]]) -> R:
+    """The answer of the server. Raises ``MotetError``."""
+
+    async def ask() -> R:
+        async with server.client() as client:
+            return await what(client)
+        raise AssertionError("a client swallows nothing")
+
+    return trio.run(ask)

@@ -18,16 +18,21 @@ from motet.actors.telemetry.exporter import Collector
 from motet.cli.errors import clock_time, moment
 from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line
+from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import errors_in, reading
 from motet.cli.waterfall import drawn, money
-from motet.protocols.errors import ConfigError, ListErrors, NotFound, StoredError, UnknownName
+from motet.protocols.errors import ConfigError, ListErrors, NotFound, UnknownName
+from motet.protocols.gateway_records import ErrorInfo
+from motet.protocols.room_changes import room_of_user
 from motet.protocols.sessions import RunStatus
 from motet.protocols.traces import ListTraces, Trace, TraceInfo
 
-PAGE = 200
+EXPORTED = 200
 """Traces that are read and exported at once."""
+ERRORS = 100
+"""Errors that are listed below a trace."""
 
 
 def chosen(
@@ -49,12 +54,30 @@ def chosen(
 def list_all(setup: Setup, request: ListTraces, *, json: bool) -> int:
     """Print the traces that match, the newest first."""
     found = trio.run(_listed, setup.state, request)
+    return _print_all(found, f"no traces in {setup.state}", json=json)
+
+
+def list_all_at(server: Server, request: ListTraces, room: str | None, *, json: bool) -> int:
+    """As :func:`list_all`, those that the user of a server may see: 200 at most."""
+    if request.user is not None:
+        raise ConfigError("--user is for a state directory; with --url use --room or --session")
+    which = {
+        "session": request.session,
+        "agent": request.agent,
+        "status": request.status,
+        "since": request.since,
+    }
+    found = ask(server, lambda at: at.traces(room=room, limit=min(request.limit, PAGE), **which))
+    return _print_all(found, f"no traces that you may see at {server.url}", json=json)
+
+
+def _print_all(found: Sequence[TraceInfo], none: str, *, json: bool) -> int:
     if json:
         print(in_json(found))
     elif found:
         _print_table(found)
     else:
-        print(f"no traces in {setup.state}", file=sys.stderr)
+        print(none, file=sys.stderr)
     return OK
 
 
@@ -66,19 +89,37 @@ def show(setup: Setup, run_id: str, *, waterfall: bool, json: bool) -> int:
     if json:
         print(in_json(trace))
         return OK
+    return _print_one(trace, trio.run(_errors, setup.state, trace.info.run_id), bars=waterfall)
+
+
+def show_at(server: Server, run_id: str, *, waterfall: bool, json: bool) -> int:
+    """As :func:`show`; ``run_id`` is a whole one."""
+    if not run_id:
+        raise ConfigError("which one? give the id of its run: motet traces show RUN")
+    trace = ask(server, lambda at: at.trace(run_id))
+    if json:
+        print(in_json(trace))
+        return OK
+    room = room_of_user(trace.info.user) or None
+    found = ask(server, lambda at: at.errors(room=room, run_id=run_id, limit=ERRORS))
+    return _print_one(trace, found.errors[::-1], bars=waterfall)
+
+
+def _print_one(trace: Trace, errors: Sequence[ErrorInfo], *, bars: bool) -> int:
     out = console(sys.stdout)
-    for line, style in drawn(trace, time.time(), bars=waterfall):
+    for line, style in drawn(trace, time.time(), bars=bars):
         out.print(line, style=style, markup=False, soft_wrap=True)
-    for error in trio.run(_errors, setup.state, trace.info.run_id):
-        text = f"{error.id}  {one_line(error.tool_name)}: {one_line(error.short_summary)}"
+    for error in errors:
+        text = f"{error.id}  {one_line(error.tool)}: {one_line(error.summary)}"
         out.print(f"motet errors show {text}", style="red", markup=False, soft_wrap=True)
     return OK
 
 
-async def _errors(state: Path, run_id: str) -> tuple[StoredError, ...]:
+async def _errors(state: Path, run_id: str) -> tuple[ErrorInfo, ...]:
     async with reading(state) as readers:
-        page = await (await errors_in(readers)).page(ListErrors(run_id=run_id, limit=100), None)
-        return page.errors[::-1]
+        which = ListErrors(run_id=run_id, limit=ERRORS)
+        page = await (await errors_in(readers)).page(which, None)
+        return tuple(map(ErrorInfo.of, page.errors[::-1]))
 
 
 def export(setup: Setup, request: ListTraces, run_id: str, otlp: str | None, *, json: bool) -> int:
@@ -128,8 +169,8 @@ async def _exported(
         infos = await (_family(readers, run_id) if run_id else list_traces(readers, request))
         infos = [info for info in infos if info.ended is not None]
         spans = 0
-        for at in range(0, len(infos), PAGE):
-            page = [await own_trace(readers, info) for info in infos[at : at + PAGE]]
+        for at in range(0, len(infos), EXPORTED):
+            page = [await own_trace(readers, info) for info in infos[at : at + EXPORTED]]
             spans += await collector.send(page)
         return len(infos), spans
 

@@ -29,7 +29,7 @@ from motet.protocols.escalations import Answer as Decision
 from motet.protocols.escalations import EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
-from motet.protocols.gateway_records import ErrorWhole
+from motet.protocols.gateway_records import ErrorsList, ErrorWhole, TracesList
 from motet.protocols.gateway_rooms import (
     Posted,
     RoomInvites,
@@ -47,6 +47,7 @@ from motet.protocols.room_invites import (
 )
 from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
+from motet.protocols.traces import Trace, TraceInfo
 from motet.protocols.version import __version__
 from motet.runtime.backoff import Backoff
 from motet.runtime.loops import refuse_in_asyncio
@@ -409,6 +410,29 @@ class Client:
         which = {"session": session, "room": room, "state": state}
         result = await self.call("escalations.list", **which, limit=limit)
         return _of(result, wire.EscalationsList).escalations
+
+    async def errors(
+        self, *, room: str | None = None, limit: int = 50, **which: object
+    ) -> ErrorsList:
+        """Errors, or with ``grouped=True`` groups of equal ones, newest first.
+
+        ``room``: one of the user's own. ``which``: further fields of ``errors.list``: ``session``,
+        ``tool``, ``kind``, ``agent``, ``run_id``, ``since``, ``until``, ``resolved``, ``cursor``.
+        """
+        return _of(await self.call("errors.list", room=room, limit=limit, **which), ErrorsList)
+
+    async def traces(
+        self, *, room: str | None = None, limit: int = 50, **which: object
+    ) -> tuple[TraceInfo, ...]:
+        """Summaries of runs, newest first. ``which``: fields of ``traces.list``: ``session``,
+        ``agent``, ``status``, ``since``.
+        """
+        result = await self.call("traces.list", room=room, limit=limit, **which)
+        return _of(result, TracesList).traces
+
+    async def trace(self, run_id: str) -> Trace:
+        """The spans of one run, also of a live one."""
+        return _of(await self.call("traces.get", run_id=run_id), Trace)
 
     async def error(self, error_id: str) -> StoredError:
         """A stored error, whole: a large one comes in pages, between which other calls go on."""

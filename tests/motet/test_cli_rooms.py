@@ -13,8 +13,8 @@ from motet.actors.storage.location import KEY_FILE
 from motet.cli.record_commands import RoomLook
 from motet.cli.render import line_of
 from motet.cli.room_people import administer
-from motet.cli.rooms import Server, Wanted, list_remote_rooms, set_room, show_remote_room, show_room
-from motet.cli.running import announced
+from motet.cli.rooms import Wanted, list_remote_rooms, set_room, show_remote_room, show_room
+from motet.cli.running import Server, announced
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError, InputValidation, MotetError
@@ -340,3 +340,58 @@ async def test_a_thread_that_is_not_there_is_named_and_messages_are_found_by_the
         change = partial(set_room, server, room, Wanted(budgets=("none",)), json=False)
         assert await trio.to_thread.run_sync(change) == 0
         assert capsys.readouterr().out.splitlines()[-1] == "budgets: none"
+
+
+async def test_the_owner_of_a_room_reads_its_errors_and_traces_at_a_server_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And answers what it handed to a person. Those who may only read messages are refused."""
+    limits = library.Limits(tool_errors=1)
+    steps = (call(("fetch", {})), say("later"))
+    ben = library.Agent("ben", model=Scripted(*steps, name="ben"), limits=limits)
+
+    @ben.tool
+    async def fetch() -> str:
+        raise OSError("no route to prod")
+
+    alice = library.Principal("alice")
+    async with library.open_host(agents=[ben]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        for user in ("alice", "bob", "eve"):
+            (tmp_path / user).write_text((await host.new_token(user, "operator")).token)
+        made = await host.rooms.create("den", RoomPlan(("ben",)), people=("bob",), principal=alice)
+        await (await host.open_room(made.name, principal=alice)).run("@ben fetch it")
+
+        async def typed(user: str, *words: str) -> tuple[object, str]:
+            there = ("--url", url, "--token-file", str(tmp_path / user))
+            code, out, err = await trio.to_thread.run_sync(partial(printed, capsys, *words, *there))
+            return code, out + err
+
+        code, listed = await typed("alice", "errors", "--room", made.name)
+        assert (code, "no route to prod" in listed) == (0, True)
+        (error,) = json.loads((await typed("alice", "errors", "--room", made.name, "--json"))[1])
+        assert error["id"] in listed
+        assert "no route to prod" in (await typed("alice", "errors", "show", error["id"]))[1]
+        code, table = await typed("alice", "traces", "--room", made.name)
+        assert (code, "ben" in table) == (0, True)
+        _, tree = await typed("alice", "traces", "show", error["run_id"], "--waterfall")
+        assert f"motet errors show {error['id']}" in tree
+        waiting = ("errors", "escalations", "--room", made.name)
+        (one,) = json.loads((await typed("alice", *waiting, "--json"))[1])
+        assert one["id"] in (await typed("alice", *waiting))[1]
+        of_one = ("errors", "escalations", "show", one["id"])
+        assert "no route to prod" in (await typed("alice", *of_one, "--room", made.name))[1]
+
+        for user in ("bob", "eve"):
+            for words in (("errors",), ("traces",), ("errors", "escalations")):
+                assert (await typed(user, *words, "--room", made.name))[0] == 1, (user, words)
+                assert "no route to prod" not in (await typed(user, *words))[1]
+            for kind, which in (("errors", error["id"]), ("traces", error["run_id"])):
+                assert (await typed(user, kind, "show", which))[0] == 1, (user, kind)
+            answer = ("errors", "escalations", "resolve", one["id"], "--decision", "give_up")
+            assert (await typed(user, *answer))[0] == 1
+        assert (await typed("alice", "errors", "prune", "--older-than", "1d"))[0] == 2
+        assert (await typed("alice", "traces", "export"))[0] == 2
+        answer = ("errors", "escalations", "resolve", one["id"], "--decision", "give_up")
+        code, answered = await typed("alice", *answer)
+        assert (code, "give_up by alice" in answered) == (0, True)
