@@ -97,6 +97,7 @@ class TrialRecord(msgspec.Struct, frozen=True, tag="trial", tag_field="line"):
         usage: of the agent; ``judging``: of agents that judged.
         output: the beginning of the answer.
         error: why nothing is known of the answer.
+        judging_seconds: that its judges took, one after another.
     """
 
     case: str
@@ -112,6 +113,7 @@ class TrialRecord(msgspec.Struct, frozen=True, tag="trial", tag_field="line"):
     judged: tuple[Judged, ...] = ()
     output: str = ""
     error: str = ""
+    judging_seconds: float = 0.0
 
     @property
     def score(self) -> float:
@@ -167,6 +169,16 @@ class End(msgspec.Struct, frozen=True, tag="end", tag_field="line"):
     stopped: bool = False
 
 
+def unaffordable(budget: float, spent: Usage) -> str:
+    """Why nothing more may be spent of a budget in dollars; empty: there is some left."""
+    if spent.unpriced:
+        return (
+            f"a price is unknown, so that the budget of ${budget:,.2f} cannot be kept: "
+            "use models with prices (pip install 'motet[prices]'), or no budget"
+        )
+    return f"the budget of ${budget:,.2f} is spent" if (spent.cost or 0.0) >= budget else ""
+
+
 Line: TypeAlias = Plan | TrialRecord | End
 _LINES = msgspec.json.Decoder(Line)
 
@@ -218,7 +230,9 @@ def fingerprint(value: object) -> str:
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The sums of some trials. ``seconds``: of all trials together, as if one ran after another."""
+    """The sums of some trials. ``seconds``: of all trials together, as if one ran after another;
+    ``judging_seconds``: of their judges, in addition.
+    """
 
     trials: int = 0
     passed: int = 0
@@ -227,6 +241,7 @@ class Totals(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     usage: Usage = Usage()
     judging: Usage = Usage()
+    judging_seconds: float = 0.0
 
     @property
     def spent(self) -> Usage:
@@ -244,6 +259,7 @@ def totals(trials: Sequence[TrialRecord]) -> Totals:
         sum(one.seconds for one in trials),
         sum((one.usage for one in trials), Usage()),
         sum((one.judging for one in trials), Usage()),
+        sum(one.judging_seconds for one in trials),
     )
 
 

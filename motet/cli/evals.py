@@ -50,6 +50,7 @@ class Order:
     repeats: int | None
     timeout: float | None
     model: str | None
+    budget: float | None
     record: Path | None
     replay: Path | None
     resume: bool
@@ -144,6 +145,7 @@ def _options(evaluation: Evaluation, order: Order) -> RunOptions:
     options = RunOptions(
         only=order.only,
         model=order.model,
+        budget=order.budget,
         record=order.record,
         replay=order.replay,
         resume=order.resume,

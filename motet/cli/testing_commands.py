@@ -114,6 +114,10 @@ def fuzz(
     raise typer.Exit(run(order))
 
 
+Budget = Annotated[
+    float | None,
+    typer.Option("--budget", metavar="USD", help="Dollars; when they are spent, no trials begin."),
+]
 EVAL = (
     "Evaluate an agent: run its named cases, have judges look at the answers, and compare with the "
     "last evaluation.\n\n"
@@ -157,6 +161,7 @@ def evaluate(
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Time of each trial.")
     ] = None,
     model: Model = None,
+    budget: Budget = None,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -199,6 +204,7 @@ def evaluate(
         repeats,
         timeout,
         model,
+        budget,
         record,
         replay,
         resume,

@@ -84,6 +84,15 @@ def test_a_table_a_line_for_each_trial_and_a_comparison(
     assert "since words 1: passed 1 of 2 → 1 of 2 trials" in out
 
 
+@pytest.mark.usefixtures("place")
+def test_a_budget_is_that_of_the_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = printed(capsys, "evals.py:words", "--budget", "5", "--least", "0.5")
+    assert (code, "stopped" in out) == (0, False)
+    code, _, err = printed(capsys, "evals.py:words", "--budget", "0")
+    assert code == 2
+    assert "budget must be above 0 dollars or None, not 0.0" in err
+
+
 def test_json_for_ci_has_a_stable_form_and_can_be_compared_with(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

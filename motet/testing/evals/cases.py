@@ -20,10 +20,12 @@ from typing_extensions import TypeIs, TypeVar
 
 from motet.actors.agents.output import Unreadable
 from motet.actors.agents.spec import AgentSpec, AnyAgent
+from motet.actors.rooms.definition import Room
 from motet.protocols.chat import AssistantMessage, JsonObject, Outcome, ToolMessage, json_object
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.evals import Score, fingerprint, shortened
 from motet.protocols.models import Usage
+from motet.protocols.rooms import RoomMessage
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import RunStatus
 
@@ -66,6 +68,7 @@ class Trial(Generic[O_co]):
         results: of each input, in order.
         seconds: until the last answer.
         deps: what the agent's tools were given.
+        messages: in a room, what its agents have said since the first input.
     """
 
     case: EvalCase
@@ -73,6 +76,7 @@ class Trial(Generic[O_co]):
     results: tuple[RunResult[O_co], ...]
     seconds: float = 0.0
     deps: object = None
+    messages: tuple[RoomMessage, ...] = ()
     _expected: object = attrs.field(default=msgspec.UNSET, repr=False, alias="expected")
 
     @property
@@ -265,7 +269,7 @@ def name_of(judge: Judge[Any]) -> str:
 
 
 def checked(
-    agent: AnyAgent,
+    subject: AnyAgent | Room,
     cases: Sequence[EvalCase],
     judges: Sequence[Judge[Any]],
     *,
@@ -273,12 +277,15 @@ def checked(
     timeout: float | None,
 ) -> tuple[object, ...]:
     """The expected output of each case as the agent's type; ``UNSET`` for a case without one.
+    What a room gives is the text that was said last.
 
     Raises ``ConfigError`` with all problems.
     """
     wrong: list[str] = []
-    if not is_agent(agent):
-        raise ConfigError(f"{agent!r} is no agent: give the motet.Agent itself")
+    if isinstance(subject, Room):
+        wrong += _unknown_members(subject)
+    elif not is_agent(subject):
+        raise ConfigError(f"{subject!r} is no agent: give the motet.Agent itself")
     others = [one for one in cases if not _is_case(one)]
     if others:
         raise ConfigError(f"{shortened(repr(others[0]), 80)} is no case: give mt.EvalCase(...)")
@@ -296,10 +303,10 @@ def checked(
     for case in cases:
         wrong += [f"case {case.name!r}: {problem}" for problem in _problems(case, judges)]
         try:
-            expected.append(_read(agent, case.expected))
+            expected.append(_read(subject, case.expected))
         except Unreadable as error:
             said = "; ".join(error.problems)
-            wrong.append(f"case {case.name!r}: expected is no output of {agent.name}: {said}")
+            wrong.append(f"case {case.name!r}: expected is no output of {subject.name}: {said}")
     if wrong:
         raise ConfigError("\n".join(wrong))
     return tuple(expected)
@@ -358,11 +365,18 @@ def _is_no(judge: object) -> bool:
     return not callable(judge) and not is_agent(judge)
 
 
-def _read(agent: AnyAgent, expected: object) -> object:
+def _unknown_members(room: Room) -> Iterable[str]:
+    names = [one.name for one in room.members if isinstance(one.agent, str)]
+    if names:
+        yield f"the members {names} of room {room.name!r} are only names: give the agents"
+
+
+def _read(subject: AnyAgent | Room, expected: object) -> object:
     """The expected output as the agent's type. Raises ``Unreadable``."""
     if expected is msgspec.UNSET:
         return expected
-    if agent.form is None:
+    form = None if isinstance(subject, Room) else subject.form
+    if form is None:
         if isinstance(expected, str):
             return expected
         raise Unreadable([f"{shortened(repr(expected), 80)} is no text"])
@@ -370,7 +384,7 @@ def _read(agent: AnyAgent, expected: object) -> object:
         text = msgspec.json.encode(_plain(expected)).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Unreadable([f"{shortened(repr(expected), 80)} is no data: {error}"]) from error
-    return agent.form.read(text).value
+    return form.read(text).value
 
 
 def _plain(value: object) -> object:

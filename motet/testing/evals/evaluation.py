@@ -21,12 +21,13 @@ import trio
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.host import Host
 from motet.actors.hosting.config import ConfigSource
+from motet.actors.rooms.definition import Room
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.models import Model
 from motet.runtime.errors import only_error
 from motet.runtime.loops import refuse_in_asyncio, refuse_in_loop
-from motet.testing.evals.cases import EvalCase, Judge, checked, is_agent
+from motet.testing.evals.cases import EvalCase, Judge, checked
 from motet.testing.evals.models import Cassettes
 from motet.testing.evals.progress import watching
 from motet.testing.evals.report import EvalReport
@@ -71,6 +72,9 @@ class RunOptions(TypedDict, total=False):
     state: the directory of sessions, traces and results; None: in memory, and gone afterwards.
     resume: keep the trials of the last evaluation of this name that had no error.
     against: a report to compare with, in place of the last complete evaluation.
+    budget: dollars for agents and judges together; when they are spent, no more trials begin. Those
+        under way end, so that it may be exceeded by what ``jobs`` trials cost. None: no limit. For
+        trials that are kept nothing is spent, and for ``replay`` at all.
     progress: show the progress on standard error; None: only at a terminal.
     """
 
@@ -82,6 +86,7 @@ class RunOptions(TypedDict, total=False):
     state: str | Path | None
     resume: bool
     against: EvalReport | None
+    budget: float | None
     progress: bool | None
 
 
@@ -96,7 +101,8 @@ class Evaluation:
 
     Args:
         name: the results of one name are compared with each other.
-        agent: the agent.
+        agent: the agent, or a room, of which each trial gets a copy; its output is the text that
+            was said last.
         cases: of different names.
         judges: of all cases. Without any judge, an output must equal the expected one.
         deps: makes what the agent's tools are given, anew for each trial.
@@ -120,6 +126,18 @@ class Evaluation:
     def __init__(
         self,
         name: str,
+        agent: Room,
+        cases: Iterable[EvalCase],
+        judges: Sequence[Judge[str]] = (),
+        *,
+        deps: None = None,
+        **options: Unpack[EvalOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
         agent: AgentSpec[D, Out],
         cases: Iterable[EvalCase],
         judges: Sequence[Judge[Out]] = (),
@@ -131,7 +149,7 @@ class Evaluation:
     def __init__(
         self,
         name: str,
-        agent: AgentSpec[Any, Any],
+        agent: AgentSpec[Any, Any] | Room,
         cases: Iterable[EvalCase],
         judges: Sequence[Judge[Any]] = (),
         *,
@@ -146,6 +164,8 @@ class Evaluation:
         self.agent = agent
         self.cases = _listed("cases", cases, EvalCase)
         self.judges = _listed("judges", judges, AgentSpec)
+        if deps is not None and isinstance(agent, Room):
+            raise ConfigError("the tools of a room are given no deps: leave deps= out")
         self._deps = deps
         self._options = options
         self._expected = checked(
@@ -172,12 +192,13 @@ class Evaluation:
     def changed(self, **options: Unpack[EvalOptions]) -> Evaluation:
         """The same evaluation with other options. Raises ``ConfigError``."""
         options = {**self._options, **options}
+        # Of one overload: which of them it fits was seen when it was made.
         return Evaluation(
             self.name,
-            self.agent,
+            cast("AgentSpec[Any, Any]", self.agent),
             self.cases,
             self.judges,
-            deps=cast("Callable[[EvalCase], Any]", self._deps),  # of the overload that it fits
+            deps=cast("Callable[[EvalCase], Any]", self._deps),
             **options,
         )
 
@@ -229,6 +250,9 @@ class Evaluation:
             raise ConfigError(f"jobs must be at least 1, not {jobs!r}")
         if state is None and options.get("resume"):
             raise ConfigError("an evaluation in memory cannot be resumed: give it a state")
+        budget = options.get("budget")
+        if budget is not None and not budget > 0:
+            raise ConfigError(f"budget must be above 0 dollars or None, not {budget!r}")
         chosen = self._chosen(options.get("only", ()))
         return Order(
             self.name,
@@ -249,6 +273,7 @@ class Evaluation:
             _cassettes(options.get("record"), options.get("replay")),
             options.get("resume", False),
             options.get("against"),
+            None if options.get("replay") is not None else budget,
         )
 
     def _configuration(self) -> tuple[ConfigSource, HostConfig]:
@@ -323,6 +348,17 @@ def evaluate(
 
 @overload
 def evaluate(
+    agent: Room,
+    cases: Iterable[EvalCase],
+    judges: Sequence[Judge[str]] = (),
+    *,
+    deps: None = None,
+    **options: Unpack[AllOptions],
+) -> EvalReport: ...
+
+
+@overload
+def evaluate(
     agent: AgentSpec[D, Out],
     cases: Iterable[EvalCase],
     judges: Sequence[Judge[Out]] = (),
@@ -333,7 +369,7 @@ def evaluate(
 
 
 def evaluate(
-    agent: AgentSpec[Any, Any],
+    agent: AgentSpec[Any, Any] | Room,
     cases: Iterable[EvalCase],
     judges: Sequence[Judge[Any]] = (),
     *,
@@ -363,6 +399,17 @@ async def evaluate_async(
 
 @overload
 async def evaluate_async(
+    agent: Room,
+    cases: Iterable[EvalCase],
+    judges: Sequence[Judge[str]] = (),
+    *,
+    deps: None = None,
+    **options: Unpack[AllOptions],
+) -> EvalReport: ...
+
+
+@overload
+async def evaluate_async(
     agent: AgentSpec[D, Out],
     cases: Iterable[EvalCase],
     judges: Sequence[Judge[Out]] = (),
@@ -373,7 +420,7 @@ async def evaluate_async(
 
 
 async def evaluate_async(
-    agent: AgentSpec[Any, Any],
+    agent: AgentSpec[Any, Any] | Room,
     cases: Iterable[EvalCase],
     judges: Sequence[Judge[Any]] = (),
     *,
@@ -390,7 +437,7 @@ _OF_RUN = frozenset(RunOptions.__annotations__)
 
 
 def _divided(
-    agent: AgentSpec[Any, Any],
+    agent: AgentSpec[Any, Any] | Room,
     cases: Iterable[EvalCase],
     judges: Sequence[Judge[Any]],
     deps: Callable[[EvalCase], Any] | None,
@@ -403,7 +450,9 @@ def _divided(
     given = cast("dict[str, Any]", options)
     own = cast("EvalOptions", {key: given[key] for key in given if key in _OF_EVALUATION})
     rest = cast("RunOptions", {key: given[key] for key in given if key in _OF_RUN})
-    name = options.get("name") or (agent.name if is_agent(agent) else "evaluation")
-    if deps is None:
-        return Evaluation(name, agent, cases, judges, **own), rest
-    return Evaluation(name, agent, cases, judges, deps=deps, **own), rest
+    known_kind = isinstance(cast("object", agent), AgentSpec | Room)
+    name = options.get("name") or (agent.name if known_kind else "evaluation")
+    # Of one overload: the caller's types fit one of them.
+    given_deps = cast("Callable[[EvalCase], Any]", deps)
+    subject = cast("AgentSpec[Any, Any]", agent)
+    return Evaluation(name, subject, cases, judges, deps=given_deps, **own), rest

@@ -1,7 +1,7 @@
-"""The models of an evaluation: another one for its agent, and recordings of all of them.
+"""The models of an evaluation: another one for its agents, and recordings of all of them.
 
 Invariant: the agents are as before when the block ends. They are changed in place, since tools and
-handoffs refer to the agents themselves; so one program evaluates one agent at a time.
+handoffs refer to the agents themselves; so one program evaluates an agent once at a time.
 """
 
 from __future__ import annotations
@@ -54,24 +54,26 @@ class Cassettes:
 
 @contextmanager
 def prepared(
-    agent: AnyAgent,
+    agents: Iterable[AnyAgent],
     judges: Iterable[AnyAgent],
     *,
     model: str | Model | None,
     cassettes: Cassettes | None,
     config: ModelsConfig,
 ) -> Generator[Collection[RecordedModel]]:
-    """Let ``agent`` use ``model`` in the block, and all agents their recorded models.
+    """Let ``agents`` use ``model`` in the block, and all agents their recorded models.
 
     Gives the models that were made for that; the caller closes them. Raises ``ConfigError`` for
     a model that has no recording, and for a name that no model can have.
     """
-    everybody = list(_reachable([agent, *judges]))
+    agents = tuple(agents)
+    everybody = list(_reachable([*agents, *judges]))
     before = [(one, one.model) for one in everybody]
     recorded: dict[str, RecordedModel] = {}
     try:
         if model is not None:
-            agent.model = model
+            for one in agents:
+                one.model = model
         for one in everybody if cassettes is not None else ():
             assert cassettes is not None
             if one.model_name not in recorded:

@@ -76,6 +76,8 @@ class EvalReport(msgspec.Struct, frozen=True):
         state: the directory with the sessions and traces; empty: they are gone.
         unsaved: why the results are not all on disk; empty: they are.
         left: cases whose run did not end after its time-out.
+        why_stopped: the budget, where that was the reason; empty: another one.
+        in_rooms: a room was evaluated, and the session of a trial is the name of its room.
     """
 
     name: str
@@ -93,6 +95,8 @@ class EvalReport(msgspec.Struct, frozen=True):
     unsaved: str = ""
     left: tuple[str, ...] = ()
     format: int = FORMAT
+    why_stopped: str = ""
+    in_rooms: bool = False
 
     @property
     def passed(self) -> bool:
@@ -231,13 +235,13 @@ def _table(report: EvalReport, cases: list[CaseResult]) -> Table:
     compared = any(case.before for case in report.cases)
     table.add_column("case", overflow="fold")
     table.add_column("passed", no_wrap=True)
-    headings = ["score", "tokens", *(["cost"] if priced else []), "time"]
+    headings = ["score", "tokens", *(["cost"] if priced else []), "time", "judges"]
     for heading in headings:
         table.add_column(heading, no_wrap=True, justify="right")
     if compared:
         table.add_column("since", no_wrap=True)
     if report.state:
-        table.add_column("session", overflow="fold", style="dim")
+        table.add_column("room" if report.in_rooms else "session", overflow="fold", style="dim")
     for case in cases:
         sums, spent = case.totals, case.totals.spent
         mark = {"passed": "✓", "failed": "✗", "error": "✗ error"}[case.outcome]
@@ -250,6 +254,7 @@ def _table(report: EvalReport, cases: list[CaseResult]) -> Table:
             f"{spent.total_tokens:,}",
             *([money(spent)] if priced else []),
             f"{sums.seconds:.2f} s",
+            f"{sums.judging_seconds:.2f} s",
             *([Text(change, style)] if compared else []),
             *([Text(case.trials[0].session)] if report.state else []),
         )
@@ -290,12 +295,15 @@ def _notes(report: EvalReport) -> Iterator[str]:
         for word, names in (("better", report.better), ("worse", report.worse)):
             if names:
                 yield f"  {word}: {', '.join(map(visible, names))}"
+    if report.why_stopped:
+        yield f"stopped: {report.why_stopped}"
     if report.unsaved:
         yield f"the results are not all stored: {report.unsaved}"
     if report.left:
         yield f"still at work after the time-out: {', '.join(map(visible, report.left))}"
     if report.state and report.cases:
-        yield f"a talk: motet sessions show SESSION --state {report.state}"
+        show = "rooms show ROOM" if report.in_rooms else "sessions show SESSION"
+        yield f"a talk: motet {show} --state {report.state}"
 
 
 def _shared(report: EvalReport) -> Totals:

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -24,7 +24,7 @@ import trio
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host, hosted
 from motet.actors.hosting.config import ConfigSource
-from motet.actors.hosting.inputs import RunStream
+from motet.actors.rooms.definition import Room
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.evals import (
@@ -43,6 +43,7 @@ from motet.protocols.evals import (
     results,
     shortened,
     totals,
+    unaffordable,
 )
 from motet.protocols.models import Model, Usage
 from motet.protocols.redaction.redact import redact_text
@@ -53,6 +54,7 @@ from motet.testing.evals.cases import EvalCase, Judge, Trial, asked, is_agent, n
 from motet.testing.evals.journal import Writer, baseline, last, next_number
 from motet.testing.evals.models import Cassettes, prepared
 from motet.testing.evals.report import EvalReport, Previous, trials_of
+from motet.testing.evals.talks import AgentTalk, RoomTalk, Talk, is_of_trio
 
 __all__ = ["GRACE", "Order", "Watch", "run_order"]
 
@@ -61,6 +63,7 @@ GRACE = 5.0
 OUTPUT_CHARS = 2_000
 REASON_CHARS = 2_000
 _NOT_IN_A_KEY = re.compile(r"[^\w.-]+")
+_NOT_IN_A_ROOM = re.compile(r"[^A-Za-z0-9_.-]+")
 _ANSWERED = frozenset({"completed", "limited", "refused", "escalated", "waiting"})
 """Ends of runs that the agent has brought about; after all others nothing is known of it."""
 
@@ -89,7 +92,7 @@ class Order:
     """An evaluation to run, checked. The fields are documented in :class:`Evaluation`."""
 
     name: str
-    agent: AnyAgent
+    subject: AnyAgent | Room
     cases: tuple[EvalCase, ...]
     expected: tuple[object, ...]
     whole: bool
@@ -106,6 +109,17 @@ class Order:
     cassettes: Cassettes | None = None
     resume: bool = False
     against: EvalReport | None = None
+    budget: float | None = None
+
+    @property
+    def room(self) -> Room | None:
+        """The evaluated room; None: an agent is evaluated."""
+        return self.subject if isinstance(self.subject, Room) else None
+
+    @property
+    def agents(self) -> tuple[AnyAgent, ...]:
+        """The evaluated agents."""
+        return self.subject.agents if isinstance(self.subject, Room) else (self.subject,)
 
     def judges_of(self, case: EvalCase) -> tuple[Judge[Any], ...]:
         """The judges of a case; without any, its output must equal what is expected."""
@@ -115,12 +129,14 @@ class Order:
         return own or ((equals(),) if case.expected is not msgspec.UNSET else ())
 
     def setup_digest(self) -> str:
-        """A digest of the agent, without which the trials of two evaluations do not compare."""
-        agent = self.agent
-        tools = [tool if isinstance(tool, str) else tool.name for tool in agent.tools]
-        model = self.model or agent.model
-        name = model if isinstance(model, str) else model.name
-        return fingerprint([agent.name, name, agent.instructions, sorted(tools)])
+        """A digest of the agents, without which the trials of two evaluations do not compare."""
+        found: list[object] = []
+        for agent in self.agents:
+            tools = [tool if isinstance(tool, str) else tool.name for tool in agent.tools]
+            model = self.model or agent.model
+            name = model if isinstance(model, str) else model.name
+            found.append([agent.name, name, agent.instructions, sorted(tools)])
+        return fingerprint([self.subject.name, found] if self.room else found[0])
 
 
 @attrs.frozen
@@ -144,14 +160,14 @@ async def run_order(order: Order, watch: Watch, stopping: trio.Event) -> EvalRep
     state = order.state
     agents = [one for one in _judges(order) if is_agent(one)]
     with prepared(
-        order.agent,
+        order.agents,
         agents,
         model=order.model,
         cassettes=order.cassettes,
         config=order.config.models,
     ) as recorded:
         resumed = _resumed(order) if order.resume and state is not None else None
-        known = [order.agent, *{id(one): one for one in agents}.values()]
+        known = [*order.agents, *{id(one): one for one in agents}.values()]
         try:
             async with hosted(order.source, order.config, known, state) as host:
                 if order.setup is not None:
@@ -192,6 +208,8 @@ class _Evaluation:
         self._watch = watch
         self._done: list[TrialRecord] = []
         self._left: list[str] = []
+        self._spent = Usage()
+        self._poor = ""
         # A judge that never ends must not take the place of another one.
         self._threads = trio.CapacityLimiter(math.inf)
 
@@ -204,8 +222,8 @@ class _Evaluation:
             __version__,
             order.name,
             number,
-            order.agent.name,
-            order.agent.model_name,
+            order.subject.name,
+            ", ".join(dict.fromkeys(one.model_name for one in order.agents)),
             order.setup_digest(),
             time.time(),
             len(tasks),
@@ -227,11 +245,12 @@ class _Evaluation:
                     working.cancel()
 
                 async def work() -> None:
-                    for task in waiting:
+                    while not self._poor and (task := next(waiting, None)) is not None:
                         self._watch.started(task.case.name)
                         record = await self._trial(task, background)
                         self._done.append(record)
                         journal.add(record)
+                        self._pay(record)
                         self._watch.ended(record)
 
                 workers.start_soon(stop)
@@ -249,6 +268,12 @@ class _Evaluation:
             background.cancel_scope.cancel()
         return report
 
+    def _pay(self, record: TrialRecord) -> None:
+        """Count the cost of a trial; from the moment on at which all is spent, none begins."""
+        self._spent += record.usage + record.judging
+        if self._order.budget is not None:
+            self._poor = unaffordable(self._order.budget, self._spent)
+
     def _tasks(self, number: int) -> list[_Task]:
         order, tasks = self._order, list[_Task]()
         slugs = dict[str, int]()
@@ -263,6 +288,8 @@ class _Evaluation:
             for repeat in range(1, repeats + 1):
                 end = f"/{repeat}" if repeats > 1 else ""
                 session = f"{order.name}/{number}/{slug}{end}"
+                if order.room is not None:
+                    session = _room_name(slug, session)
                 tasks.append(_Task(case, expected, repeat, session, judges, digest))
         return tasks
 
@@ -301,6 +328,8 @@ class _Evaluation:
             state=str(self._order.state or ""),
             unsaved=unsaved,
             left=tuple(self._left),
+            why_stopped=self._poor if len(trials) < plan.trials else "",
+            in_rooms=self._order.room is not None,
         )
 
     # One trial
@@ -308,7 +337,7 @@ class _Evaluation:
     async def _trial(self, task: _Task, background: trio.Nursery) -> TrialRecord:
         """The record of a trial; raises only what cancels it."""
         limit = task.case.timeout or self._order.timeout or math.inf
-        talk = _Talk(self._host, self._order, task)
+        talk = self._talk(task)
         began = trio.current_time()
         # Not in this task: a tool that cannot be cancelled would hold up all that follows.
         background.start_soon(talk.hold)
@@ -329,37 +358,51 @@ class _Evaluation:
             error = f"it took more than {limit:g} s, and does not end: a tool cannot be cancelled"
             self._left.append(task.case.name)
         verdicts: tuple[Judged, ...] = ()
-        judging = Usage()
+        judging, judging_seconds = Usage(), 0.0
         outcome: Outcome = "error"
         if not error:
             outcome, error = _as_wanted(task.case, talk.results[-1])
         if not error:
+            asked_at = trio.current_time()
             verdicts, judging = await self._judged(task, talk, seconds, limit)
+            judging_seconds = trio.current_time() - asked_at
             outcome = outcome_of(verdicts)
-        views = talk.views
-        ended = talk.results or [view.result for view in views if _has_ended(view)]
+        last = talk.last
         return TrialRecord(
             task.case.name,
             task.repeat,
             task.digest,
             outcome,
-            task.session if views else "",
-            tuple(view.id for view in views),
-            ended[-1].status if ended else None,
+            task.session if talk.runs else "",
+            tuple(talk.runs),
+            last.status if last is not None else None,
             seconds,
-            sum((one.usage for one in ended), Usage()),
+            talk.usage,
             judging,
             tuple(_safe(one) for one in verdicts),
-            redact_text(shortened(ended[-1].text, OUTPUT_CHARS)) if ended else "",
+            redact_text(shortened(last.text, OUTPUT_CHARS)) if last is not None else "",
             redact_text(shortened(error, REASON_CHARS)),
+            judging_seconds,
         )
 
+    def _talk(self, task: _Task) -> Talk:
+        order = self._order
+        if isinstance(order.subject, Room):
+            return RoomTalk(self._host, task.case, task.session, order.subject)
+        return AgentTalk(self._host, task.case, task.session, order.subject, order.deps)
+
     async def _judged(
-        self, task: _Task, talk: _Talk, seconds: float, limit: float
+        self, task: _Task, talk: Talk, seconds: float, limit: float
     ) -> tuple[tuple[Judged, ...], Usage]:
         """The verdicts of all judges, each within the time of the case; and what agents spent."""
         trial = Trial(
-            task.case, task.repeat, tuple(talk.results), seconds, talk.deps, expected=task.expected
+            task.case,
+            task.repeat,
+            tuple(talk.results),
+            seconds,
+            talk.deps,
+            tuple(talk.messages),
+            expected=task.expected,
         )
         verdicts, spent = list[Judged](), Usage()
         for name, judge in task.judges:
@@ -374,7 +417,7 @@ class _Evaluation:
                     reason = str(error).partition("\n")[0] or "an assertion of it failed"
                     found = Judged(name, False, 0.0, reason)
                 except BaseException as error:  # also of `pytest.fail` and `sys.exit`
-                    if _is_of_trio(error):
+                    if is_of_trio(error):
                         raise
                     hint = (
                         "; async judges run on Trio" if "running event loop" in str(error) else ""
@@ -402,56 +445,6 @@ class _Evaluation:
         return judged(name, result.output), result.usage
 
 
-@attrs.define(eq=False)
-class _Talk:
-    """The runs of one trial: one for each input, in one session."""
-
-    _host: Host
-    _order: Order
-    _task: _Task
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    views: list[RunStream[Any]] = attrs.field(factory=list[RunStream[Any]], init=False)
-    results: list[RunResult[Any]] = attrs.field(factory=list[RunResult[Any]], init=False)
-    deps: object = attrs.field(default=None, init=False)
-    error: str = attrs.field(default="", init=False)
-
-    async def hold(self) -> None:
-        """Give all inputs. Never raises, but when the evaluation itself is cancelled."""
-        try:
-            with self.scope:
-                try:
-                    await self._all()
-                except BaseException as error:
-                    if _is_of_trio(error):
-                        raise
-                    self.error = f"{type(error).__name__}: {error}"
-        finally:
-            self.ended.set()
-
-    async def _all(self) -> None:
-        task, deps = self._task, self._order.deps
-        if deps is not None:
-            self.deps = deps(task.case)
-        who = Principal(f"eval:{task.session}", "admin")
-        agent, given = self._order.agent, self.deps
-        for text in task.case.inputs:
-            async with self._host.stream(
-                agent, text, deps=given, session=task.session, principal=who
-            ) as run:
-                self.views.append(run)
-                self.results.append(await run.wait())
-            if self.results[-1].status != "completed":
-                return
-
-
-def _has_ended(view: RunStream[Any]) -> bool:
-    try:
-        return bool(view.result)
-    except RuntimeError:
-        return False
-
-
 def _as_wanted(case: EvalCase, result: RunResult[Any]) -> tuple[Outcome, str]:
     """The outcome and the reason, where a run did not end as its case wants it."""
     if result.status == case.status:
@@ -463,12 +456,9 @@ def _as_wanted(case: EvalCase, result: RunResult[Any]) -> tuple[Outcome, str]:
     return ("failed" if result.status in _ANSWERED else "error"), said
 
 
-def _is_of_trio(error: BaseException) -> bool:
-    """Whether an error is no error of the judged code: a cancellation, an interrupt."""
-    if isinstance(error, BaseExceptionGroup):
-        members = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return any(map(_is_of_trio, members))
-    return isinstance(error, trio.Cancelled | KeyboardInterrupt | GeneratorExit)
+def _room_name(slug: str, session: str) -> str:
+    """The name of the room of a trial, which no other trial of any evaluation has."""
+    return f"eval-{_NOT_IN_A_ROOM.sub('-', slug)[:40]}-{fingerprint(session)[:12]}"
 
 
 def _named(judges: Sequence[Judge[Any]]) -> tuple[tuple[str, Judge[Any]], ...]:
@@ -502,6 +492,8 @@ def _question(trial: Trial[Any]) -> str:
     shown: dict[str, object] = {"inputs": trial.case.inputs}
     if trial.case.expected is not msgspec.UNSET:
         shown["expected"] = trial.expected
+    if trial.messages:
+        shown["messages"] = [f"{one.author}: {one.text}" for one in trial.messages]
     shown |= {"answer": trial.text, "calls": trial.calls}
     if trial.result.status != "completed":
         shown["status"] = trial.result.status
