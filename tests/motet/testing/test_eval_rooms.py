@@ -113,12 +113,7 @@ NONE: dict[str, int] = {}
     ("first", "limits", "outcome", "reason"),
     [
         ("@ben go on", BOUND, "failed", "the run was limited: max_turns"),
-        (
-            lambda _: mt.fail(400, message="no such thing"),
-            {},
-            "error",
-            "the turn of ann was failed",
-        ),
+        (fails, NONE, "error", "the turn of ann was failed"),
     ],
 )
 def test_a_room_that_does_not_come_to_its_end_does_not_pass(
