@@ -148,13 +148,16 @@ def _plain(rules: Rules, text: str) -> list[Found]:
         found += _keys(rules, text)
     if "eyj" in present and is_on("token.json-web"):
         found += tokens.web_tokens(rules, text)
+    plainly = set[int]()
     if starts:
-        found += named.named(rules, text, low, starts, {one[0]: one[1] for one in found})
+        known = {one[0]: one[1] for one in found}
+        found += named.named(rules, text, low, starts, known, plainly)
         if not present.isdisjoint(FIELDS) and is_on("name.field"):
             found += named.pairs(rules, text, low, starts)
         if "data:\n" in low and is_on("file.manifest"):
             found += forms.found_in_manifests(rules, text, low)
-    found += forms.found_by_forms(rules, text, low, starts, present)
+    others = [start for start in starts if start not in plainly] if plainly else starts
+    found += forms.found_by_forms(rules, text, low, others, present)
     if "://" in present:
         found += _urls(rules, text, low)
     if is_on("url.query"):

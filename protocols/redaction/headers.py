@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from motet.protocols.redaction.rules import Rules
 from motet.protocols.redaction.values import (
     MASK,
-    SURE,
     TRAILING,
     Found,
     is_placeholder,
@@ -23,11 +22,7 @@ def quick_credentials(rules: Rules, low: str, start: int) -> Found | None:
     if (plain := rules.expression("quick-header").match(low, start)) is None:
         return None
     first, last = plain.span("value")
-    if (
-        plain["scheme"] not in rules.schemes
-        or SURE.match(plain.string, first, last) is None
-        or not rules.is_on("header.authorization")
-    ):
+    if plain["scheme"] not in rules.schemes or not rules.is_on("header.authorization"):
         return None
     return first, last, plain.start(), "authorization"
 

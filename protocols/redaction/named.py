@@ -18,7 +18,6 @@ from motet.protocols.redaction.values import (
     DIGIT,
     IDENTIFIER,
     MASK,
-    SURE,
     TRAILING,
     UUID,
     Found,
@@ -92,12 +91,13 @@ def _is_weak_password(rules: Rules, value: str) -> bool:
 
 
 def named(
-    rules: Rules, text: str, low: str, starts: list[int], known: Mapping[int, int]
+    rules: Rules, text: str, low: str, starts: list[int], known: Mapping[int, int], plainly: set[int]
 ) -> Iterator[Found]:
     """The values behind names in one text.
 
     ``low``: the same text in lower case, as ASCII. ``starts``: the places of the needles of names.
-    ``known``: the beginnings and ends of tokens, which need no name.
+    ``known``: the beginnings and ends of tokens, which need no name. ``plainly``: gets the places
+    of names with values of letters and digits, where no other form of a secret can begin.
     """
     at = 0
     begin, whole = rules.expression("name").match, rules.expression("named").match
@@ -115,6 +115,7 @@ def named(
         ) is not None:
             edges = edges or low.encode("ascii").translate(_EDGES)
             if (one := _quick(rules, text, low, edges, start, plain)) is not None:
+                plainly.add(start)
                 yield one
                 at, was_plain = one[1], True
                 continue
@@ -134,6 +135,7 @@ def named(
                 at = end
                 continue
         elif group == "plain" and (one := headers.quick_credentials(rules, low, start)) is not None:
+            plainly.add(start)
             yield one
             at = one[1]
             continue
@@ -194,8 +196,6 @@ def _quick(
 ) -> Found | None:
     """A value of letters and digits that stands alone behind ``=`` or ``:``, as most do."""
     first, last = plain.span("value")
-    if SURE.match(low, first, last) is None:
-        return None
     least = max(0, start - 40)
     front = low[max(least, edges.rfind(b"\n", least, start) + 1) : start]
     line = front.rpartition(" ")[2]

@@ -71,7 +71,7 @@ def whole_words(text: str) -> set[tuple[int, int, str]]:
 
 def by_names(rules: Rules, text: str, low: str) -> list[Found]:
     """The values behind names: rules are those of :func:`plain`."""
-    return list(named.named(rules, text, low, all_needles(low), {}))
+    return list(named.named(rules, text, low, all_needles(low), {}, set()))
 
 
 def by_forms(rules: Rules, text: str, low: str) -> set[tuple[int, int, str]]:

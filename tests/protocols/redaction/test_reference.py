@@ -88,7 +88,7 @@ def test_tokens_are_found_as_without_their_tables(text: str) -> None:
 def test_names_are_found_as_without_quick_expressions(text: str) -> None:
     """Law: what stops early, and what is decided quickly, is decided as in full."""
     low = lowered(text)
-    fast = named.named(RULES, text, low, RULES.anchors.scan(low)[0], {})
+    fast = named.named(RULES, text, low, RULES.anchors.scan(low)[0], {}, set())
     assert union({(a, b, k) for a, b, _, k in fast}) == union(
         {(a, b, k) for a, b, _, k in reference.by_names(PLAIN, text, low)}
     )
