@@ -310,16 +310,12 @@ def groups_query(request: GroupErrors, after: Place | None) -> Query:
     of = {"owner": request.owner, "tool": request.tool_name, "agent": request.agent}
     name = next((name for name, value in of.items() if value is not None), "last")
     walk = _Source(
-        f"error_groups g INDEXED BY error_groups_{name}",
-        *("g.shown", "g.id", "g.newest <= (SELECT seq FROM error_tail)"),
+        f"error_groups g INDEXED BY error_groups_{name}", "g.shown", "g.id", "g.waits = 0"
     )
-    # A group that has an error in the tail is listed by that: its place in the index is too low.
+    # A group that has an error in the tail has an index of its own: its place in others is too low.
     tail = _Source(
-        f"(SELECT DISTINCT owner, agent, fingerprint FROM error_records WHERE {_TAIL}) r"
-        " CROSS JOIN error_groups g",
-        *("g.last", "g.id"),
-        "g.owner = r.owner AND g.agent = r.agent AND g.fingerprint = r.fingerprint"
-        f" AND {_any_of('g.facet', facets)}",
+        "error_groups g INDEXED BY error_groups_waiting",
+        *("g.last", "g.id", f"g.waits = 1 AND {_any_of('g.facet', facets)}"),
     )
     branches = [f"g.shown_facet = {one}" for one in facets]
     page, params = _merged(walk, branches, tail, given, after, request.limit)

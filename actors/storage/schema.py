@@ -54,6 +54,7 @@ MIGRATIONS: tuple[str, ...] = (
     tables.UNSETTLED_TRACES,
     error_tables.LONGER_TAIL,
     tables.OPEN_RUNS,
+    error_tables.WAITING_GROUPS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -148,15 +148,15 @@ def _plain(rules: Rules, text: str) -> list[Found]:
         found += _keys(rules, text)
     if "eyj" in present and is_on("token.json-web"):
         found += tokens.web_tokens(rules, text)
-    plainly = set[int]()
+    done = set[int]()
     if starts:
         known = {one[0]: one[1] for one in found}
-        found += named.named(rules, text, low, starts, known, plainly)
+        found += named.named(rules, text, low, starts, known, done)
         if not present.isdisjoint(FIELDS) and is_on("name.field"):
             found += named.pairs(rules, text, low, starts)
         if "data:\n" in low and is_on("file.manifest"):
             found += forms.found_in_manifests(rules, text, low)
-    others = [start for start in starts if start not in plainly] if plainly else starts
+    others = [start for start in starts if start not in done] if done else starts
     found += forms.found_by_forms(rules, text, low, others, present)
     if "://" in present:
         found += _urls(rules, text, low)

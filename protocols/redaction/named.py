@@ -91,13 +91,13 @@ def _is_weak_password(rules: Rules, value: str) -> bool:
 
 
 def named(
-    rules: Rules, text: str, low: str, starts: list[int], known: Mapping[int, int], plainly: set[int]
+    rules: Rules, text: str, low: str, starts: list[int], known: Mapping[int, int], done: set[int]
 ) -> Iterator[Found]:
     """The values behind names in one text.
 
     ``low``: the same text in lower case, as ASCII. ``starts``: the places of the needles of names.
-    ``known``: the beginnings and ends of tokens, which need no name. ``plainly``: gets the places
-    of names with values of letters and digits, where no other form of a secret can begin.
+    ``known``: the beginnings and ends of tokens, which need no name. ``done``: gets the places of
+    names with values of letters and digits, where no other form of a secret can begin.
     """
     at = 0
     begin, whole = rules.expression("name").match, rules.expression("named").match
@@ -115,7 +115,7 @@ def named(
         ) is not None:
             edges = edges or low.encode("ascii").translate(_EDGES)
             if (one := _quick(rules, text, low, edges, start, plain)) is not None:
-                plainly.add(start)
+                done.add(start)
                 yield one
                 at, was_plain = one[1], True
                 continue
@@ -135,7 +135,7 @@ def named(
                 at = end
                 continue
         elif group == "plain" and (one := headers.quick_credentials(rules, low, start)) is not None:
-            plainly.add(start)
+            done.add(start)
             yield one
             at = one[1]
             continue
