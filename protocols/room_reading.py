@@ -131,7 +131,7 @@ def unshown(
     seen = state.seen.get(name, 0)
     told = state.told.get(name, seen)
     first, last = min(seen, told), messages[-1].seq if messages else 0
-    if sum(one.seq > first for one in messages) == max(0, last - first):
+    if len([1 for one in messages if one.seq > first]) == max(0, last - first):
         return len(unread(state, messages, name, len(messages) or 1)) - len(shown)
     numbers = tuple(one.seq for one in shown)
     return CountUnshown(room, name, seen, told, state.heard, last, numbers)
@@ -273,14 +273,13 @@ def view_of(
     """A room as policies and conditions see it. ``most``, ``turns``: messages that an agent is
     shown, and turns for one message of a person; ``alone``: whether these people are at most one.
     """
-    said = (one for one in messages if not one.deleted)
-    heard = [one for one in said if one.kind == "agent" or one.seq <= state.heard]
-    shown = heard[-most:]
+    said = [one for one in messages if not one.deleted]
+    shown = [one for one in said if one.kind == "agent" or one.seq <= state.heard][-most:]
     return RoomView(
         room=room,
         members=members,
         messages=tuple(shown),
-        round=tuple(one for one in messages if one.round == state.floor.round),
+        round=tuple([one for one in messages if one.round == state.floor.round]),
         floor=state.floor,
         left=turns - state.floor.turns,
         elapsed=elapsed if state.opened else 0.0,

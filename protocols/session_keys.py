@@ -7,6 +7,7 @@ be a session key too; nothing is read from it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -92,6 +93,7 @@ def split_key(key: str) -> tuple[str, str]:
     return (_read(agent), rest) if mark == "agent" and colon else ("", "")
 
 
+@lru_cache(maxsize=1024)
 def parse_key(key: str) -> Chat | None:
     """The chat of a key that names its channel and chat; None for any other session."""
     if not key.startswith("agent:"):

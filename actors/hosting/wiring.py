@@ -158,7 +158,9 @@ async def start_stores(
         lambda: ApprovalStore(writer.submit, readers, journal), name="approvals"
     )
     agents = await system.start(lambda: AgentStore(commit, readers), name="agents")
-    rooms = await system.start(lambda: RoomStore(commit, readers, contexts), name="room-store")
+    rooms = await system.start(
+        lambda: RoomStore(writer.submit, readers, contexts), name="room-store"
+    )
     if memory is None:
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(commit, readers), name="memory")

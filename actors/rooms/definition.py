@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias, cast
 
 import attrs
@@ -54,6 +55,7 @@ def room_of(user: str) -> str | None:
     return room if colon and channel == CHANNEL else None
 
 
+@lru_cache(maxsize=4096)
 def member_session(room: str, member: str) -> str:
     """The session of a member in a room."""
     return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
@@ -166,12 +168,15 @@ class Room:
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.max_turns, self.max_depth, self.concurrency)
+        return _rules(self.max_turns, self.max_depth, self.concurrency)
 
     @property
     def agents(self) -> tuple[AnyAgent, ...]:
         """The members that are given as agents."""
         return tuple(one.agent for one in self.members if isinstance(one.agent, AgentSpec))
+
+
+_rules = lru_cache(maxsize=256)(Rules)  # asked for with each move
 
 
 def thread_room(room: Room, name: str) -> Room:

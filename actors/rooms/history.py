@@ -173,9 +173,9 @@ class RoomHistory:
 
     def unanswered(self) -> tuple[RoomMessage, ...]:
         """The messages of people since the last round was opened, or the room was stopped."""
-        said = (one for one in self.messages if one.kind == "person" and not one.deleted)
-        skipped = self.state.skipped
-        return tuple(one for one in said if one.seq > self.answered and one.seq not in skipped)
+        answered, skipped = self.answered, self.state.skipped
+        late = [one for one in self.messages if one.seq > answered and one.kind == "person"]
+        return tuple([one for one in late if not one.deleted and one.seq not in skipped])
 
     async def next_unanswered(self) -> RoomMessage | None:
         """The first message that waits for an answer; None: there is none, or a stop has come."""

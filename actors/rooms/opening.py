@@ -255,10 +255,12 @@ class OpenRoom:
         try:
             said = await self._post(who, text, key, asked_by=asked_by)
             floor = await self.wait()
-            last = said.seq
-            while some := await self._parts.store.ask(ReadSince(self.name, last)):
-                found += (one for one in some if one.kind == "agent")
-                last = some[-1].seq
+            last, more = said.seq, True
+            while more:
+                some = await self._parts.store.ask(wanted := ReadSince(self.name, last))
+                found += [one for one in some if one.kind == "agent"]
+                more = len(some) == wanted.limit
+                last = some[-1].seq if some else last
         except trio.Cancelled:
             # Waits while being cancelled, without limit. What the next host goes on with is left.
             if above is None or not above.is_for_next_host:

@@ -352,8 +352,11 @@ class RoomActor(Actor[RoomMessages]):
             await self._end(used_up[""])
             return True
         view, names = self._live.view(), tuple[str, ...]()
-        with self._control.choosing():
+        seconds = self._room.turn_timeout
+        with self._control.choosing(seconds) as scope:
             names = await self._picked(view, partial(self._control.overtaken, mark))
+        if scope.cancelled_caught and not self._control.overtaken(mark):
+            await self._history.warn(f"nobody was chosen within {seconds:g} s")
         names = tuple(name for name in names if name not in self._state.waiting)
         if self._control.overtaken(mark):
             return True
@@ -370,12 +373,10 @@ class RoomActor(Actor[RoomMessages]):
         if view.activation == "mention":
             return ()
         try:
-            with foreign_code, trio.fail_after(self._room.turn_timeout):
+            with foreign_code:
                 return only_members(await self._room.speakers.pick(view, ask), view)
         except NoSuchMember as error:
             await self._history.warn(str(error))
-        except trio.TooSlowError:
-            await self._history.warn(f"nobody was chosen within {self._room.turn_timeout:g} s")
         except Exception as error:
             _log.error("nobody could be chosen", room=self._room.name, exc_info=error)
             await self._history.warn(f"nobody could be chosen: {type(error).__name__}; see the log")

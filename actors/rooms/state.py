@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
+from math import inf
 
 import attrs
 import trio
@@ -209,10 +210,11 @@ class RoomControl:
             await self._interrupted.wait()
 
     @contextmanager
-    def choosing(self) -> Generator[None]:
-        """A block that the next stop cancels: a policy may ask a model."""
-        with trio.CancelScope() as self._choosing:
-            yield
+    def choosing(self, seconds: float = inf) -> Generator[trio.CancelScope]:
+        """A block that the next stop cancels: a policy may ask a model. It ends after a time."""
+        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
+            self._choosing = scope
+            yield scope
         self._choosing = None
 
     @contextmanager

@@ -27,7 +27,7 @@ from motet.actors.runs.runner import Runner
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable, SessionActors
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
-from motet.actors.sessions.session import execute, is_to_summarise
+from motet.actors.sessions.session import is_to_summarise, note_end
 from motet.actors.transcript import guards as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
@@ -200,7 +200,8 @@ class Intake:
                 await self._run_alone(run)
             else:
                 self._wake(run)
-            await first.ended.wait()
+            if not first.ended.is_set():  # a checkpoint after its end would be a step for nothing
+                await first.ended.wait()
         finally:
             await self._end(run)
         return first
@@ -243,7 +244,8 @@ class Intake:
             with trio.CancelScope() as scope:
                 actors.alone[run] = scope
                 runner = Runner(run, queue, self._services, cut_off=cut_off)
-                await execute(runner)
+                await runner.execute()
+                note_end(runner)
                 if is_to_summarise(runner):
                     queue.tasks.append(lambda one: one.start_soon(one.summarise, runner))
         finally:

@@ -94,7 +94,8 @@ class Session(Actor[SessionMessage]):
             await self._join(run)
         runner = Runner(run, self.queue, self.services, first=first)
         try:
-            await execute(runner)
+            await runner.execute()
+            note_end(runner)
         finally:
             self.end = _end_after(run)  # a hand-over may have changed its agent
         self._pump()
@@ -182,9 +183,8 @@ class Session(Actor[SessionMessage]):
                 await self.services.hooks.ask(self.end)
 
 
-async def execute(runner: Runner) -> None:
-    """Carry a run to its result, and tell its session's queue."""
-    await runner.execute()
+def note_end(runner: Runner) -> None:
+    """Tell the session's queue of a run that has its result."""
     run, queue = runner.run, runner.queue
     queue.filled = runner.model_step.filled
     if run.was_stopped:  # else they stay in the queue, also for the next host

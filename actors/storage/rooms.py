@@ -15,7 +15,7 @@ from motet.actors.storage.idempotency import claim_key, first_use
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
-from motet.actors.storage.tables import TableStore, storable, struct, to_json
+from motet.actors.storage.tables import AT_ONCE, TableStore, storable, struct, to_json
 from motet.protocols.room_changes import (
     READ,
     ROOMS_BELOW,
@@ -334,11 +334,11 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     async def delete(self, request: DeleteRoom) -> None:
         await self._write(deletion(storable(request.name)))
 
-    @handles(KeepState, concurrent=16)
+    @handles(KeepState, concurrent=AT_ONCE, here=True, brief=True)
     async def keep(self, request: KeepState) -> None:
         await self._write((self._kept(request.name, request.state),))
 
-    @handles(Say, concurrent=16)
+    @handles(Say, concurrent=AT_ONCE, here=True, brief=True)
     async def say(self, request: Say) -> Said:
         one, name = request.message, storable(request.name)
         text = storable(one.text)

@@ -287,11 +287,9 @@ class PublishQueue:
 
     def pending(self, stream: str) -> int:
         """The number of undelivered durable records of a stream."""
-        return sum(
-            record.stream == stream and _is_journalled(record)
-            for records in (self.batch, self._queue)
-            for record in records
-        )
+        found = [one for one in self.batch if one.stream == stream]
+        found += [one for one in self._queue if one.stream == stream]
+        return len(found) - sum([not _is_journalled(one) for one in found])
 
     def _holds(self, record: EventRecord) -> bool:
         return any(one is record for records in (self.batch, self._queue) for one in records)
