@@ -219,7 +219,7 @@ def error_spool(
 # Not those of rooms, and not the user of this machine, who serves the others.
 _OWNED = "owner <> 'local' AND owner NOT GLOB 'room:*'"
 OWNERS = (
-    f"SELECT owner FROM sessions WHERE listed = 1 AND {_OWNED}"
+    f"SELECT DISTINCT owner FROM sessions WHERE listed = 1 AND {_OWNED}"
     f" UNION SELECT owner FROM (SELECT user AS owner FROM runs WHERE open = 1) WHERE {_OWNED}"
 )
 

@@ -187,7 +187,7 @@ SELECT run_id, session, agent, user, text,
                       AND steps.step = approvals.step AND NOT {_IS_HELD})),
        given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
        coalesce(json_extract(given, '$.sender'), '')
-FROM runs WHERE open = 1 AND status = 'waiting' ORDER BY rowid"""
+FROM runs WHERE open = 1 AND status = 'waiting' ORDER BY +rowid"""
 
 _LIVE = "SELECT run_id FROM runs WHERE open = 1 AND status IN ('queued', 'running', 'waiting')"
 LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} RETURNING id"

@@ -62,7 +62,7 @@ SELECT run_id, iif(json_extract(given, '$.waited'), '', coalesce(given, '')),
        (SELECT since FROM resumptions WHERE resumptions.session = runs.session) IS NOT NULL,
        EXISTS (SELECT 1 FROM sessions WHERE sessions.session = runs.session
                AND parent IS NOT NULL)
-FROM runs WHERE open = 1 AND status IN ('queued', 'running') ORDER BY rowid"""
+FROM runs WHERE open = 1 AND status IN ('queued', 'running') ORDER BY +rowid"""
 
 
 _TURN = "SELECT min(rowid) FROM runs WHERE session = ? AND json_extract(given, '$.turn') = ?"

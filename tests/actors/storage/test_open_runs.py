@@ -15,14 +15,18 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.hosting.wiring import OWNERS
+from motet.actors.storage.approval_rows import LEFT, NONE_RESUMED, SUSPEND_LEFT, SUSPENDED
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.events import append_events, storable
+from motet.actors.storage.events import SETTLE, append_events, storable
 from motet.actors.storage.location import Location
-from motet.actors.storage.recovery import run_info, runs_query
+from motet.actors.storage.recovery import RESUMPTIONS, UNFINISHED, run_info, runs_query
 from motet.actors.storage.schema import MIGRATIONS, migrate
 from motet.actors.storage.session_runs import RunTables
 from motet.actors.storage.session_transcripts import SESSION, session_info, sessions_query
+from motet.actors.storage.tables import Query
 from motet.actors.storage.writer import commit_group
+from motet.cli.stored import RUNS_BY_STATUS
 from motet.protocols import host_tables
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.events import EventRecord, RunCompleted
@@ -197,6 +201,32 @@ def test_an_older_database_keeps_its_runs_and_their_untold_ends() -> None:
         assert db.run("PRAGMA foreign_key_check") == ()
         with pytest.raises(apsw.ConstraintError):
             db.run("DELETE FROM sessions WHERE session = 'old'")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        sessions_query(ListSessions()),
+        sessions_query(ListSessions("ann", cursor=9.0)),
+        runs_query(ListRuns("ann")),
+        runs_query(ListRuns("ann", status="queued")),
+        runs_query(ListRuns(status="failed")),
+        runs_query(ListRuns(session="s")),
+        *((sql, ()) for sql in (UNFINISHED, RESUMPTIONS, SUSPENDED, SUSPEND_LEFT, LEFT, OWNERS)),
+        *((sql, ()) for sql in (NONE_RESUMED, RUNS_BY_STATUS)),
+        *((sql, ("r",)) for sql in SETTLE),
+    ],
+)
+def test_no_query_reads_a_whole_table_of_runs_or_sessions(query: Query) -> None:
+    with Location.memory() as location, closing(location.connect()) as db:
+        migrate(db)
+        sql, params = query
+        given = params or (None,) * sql.count("?")
+        plan = [str(row[-1]) for row in db.run(f"EXPLAIN QUERY PLAN {sql}", given)]
+        assert plan
+        assert [
+            one for one in plan if one.startswith(("SCAN runs", "SCAN sess")) and "USING" not in one
+        ] == []
 
 
 @asynccontextmanager
