@@ -389,8 +389,8 @@ ALTER TABLE runs ADD COLUMN after INTEGER;  -- its session's last event before i
 
 # Inputs and ends of runs write these tables, so that every page counts. A run is open from its
 # input until its end is published, and a session is listed once an end of a run of it was: the
-# indexes of lists leave out the others, for which the queries look by themselves. An ``ORDER BY`` of
-# such a query says ``+rowid``: for ``rowid`` SQLite would read the whole table in its order.
+# indexes of lists leave out the others, for which the queries look by themselves. These sort by
+# ``+rowid``: for ``rowid`` SQLite would read the whole table in its order.
 OPEN_RUNS = """
 ALTER TABLE runs ADD COLUMN open INTEGER;   -- 1 from its input until its end is published
 ALTER TABLE runs ADD COLUMN ending TEXT;    -- the event of its end, until it is published
