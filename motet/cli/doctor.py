@@ -102,8 +102,8 @@ def _state(state: Path) -> Iterator[Finding]:
         yield _lock(state, owner)
         if gone := deleted_files(state, owner):
             text = (
-                f"process {owner} holds deleted files ({', '.join(gone)}) and stores nothing: "
-                "stop it, put the files or a backup back, start it again"
+                f"process {owner} holds files that were deleted or moved ({', '.join(gone)}) and "
+                "stores nothing: stop it, put the files or a backup back, start it again"
             )
             yield Finding("broken", "database", text)
         if database_file(state).is_file():

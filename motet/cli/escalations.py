@@ -120,8 +120,9 @@ def resolve(setup: Setup, escalation: str, decided: str | None, note: str, *, js
         work = partial(_resolve_beside, setup, known, answer, note, json=json)
     else:
         raise ConfigError(
-            f"{setup.state} is in use by process {owner or '(unknown)'}, which serves nobody: "
-            f"answer there, such as with /resolve {escalation} in its chat"
+            f"{setup.state} is in use by process {owner or '(unknown)'}, which is no `motet serve`:"
+            f" answer there, such as with /resolve {escalation} in its chat, or with --url and the"
+            " address of its gateway"
         )
     return trio.run(work)
 

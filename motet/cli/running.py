@@ -121,7 +121,7 @@ def _absent(state: Path) -> str:
     owner = lock_owner(state)
     if owner is None:
         return f"no server runs on {state}: start one with `motet serve`"
-    return f"{state} is in use by process {owner or '(unknown)'}, which serves nobody"
+    return f"{state} is in use by process {owner or '(unknown)'}, which is no `motet serve`"
 
 
 PAGE = 200

@@ -184,17 +184,23 @@ async def overview(readers: Readers, file: Path) -> Overview:
 
 
 def deleted_files(state: Path, owner: int | None) -> tuple[str, ...]:
-    """Names of files of the directory's database that its host holds open though they were deleted.
+    """Names of files of the directory's database that its host holds open though they are gone.
 
-    Linux only. The program of the host may have other databases.
+    Of deleted ones those that they had, of a moved database the one that it has now. Linux only.
+    The program of the host may have other databases: one of them is none that was moved.
     """
-    found, database = set[str](), str(database_file(state.resolve()))
+    database = database_file(state.resolve())
+    deleted, elsewhere, is_there = set[str](), set[str](), False
     for link in Path(f"/proc/{owner}/fd").glob("*") if owner else ():
         with suppress(OSError):
             name, mark, _ = os.readlink(link).partition(" (deleted)")
-            if mark and name.startswith(database):
-                found.add(name)
-    return tuple(sorted(found))
+            if mark and name.startswith(str(database)):
+                deleted.add(name)
+            elif name == str(database):
+                is_there = True
+            elif name.endswith(f"/{database.name}"):
+                elsewhere.add(name)
+    return tuple(sorted(deleted or (() if is_there else elsewhere)))
 
 
 def lock_owner(state: Path) -> int | None:

@@ -184,7 +184,7 @@ def test_an_answer_in_a_pipe_is_waited_for(failing: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_serves_nobody_is_named(
+def test_a_host_that_no_command_finds_is_named(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (waiting,) = open_ones(capsys)
@@ -194,7 +194,7 @@ def test_a_host_that_serves_nobody_is_named(
         chat.expect("Nothing was said here yet")
         resolve = ("errors", "escalations", "resolve", waiting, "--state", "../st")
         code, _, told = printed(capsys, *resolve, "--decision", "retry")
-        assert (code, f"with /resolve {waiting} in its chat" in told) == (2, True)
+        assert (code, f"with /resolve {waiting} in its chat, or with --url" in told) == (2, True)
         assert open_ones(capsys) == [waiting]
 
 

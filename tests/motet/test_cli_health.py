@@ -133,7 +133,7 @@ def test_a_log_that_no_checkpoint_empties_is_noted(
     assert "keeps it from being folded in" in capsys.readouterr().out
 
 
-async def test_a_host_whose_database_was_deleted_is_broken(
+async def test_a_host_whose_database_was_moved_or_deleted_is_broken(
     tmp_path: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "motet.toml").write_text(QUIET)
@@ -143,6 +143,12 @@ async def test_a_host_whose_database_was_deleted_is_broken(
     ):
         (tmp_path / "other" / "motet.db").unlink()
         assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 0
-        (tmp_path / "st" / "motet.db").unlink()
+        file, moved = tmp_path / "st" / "motet.db", tmp_path / "moved" / "motet.db"
+        moved.parent.mkdir()
+        file.rename(moved)
         assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 1
-    assert "holds deleted files" in capsys.readouterr().out
+        moved.rename(file)
+        assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 0
+        file.unlink()
+        assert await trio.to_thread.run_sync(examine, None, tmp_path / "st") == 1
+    assert capsys.readouterr().out.count("holds files that were deleted or moved") == 2
