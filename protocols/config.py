@@ -262,17 +262,31 @@ class ModelsConfig:
 
     Attributes:
         offered: what people may choose for a session by ``/model``, beside the models of agents.
-        concurrency: requests of one model that may be in flight; rooms and sessions share them
-            fairly.
+        concurrency: requests of one model that may be in flight; users share them fairly, and so
+            do the rooms and sessions of a user.
+        per_user: of them, for one user; None: all but an eighth. The user ``local``, who is the
+            program itself, may have all.
+        per_session: of them, for one room or session; None: as many as the user.
     """
 
     offered: tuple[str, ...] = ()
     concurrency: int = attrs.field(default=16, validator=_POSITIVE)
+    per_user: int | None = attrs.field(default=None, validator=attrs.validators.optional(_POSITIVE))
+    per_session: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_POSITIVE)
+    )
     openai: ProviderConfig = attrs.field(factory=ProviderConfig)
     anthropic: ProviderConfig = attrs.field(factory=ProviderConfig)
     google: ProviderConfig = attrs.field(factory=ProviderConfig)
     ollama: ProviderConfig = attrs.field(factory=ProviderConfig)
     pydantic_ai: ProviderConfig = attrs.field(factory=ProviderConfig)
+
+    @property
+    def most_per_user(self) -> int:
+        """Requests of one model that one user may have in flight."""
+        if self.per_user is not None:
+            return self.per_user
+        return max(1, self.concurrency - max(1, self.concurrency // 8))
 
 
 @attrs.frozen(kw_only=True)

@@ -115,12 +115,16 @@ class ToolProgress(Event, frozen=True, tag="tool.progress"):
 
 
 class Activity(Event, frozen=True, tag="activity"):
-    """The current activity of a run."""
+    """The current activity of a run. ``queued`` waits for one of the model's places.
+
+    ``position``: in that line; 1 is the next one. It is told again every few seconds.
+    """
 
     durable: ClassVar[bool] = False
 
     phase: Literal["waiting_model", "tool", "waiting_children", "compacting", "queued"]
     iteration: int = 0
+    position: int = 0
 
 
 class RunRetrying(Event, frozen=True, tag="run.retrying"):

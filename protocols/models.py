@@ -134,9 +134,13 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
 
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
-    """All places of the model are taken, and the request waits for one; False: it has got one."""
+    """The request waits for one of the model's places; False: it has got one.
+
+    ``position``: in the line; 1 is the next one.
+    """
 
     waits: bool = True
+    position: int = 0
 
 
 Notice: TypeAlias = Retrying | Queued
@@ -161,12 +165,14 @@ class ModelResponse(msgspec.Struct, frozen=True):
 class Generate(StreamRequest[Streamed, ModelResponse], frozen=True, tag="models.generate"):
     """Ask a provider's actor for one answer; the parts stream while it is made.
 
-    ``payer``: the room or the session that it is for; these share the places of the model fairly.
+    ``user``, and ``payer``, the room or the session that it is for: these share the places of the
+    model fairly.
     Raises ``Llm`` when the model failed after retries.
     """
 
     request: ModelRequest
     payer: str = ""
+    user: str = ""
 
 
 class ModelFailure(Exception):

@@ -21,10 +21,12 @@ from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.protocols.config import HostConfig
+from motet.protocols.fair_queue import FairQueue
 from motet.protocols.messages import Message
 from motet.protocols.models import Model
 from motet.protocols.policy import Policy
 from motet.protocols.redaction.redact import registered_secrets
+from motet.protocols.sessions import LOCAL
 from motet.runtime import Actor, handles
 
 
@@ -118,9 +120,15 @@ class Generations:
         """A model as it is configured now."""
         return self.finders[self.current.generation](model)
 
-    def places(self) -> int:
-        """The requests of one model that may be in flight, as it is configured now."""
-        return self.config.models.concurrency
+    def places(self) -> FairQueue:
+        """The places of one model, as they are configured now.
+
+        The program itself, user ``local``, may have all of them.
+        """
+        models = self.config.models
+        return FairQueue(
+            models.concurrency, models.most_per_user, models.per_session, frozenset({LOCAL.user})
+        )
 
     async def aclose(self) -> None:
         """Close the connections of all models. Each has its own deadline for it."""

@@ -225,6 +225,8 @@ WAITING = 1 << 20
 """Requests of one model that may be queued or in flight. The tasks that ask hold them; in the
 mailbox, where more would wait, those of a flood would stand before all others."""
 CONCURRENCY = 16
+POSITION_EVERY = 3.0
+"""Seconds between two looks at the position of a request that waits."""
 
 LLM_KINDS = {
     "overloaded": "unavailable",
@@ -253,18 +255,18 @@ ADVICE = {
 
 
 class Provider(Actor[Generate]):
-    """One model with at most ``concurrency`` requests in flight, shared fairly by those who pay.
+    """One model. The requests in flight have the places of ``queue``, which users share fairly.
 
     A request can be cancelled while it waits in the queue, for the model or for a retry; its
     connection is closed at once. The delay before a retry does not occupy a place in flight.
     """
 
     def __init__(
-        self, model: Model, *, concurrency: int = CONCURRENCY, random: Random | None = None
+        self, model: Model, *, queue: FairQueue | None = None, random: Random | None = None
     ):
         self._model = model
         self._billed = model if isinstance(model, Billed) else None
-        self._queue = FairQueue(concurrency)
+        self._queue = FairQueue(CONCURRENCY) if queue is None else queue
         self._waiting: dict[Ticket, trio.Event] = {}
         self._random = random or Random(any_chance())
 
@@ -282,13 +284,10 @@ class Provider(Actor[Generate]):
 
     async def _attempt(self, message: Generate, replies: Replies[Streamed]) -> ModelResponse:
         """One attempt, with a place among the requests in flight."""
-        ticket = self._queue.enter(message.payer, trio.current_time())
+        ticket = self._queue.enter(message.user, message.payer, trio.current_time())
         try:
             if ticket.since is None:
-                placed = self._waiting[ticket] = trio.Event()
-                await replies.send(Queued())
-                await placed.wait()
-                await replies.send(Queued(waits=False))
+                await self._placed(ticket, replies)
             assembler = Assembler()
             try:
                 async with self._model.request(message.request) as events:
@@ -312,6 +311,19 @@ class Provider(Actor[Generate]):
             for one in self._queue.leave(ticket, trio.current_time):
                 self._waiting[one].set()
         return response if usage is response.usage else replace(response, usage=usage)
+
+    async def _placed(self, ticket: Ticket, replies: Replies[Streamed]) -> None:
+        """Wait for a place, and say the position now and then."""
+        placed = self._waiting[ticket] = trio.Event()
+        said = 0
+        while not placed.is_set():
+            position = self._queue.position(ticket)
+            if position != said:
+                said = position
+                await replies.send(Queued(position=position))
+            with trio.move_on_after(POSITION_EVERY):
+                await placed.wait()
+        await replies.send(Queued(waits=False))
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
         """Seconds until the next attempt. Raises :class:`Llm` when there is none."""
@@ -354,18 +366,18 @@ class Models(Actor[Provide | ForgetModels]):
     """Parent of the provider actors, one per model, each started on first use.
 
     A provider that crashes is restarted alone. ``find`` finds the models of the first generation
-    of the configuration, ``later`` those of later ones; ``concurrency``: of each model.
+    of the configuration, ``later`` those of later ones; ``queue`` makes the places of a model.
     """
 
     def __init__(
         self,
         find: Find,
         later: Mapping[int, Find] | None = None,
-        concurrency: Callable[[], int] = lambda: CONCURRENCY,
+        queue: Callable[[], FairQueue] = lambda: FairQueue(CONCURRENCY),
     ) -> None:
         self.find = find
         self.later: Mapping[int, Find] = {} if later is None else later
-        self._concurrency = concurrency
+        self._queue = queue
 
     @handles(Provide)
     async def provide(self, message: Provide) -> ActorRef[Generate]:
@@ -375,8 +387,8 @@ class Models(Actor[Provide | ForgetModels]):
             return known
         model = self.later.get(message.generation, self.find)(message.model)
         await self.stop_child(name)  # an actor that is stopping still holds its name
-        places = self._concurrency()
-        return await self.start_child(lambda: Provider(model, concurrency=places), name=name)
+        made = self._queue
+        return await self.start_child(lambda: Provider(model, queue=made()), name=name)
 
     @handles(ForgetModels)
     async def forget(self, message: ForgetModels) -> None:

@@ -200,7 +200,7 @@ class ModelStep:
             )
             if fixes := self._run.carried.fixes:  # since it was made
                 request = fixed_request(fixes, request)
-            response = await provider.stream_to(Generate(request, self._payer), take)
+            response = await provider.stream_to(Generate(request, *self._payer), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
         # A stop that came before the turn takes the answer wins, and keeps what was shown of it.

@@ -82,8 +82,10 @@ class RunPublisher:
                 self.forget()
                 ms = round(delay * 1000)
                 self._tell(events.RunRetrying(attempt, ms, reason, self._message, withdrawn))
-            case Queued(waits=waits):
-                self._tell(events.Activity("queued" if waits else "waiting_model"))
+            case Queued(waits=True, position=position):
+                self._tell(events.Activity("queued", position=position))
+            case Queued():
+                self._tell(events.Activity("waiting_model"))
             case _:
                 pass
 

@@ -134,7 +134,8 @@ class ModelAccess:
                 payer.budget.hold(expected)
                 try:
                     provider = await self.provider(model, self._toolkits.current.generation)
-                    response = await provider.stream_to(Generate(request, payer_of(run)), span.part)
+                    asked = Generate(request, *payer_of(run))
+                    response = await provider.stream_to(asked, span.part)
                     span.answered(response)
                     payer.spend(usage_of(response, tokens))
                 finally:
@@ -144,12 +145,15 @@ class ModelAccess:
         return ask
 
 
-def payer_of(run: Run) -> str:
-    """The room or the session that a run works for, with all that works for it."""
+def payer_of(run: Run) -> tuple[str, str]:
+    """The room or the session that a run works for, with all that works for it; and the user.
+
+    In a room that is the first of those whose words the turn answers.
+    """
     user, above = run.input.principal.user, run.lineage.ancestors
     if user.startswith(f"{ROOM_CHANNEL}:"):
-        return user
-    return above[0].session if above else run.session
+        return user, run.input.payers[0] if run.input.payers else user
+    return above[0].session if above else run.session, user
 
 
 async def publish_entered(run: Run, inputs: Sequence[str], services: Services) -> None:

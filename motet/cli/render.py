@@ -15,6 +15,7 @@ import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
+    Activity,
     AgentChanged,
     AnyEvent,
     ApprovalRequested,
@@ -127,6 +128,8 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("call", f"→ {event.name}({arguments(event.args)})")
         case ToolResult():
             return _result(event)
+        case Activity(phase="queued"):
+            return Piece("note", f"[the model is busy: number {event.position} of those who wait]")
         case RunFailed():
             return Piece("failed", f"failed: {visible(event.message)}{_id(event.error_id)}")
         case RunLimited():

@@ -156,6 +156,7 @@ def test_calls_and_results_are_one_line_each() -> None:
             "refused, calls with effects wait",
         ),
         (StorageChanged(""), "note", "[the host can store again]"),
+        (Activity("queued", position=3), "note", "[the model is busy: number 3 of those who wait]"),
     ],
 )
 def test_how_a_run_ends_is_said(event: AnyEvent, kind: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
@@ -17,71 +18,145 @@ STEPS = st.lists(
 )
 
 
+def one_user(_key: str) -> str:
+    return "u"
+
+
+def two_users(key: str) -> str:
+    return "u" if key in "abc" else "v"
+
+
+def a_user_each(key: str) -> str:
+    return key
+
+
+def before_colon(key: str) -> str:
+    return key.partition(":")[0]
+
+
 def left(queue: FairQueue, ticket: Ticket, now: float) -> tuple[Ticket, ...]:
     return queue.leave(ticket, lambda: now)
 
 
-@given(places=st.sampled_from([1, 2, 3, 8, 16]), steps=STEPS)
+@given(
+    places=st.sampled_from([1, 2, 3, 8, 16]),
+    steps=STEPS,
+    of=st.sampled_from([one_user, two_users, a_user_each]),
+    per_user=st.sampled_from([None, 1, 3]),
+    per_key=st.sampled_from([None, 1, 2]),
+    free=st.sampled_from([frozenset[str](), frozenset({"u"})]),
+)
 def test_places_are_neither_lost_nor_given_twice_whatever_comes_and_goes(
-    places: int, steps: list[tuple[str, int, float]]
+    places: int,
+    steps: list[tuple[str, int, float]],
+    of: Callable[[str], str],
+    per_user: int | None,
+    per_key: int | None,
+    free: frozenset[str],
 ) -> None:
-    """Laws: at most ``places`` work; each key is served in its order; a key that has no place does
-    not wait while one is free; what is kept free is an eighth at most, and nothing for one key.
+    """Laws: at most ``places`` work, and no more of a user and of a key than it may have; each key
+    is served in its order; a user that has no place does not wait while one is free, and nobody
+    waits for what is not kept; what is kept is an eighth at most.
     """
-    queue, now = FairQueue(places), 0.0
+    queue, now = FairQueue(places, per_user, per_key, free), 0.0
     there: list[Ticket] = []
     order: dict[str, list[Ticket]] = {}
     for key, which, pause in steps:
         now += pause
         if which < 15 or not there:
-            ticket = queue.enter(key, now)
+            ticket = queue.enter(of(key), key, now)
             there.append(ticket)
             order.setdefault(key, []).append(ticket)
         else:
             ticket = there.pop(which % len(there))
-            waited = ticket.waits
             granted = left(queue, ticket, now)
             assert all(one.since == now and one in there for one in granted)
-            assert not (waited and granted) or len(order) > 1
             order[ticket.key].remove(ticket)
         working = [one for one in there if not one.waits]
         waiting = [one for one in there if one.waits]
         assert queue.working == len(working) <= places
         assert queue.waiting == len(waiting)
-        free, busy = places - len(working), {one.key for one in working}
-        if free:
-            assert {one.key for one in waiting} <= busy, "a key without a place waits for nothing"
-        if waiting:
-            assert free <= places // KEPT
-            assert len({one.key for one in there}) > 1 or free == 0 or queue.keys > 1
+        users, keys = Counter(one.user for one in working), Counter(one.key for one in working)
+        most = {user: places if user in free else per_user or places for user in "uvabcd"}
+        assert all(count <= most[user] for user, count in users.items())
+        assert all(count <= (per_key or places) for count in keys.values())
+        may = [
+            one
+            for one in waiting
+            if users[one.user] < most[one.user] and keys[one.key] < (per_key or places)
+        ]
+        if len(working) < places:
+            assert all(users[one.user] for one in may), "a user without a place waits for nothing"
+            if len({one.user for one in there}) == 1 and queue.users == 1:
+                assert all(keys[one.key] for one in may), "a key of the only user likewise"
+        if may:
+            assert places - len(working) <= places // KEPT, "nobody waits for what is not kept"
         for own in order.values():
             begun = [not one.waits for one in own]
             assert begun == sorted(begun, reverse=True), "a later one has overtaken"
+        for one in waiting:
+            assert 1 <= queue.position(one) <= len(waiting)
     for ticket in there:
         left(queue, ticket, now)
     assert queue.working == queue.waiting == 0
 
 
+@given(
+    waiting=st.lists(st.tuples(st.sampled_from("uv"), st.sampled_from("ab")), max_size=20),
+    which=st.integers(0, 19),
+)
+def test_the_position_is_that_of_the_order_in_which_all_begin(
+    waiting: list[tuple[str, str]], which: int
+) -> None:
+    """Law: with one place, and requests that take equally long, it is right but for the others of
+    the same turn, of whom there is one for each key."""
+    queue = FairQueue(1)
+    at_work = queue.enter("w", "w", 0.0)
+    line = [queue.enter(user, user + key, 0.0) for user, key in waiting]
+    if which >= len(line):
+        return
+    mine, now, begun = line[which], 0.0, 0
+    said = queue.position(mine)
+    while mine.waits:
+        now += 1.0
+        (at_work,) = left(queue, at_work, now)
+        begun += 1
+    assert said <= begun <= said + 3
+
+
+def test_one_user_who_came_alone_leaves_room_for_the_next_one() -> None:
+    queue = FairQueue(16, per_user=14, free=frozenset({"local"}))
+    for number in range(30):
+        queue.enter("mallory", f"s{number}", 0.0)
+    assert (queue.working, queue.waiting) == (14, 16)
+    assert not queue.enter("alice", "s", 1000.0).waits
+    mine = [queue.enter("local", f"l{number}", 1000.0) for number in range(2)]
+    assert [one.waits for one in mine] == [False, True], "the last one is for a user without any"
+
+
 def test_keys_that_were_long_gone_are_forgotten_and_those_at_work_are_not() -> None:
+    """And users, whose keys go with them."""
     queue = FairQueue(2)
-    long = queue.enter("long", 0.0)
+    long = queue.enter("u", "long", 0.0)
     for number in range(1000):
-        left(queue, queue.enter(f"short {number}", 0.0), 0.0)
+        left(queue, queue.enter("u", f"short {number}", 0.0), 0.0)
     assert queue.keys == 1001
-    left(queue, queue.enter("new", RECENT + 1), RECENT + 1)
+    left(queue, queue.enter("u", "new", RECENT + 1), RECENT + 1)
     assert queue.keys == 2
     left(queue, long, 2 * RECENT)
-    left(queue, queue.enter("last", 4 * RECENT), 4 * RECENT)
+    left(queue, queue.enter("u", "last", 4 * RECENT), 4 * RECENT)
     assert queue.keys == 1
 
 
 def test_the_order_costs_no_memory_while_a_key_is_never_done() -> None:
     queue = FairQueue(4)
-    there = [queue.enter(key, 0.0) for key in "abcd" * 5]
+    there = [queue.enter("u", key, 0.0) for key in "abcd" * 5]
     for now in range(2000):
-        there.append(queue.enter(there[0].key, float(now)))
+        there.append(queue.enter("u", there[0].key, float(now)))
         left(queue, there.pop(0), float(now))
-    assert len(queue._ranks) <= 2 * 4 + KEPT + 1  # pyright: ignore[reportPrivateUsage]
+    users = queue._users  # pyright: ignore[reportPrivateUsage]
+    assert len(users.ranks) <= 2 + KEPT + 1
+    assert len(users.shares["u"].keys.ranks) <= 2 * 4 + KEPT + 1
 
 
 # Figures. A client begins requests of its key; each takes the time that its source names.
@@ -90,7 +165,10 @@ Source = Callable[[], Iterator[float]]
 
 
 def played(
-    places: int, clients: list[tuple[str, Source, float]], until: float
+    places: int,
+    clients: list[tuple[str, Source, float]],
+    until: float,
+    of: Callable[[str], str] = a_user_each,
 ) -> dict[str, list[tuple[float, float]]]:
     """When each client's requests came and ended, by key, for sequential clients of a queue."""
     queue = FairQueue(places)
@@ -120,7 +198,7 @@ def played(
                     running[other](now)
                 ask(now)
 
-            ticket = queue.enter(key, came)
+            ticket = queue.enter(of(key), key, came)
             running[ticket] = begin
             if not ticket.waits:
                 begin(came)
@@ -142,8 +220,9 @@ def jain(shares: list[float]) -> float:
 @pytest.mark.parametrize("places", [1, 4, 8, 16, 100])
 @pytest.mark.parametrize("start", [0.0, 0.25, 0.999])
 @pytest.mark.parametrize("floods", [1, 3])
+@pytest.mark.parametrize("of", [a_user_each, one_user])
 def test_a_quiet_room_beside_floods_is_answered_in_one_and_a_half_times_its_time_alone(
-    places: int, start: float, floods: int
+    places: int, start: float, floods: int, of: Callable[[str], str]
 ) -> None:
     """Five requests of 1 s, one after the other, as a round of five turns has them."""
 
@@ -153,7 +232,7 @@ def test_a_quiet_room_beside_floods_is_answered_in_one_and_a_half_times_its_time
 
     clients = [(f"flood {n}", endless, 0.0) for n in range(floods) for _ in range(3 * places)]
     quiet = ("quiet", lambda: iter([1.0] * 5), 20 + start)
-    done = played(places, [*clients, quiet], until=60)["quiet"]
+    done = played(places, [*clients, quiet], 60, of)["quiet"]
     took = done[-1][1] - done[0][0]
     if places >= KEPT:
         assert took <= (7.5 if floods == 1 else 5.0)
@@ -162,7 +241,10 @@ def test_a_quiet_room_beside_floods_is_answered_in_one_and_a_half_times_its_time
 
 
 @pytest.mark.parametrize("places", [1, 16, 100])
-def test_the_time_of_the_model_is_shared_equally_over_two_hundred_rooms(places: int) -> None:
+@pytest.mark.parametrize("of", [a_user_each, one_user])
+def test_the_time_of_the_model_is_shared_equally_over_two_hundred_rooms(
+    places: int, of: Callable[[str], str]
+) -> None:
     """However many requests a room has at once, and however long these take."""
 
     def endless(length: float) -> Source:
@@ -177,9 +259,21 @@ def test_the_time_of_the_model_is_shared_equally_over_two_hundred_rooms(places: 
         for _ in range(1 + room % 7):
             clients.append((f"room {room}", endless(1.0 + room % 3), 0.0))
     until = 200 * 30 / places
-    done = played(places, clients, until)
+    done = played(places, clients, until, of)
     used = [sum(1.0 + room % 3 for _ in done[f"room {room}"]) for room in range(200)]
     assert jain(used) >= 0.95
+
+
+@pytest.mark.parametrize("places", [1, 16])
+def test_the_time_of_the_model_is_shared_by_users_however_many_rooms_each_has(places: int) -> None:
+    def endless() -> Iterator[float]:
+        while True:
+            yield 1.0
+
+    clients = [(f"{user}:{n}", endless, 0.0) for user in range(4) for n in range(4 + 20 * user)]
+    done = played(places, clients, 400 / places, of=before_colon)
+    used = [sum(len(done[key]) for key in done if key.startswith(f"{user}:")) for user in range(4)]
+    assert jain([float(one) for one in used]) >= 0.95, used
 
 
 def test_a_hundred_rooms_with_a_hundred_places_wait_for_nobody() -> None:

@@ -27,6 +27,8 @@ export function reduce(state, frame) {
       return said(without(state, inputId(run)), frame);
     case "text.delta":
       return delta(state, run, data);
+    case "activity":
+      return queued(state, run, data);
     case "run.retrying":
       return note(data.withdrawn ? without(state, textId(run, data.i)) : state, frame, `trying again: ${data.reason}`);
     case "tool.call":
@@ -196,7 +198,7 @@ export function fromRoom(messages) {
 
 /** Drop parts of messages that will not be finished. */
 export function withdrawn(state) {
-  return { ...state, items: state.items.filter((item) => !item.partial) };
+  return { ...state, items: state.items.filter((item) => !item.partial && !item.id.startsWith(queuedId(""))) };
 }
 
 function ended(state, frame) {
@@ -204,7 +206,7 @@ function ended(state, frame) {
   running.delete(frame.run_id);
   const tokens = (frame.data.usage?.input_tokens ?? 0) + (frame.data.usage?.output_tokens ?? 0);
   const waited = state.items.find((item) => item.id === inputId(frame.run_id));
-  const next = { ...without(state, inputId(frame.run_id)), running, usage: state.usage + tokens };
+  const next = { ...without(without(state, inputId(frame.run_id)), queuedId(frame.run_id)), running, usage: state.usage + tokens };
   const text = ENDS[frame.event]?.(frame.data, waited?.input);
   return text ? note(next, frame, text) : next;
 }
@@ -260,6 +262,16 @@ function progress(state, id, { message, done, total }) {
 /** The id of an input that has no message yet. */
 function inputId(run) {
   return `input ${run}`;
+}
+
+function queuedId(run) {
+  return `queued ${run}`;
+}
+
+/** A run that waits for one of the model's places says so until it goes on. */
+function queued(state, run, { phase, position }) {
+  if (phase !== "queued") return state.items.some((item) => item.id === queuedId(run)) ? without(state, queuedId(run)) : state;
+  return put(state, { id: queuedId(run), kind: "note", text: `the model is busy: number ${position} of those who wait for it` });
 }
 
 function textId(run, i) {

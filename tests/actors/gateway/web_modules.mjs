@@ -146,6 +146,15 @@ test("a restart and a retry withdraw what was not finished", () => {
   assert.deepEqual(shown(retried), ["trying again: 503"]);
 });
 
+test("a run that waits for the model says its place in the line until it goes on", () => {
+  const waits = (position) => frame("activity", { phase: "queued", iteration: 0, position });
+  const state = [waits(3), waits(1)].reduce(reduce, EMPTY);
+  assert.deepEqual(shown(state), ["the model is busy: number 1 of those who wait for it"]);
+  assert.deepEqual(shown(reduce(state, frame("activity", { phase: "waiting_model", iteration: 0, position: 0 }))), []);
+  assert.deepEqual(shown(reduce(state, frame("run.cancelled", {}))), ["stopped"]);
+  assert.deepEqual(shown(withdrawn(state)), []);
+});
+
 test("a call keeps its arguments when its result comes, an approval its question", () => {
   const events = [
     frame("tool.call", { id: "c", name: "shell", args: { command: "ls" } }),

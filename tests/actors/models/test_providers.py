@@ -13,7 +13,8 @@ from motet.protocols.models import OutputSchema
 
 
 def test_the_configuration_has_a_section_for_every_provider() -> None:
-    sections = {field.name for field in attrs.fields(ModelsConfig)} - {"offered", "concurrency"}
+    places = {"concurrency", "per_user", "per_session"}
+    sections = {field.name for field in attrs.fields(ModelsConfig)} - {"offered"} - places
     assert set(KNOWN) == sections
 
 
