@@ -493,9 +493,12 @@ _AFTER_PROMPT = frozenset("),+;")
 """What follows a text such as ``"Password: "`` in a program."""
 
 
+_BEARER = re.compile(r"(?=[^0-9]{0,999}[0-9])(?=[^ ]{8})[^ =]++=*\Z")
+"""Behind ``bearer`` without a sign: ``=`` is at the end of a token only, as in RFC 6750."""
+
+
 def _is_bearer(rules: Rules, value: str) -> bool:
-    has_digit = DIGIT.search(value) is not None
-    return len(value) >= 8 and has_digit and " " not in value and not is_placeholder(rules, value)
+    return _BEARER.match(value) is not None and not is_placeholder(rules, value)
 
 
 def _kind(found: re.Match[str]) -> str:
