@@ -447,8 +447,11 @@ class TakenReplies(Replies[T_contra]):
                 raise AskerLeft("the asker takes no more items")
             raise trio.BrokenResourceError("the asker takes no more items") from ask.failure
         try:
-            with foreign_code:
+            try:
                 self._take(item)
+            except BaseException:
+                with foreign_code:  # entered only for an error
+                    raise
         except Exception as error:
             ask.fail(error)
             raise trio.BrokenResourceError("the asker failed to take an item") from error

@@ -86,11 +86,10 @@ class SlidingWindow:
         ``event``: its identity. One that was counted already passes without being counted again.
         """
         wait = self.wait(now)
-        if event is not None and event in self._events:
-            return 0.0
-        if wait == 0:
-            self.record(now, event)
-        return wait
+        if wait == 0 and event not in self._events:
+            self._events[object() if event is None else event] = now
+            self.idle = now + self.period
+        return 0.0 if event in self._events else wait
 
     def wait(self, now: float) -> float:
         """Seconds until the next event may come; 0: now."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 from msgspec.structs import replace
 
@@ -16,6 +18,7 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services, payer_of
 from motet.actors.runs.turn import CallModel, Turn
+from motet.actors.telemetry.tracer import ModelSpan
 from motet.actors.tools.mcp.tool_search import PREFIX
 from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
@@ -134,7 +137,7 @@ class ModelStep:
     async def _asked(
         self, request: ModelRequest, sent: PreparedRows, decision: CallModel
     ) -> ModelResponse:
-        """Let the gates see the request, send it, and learn from what the provider counted."""
+        """Let the gates see the request, stream the answer out, and spend what it used."""
         left_out = self._fits[2] if self._fits is not None else ""
         if left_out and left_out not in self._warned:
             self._warned.add(left_out)
@@ -146,7 +149,21 @@ class ModelStep:
         expected = budget.expects(sent.tokens, asked.max_output_tokens)
         budget.hold(expected)
         try:
-            response = await self._stream(asked, sent.tokens)
+            with self._trace.model(self.full_name, asked, iteration=budget.turns) as span:
+                if (asks := self._run.agent.name) != self._trace.agent:
+                    span.agent = asks
+                provider = await self._services.models.provider(
+                    self.full_name, self._toolkit.generation
+                )
+                # As it is to be read now, if a message was changed since it was made.
+                fixes = self._run.carried.fixes
+                final = fixed_request(fixes, asked) if fixes else asked
+                ask = Generate(final, *self._payer)
+                response = await provider.stream_to(ask, self._taking(span))
+                span.answered(response)
+                self._turn.spend(usage_of(response, sent.tokens))
+            # A stop that came before the turn takes the answer wins, and keeps what was shown.
+            await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             budget.release(expected)
         if response.stop_reason == "context_exhausted":
@@ -182,30 +199,17 @@ class ModelStep:
             return response
         return replace(response, calls=with_unique_ids(response.calls, self._run.id, iteration))
 
-    async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
-        """Stream the answer out as it comes, as far as it may be; spend what it used."""
-        shown = self._shown_parts()
-        with self._trace.model(self.full_name, request, iteration=self._turn.budget.turns) as span:
-            if (asks := self._run.agent.name) != self._trace.agent:
-                span.agent = asks
+    def _taking(self, span: ModelSpan) -> Callable[[Streamed], None]:
+        """Shows the answer as it comes, as far as it may be."""
+        shown, publish = self._shown_parts(), self._publisher.part
 
-            def take(part: Streamed) -> None:
-                if span.first_token is None or type(part) is Retrying:
-                    span.part(part)
-                if type(part) in shown:  # `isinstance` is slow for the many that are not
-                    self._publisher.part(part)
+        def take(part: Streamed) -> None:
+            if span.first_token is None or type(part) is Retrying:
+                span.part(part)
+            if type(part) in shown:  # `isinstance` is slow for the many that are not
+                publish(part)
 
-            provider = await self._services.models.provider(
-                self.full_name, self._toolkit.generation
-            )
-            if fixes := self._run.carried.fixes:  # since it was made
-                request = fixed_request(fixes, request)
-            response = await provider.stream_to(Generate(request, *self._payer), take)
-            span.answered(response)
-            self._turn.spend(usage_of(response, tokens))
-        # A stop that came before the turn takes the answer wins, and keeps what was shown of it.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        return response
+        return take
 
     def _shown_parts(self) -> tuple[type[Streamed], ...]:
         """The parts of an unfinished answer that people see.

@@ -476,9 +476,15 @@ class RunEvents:
 
     def put(self, run: Run, event: AnyEvent) -> bool:
         """Publish without waiting; False if the event is durable and there is no room yet."""
-        self.table.note(run.id, event)
-        owner = run.input.principal.user
-        return self.publisher.put(f"session:{run.session}", event, run.id, owner)
+        # A turn tells a dozen events: without the calls of `note` and `Publisher.put`, where they
+        # would do no more than this.
+        if run.lineage.caller is None and type(event) is not RunStalled:
+            run.progress.note(event, self.table.now())
+        else:
+            self.table.note(run.id, event)
+        feed, owner = self.publisher.subscribers.feed, run.input.principal.user
+        put = self.publisher.put if feed.closed else feed.put
+        return put(f"session:{run.session}", event, run.id, owner)
 
     async def emit(self, run: Run, event: AnyEvent) -> None:
         """Publish; wait for room when the event is durable."""

@@ -67,11 +67,15 @@ READ_INPUT = (
 )
 # A terminal event is published again after a crash as long as its run is open. With it, run and
 # session enter the indexes of lists: many at once, while their own transactions write few pages.
-_ENDED = "run_id = ?1 AND +open = 1 AND status NOT IN ('queued', 'running', 'waiting')"
+# Comparisons, since for a list SQLite would build a table; subqueries, since ``UPDATE FROM`` does.
+_ENDED = (
+    "run_id = ?1 AND +open = 1"
+    " AND status <> 'queued' AND status <> 'running' AND status <> 'waiting'"
+)
+_USED = "(SELECT iif(status = 'steered', created, updated) FROM runs WHERE run_id = ?1)"
 _LIST_SESSION = (
-    "UPDATE sessions SET listed = 1,"
-    " updated = max(sessions.updated, iif(one.status = 'steered', one.created, one.updated))"
-    f" FROM runs AS one WHERE sessions.session = one.session AND one.{_ENDED}"
+    f"UPDATE sessions SET listed = 1, updated = max(updated, {_USED})"
+    f" WHERE session = (SELECT session FROM runs WHERE {_ENDED})"
 )
 _CLOSE_RUN = f"UPDATE runs SET open = NULL, ending = NULL WHERE {_ENDED}"
 SETTLE = (_LIST_SESSION, _CLOSE_RUN)

@@ -210,6 +210,7 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
         raise TypeError(f"tool {name}: a generator has no one result; return a list instead")
     in_thread = _is_blocking(fn)
     fitting = partial(fitting_result, fn, described.returns)
+    begin = cast("Callable[..., Awaitable[object]]", fn)  # if it is no blocking function
 
     async def run(ctx: Context[object], args: JsonObject) -> object:
         given = (ctx,) if described.takes_context else ()
@@ -222,7 +223,7 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
             if inspect.isawaitable(value) and not _is_declared(described.returns):
                 value = await value
         else:
-            value = await cast("Awaitable[object]", fn(*given, **typed))
+            value = await begin(*given, **typed)
         return fitting(value)
 
     return run
