@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from threading import get_ident
 from typing import Any, Final, Generic, Self, TypeVar
 
 import outcome
@@ -31,7 +32,7 @@ from motet.runtime.kernel import Owner
 from motet.runtime.observe import AskSpan, CutOff
 from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.timers import Timer
-from motet.runtime.waits import current_work
+from motet.runtime.waits import Work, current_work
 
 __all__ = ["Asks", "ask_each"]
 
@@ -191,8 +192,12 @@ class Asks(Generic[R]):
             return
         span: AskSpan | None = None
         try:
-            message = owner.admit(request)
-            mailbox, target = owner.mailbox, owner.work_for(type(message))
+            # As in ``ask.py``: what is usual costs no calls.
+            is_plain = owner.kernel.plain_in == get_ident() and type(request) in owner.handlers
+            message = request if is_plain else owner.admit(request)
+            mailbox, target = owner.mailbox, owner.turn
+            if owner.handlers[type(message)].concurrent > 1:
+                target = Work(owner.path)
             if self._work is not None:
                 owner.refuse_endless(self._work, type(message))
             if owner.kernel.observing:

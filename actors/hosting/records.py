@@ -457,7 +457,7 @@ class Records:
             live_sessions=len(queues),
             running=sum(len(queue.running) for queue in queues),
             queued=sum(len(queue.inputs) for queue in queues),
-            dropped_events=publisher.dropped + publisher.subscribers.dropped,
+            dropped_events=publisher.subscribers.dropped,
             storage="" if problem is None else problem.reason,
             unsaved_ends=len(parts.table.unsaved()),
         )

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 from msgspec.structs import replace
 
@@ -18,7 +16,6 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services, payer_of
 from motet.actors.runs.turn import CallModel, Turn
-from motet.actors.telemetry.tracer import ModelSpan
 from motet.actors.tools.mcp.tool_search import PREFIX
 from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
@@ -148,18 +145,25 @@ class ModelStep:
         budget = self._turn.budget
         expected = budget.expects(sent.tokens, asked.max_output_tokens)
         budget.hold(expected)
+        shown, publish = self._shown_parts(), self._publisher.part
         try:
             with self._trace.model(self.full_name, asked, iteration=budget.turns) as span:
                 if (asks := self._run.agent.name) != self._trace.agent:
                     span.agent = asks
+
+                def take(part: Streamed) -> None:
+                    if span.first_token is None or type(part) is Retrying:
+                        span.part(part)
+                    if type(part) in shown:  # `isinstance` is slow for the many that are not
+                        publish(part)
+
                 provider = await self._services.models.provider(
                     self.full_name, self._toolkit.generation
                 )
                 # As it is to be read now, if a message was changed since it was made.
                 fixes = self._run.carried.fixes
                 final = fixed_request(fixes, asked) if fixes else asked
-                ask = Generate(final, *self._payer)
-                response = await provider.stream_to(ask, self._taking(span))
+                response = await provider.stream_to(Generate(final, *self._payer), take)
                 span.answered(response)
                 self._turn.spend(usage_of(response, sent.tokens))
             # A stop that came before the turn takes the answer wins, and keeps what was shown.
@@ -198,18 +202,6 @@ class ModelStep:
         if used.isdisjoint(new) and max(map(len, new)) <= CALL_ID_LENGTH:
             return response
         return replace(response, calls=with_unique_ids(response.calls, self._run.id, iteration))
-
-    def _taking(self, span: ModelSpan) -> Callable[[Streamed], None]:
-        """Shows the answer as it comes, as far as it may be."""
-        shown, publish = self._shown_parts(), self._publisher.part
-
-        def take(part: Streamed) -> None:
-            if span.first_token is None or type(part) is Retrying:
-                span.part(part)
-            if type(part) in shown:  # `isinstance` is slow for the many that are not
-                publish(part)
-
-        return take
 
     def _shown_parts(self) -> tuple[type[Streamed], ...]:
         """The parts of an unfinished answer that people see.

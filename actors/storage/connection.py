@@ -195,19 +195,19 @@ class JobThread:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended, self._wake = os.pipe()
-        self._turn = trio.Lock()
+        self._waiting, self._busy = trio.lowlevel.ParkingLot(), False
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     async def run(self, job: Callable[[], T]) -> T:
-        try:
-            self._turn.acquire_nowait()  # no checkpoint, which would cost as much as a switch
-        except trio.WouldBlock:
+        # A lock, whose own calls would cost as much as a switch: each passes its turn on.
+        if self._busy:
             with trio.CancelScope(shield=True):
-                await self._turn.acquire()
+                await self._waiting.park()
+        self._busy = True
         try:
             return (await self._run(job)).unwrap()
         finally:
-            self._turn.release()
+            self._busy = bool(self._waiting.unpark())
 
     def end(self) -> None:
         self._jobs.put(None)

@@ -78,7 +78,7 @@ class Subscribers:
     Attributes:
         capacity: records that may wait for the bus.
         delivered: calls of sinks that returned.
-        dropped: ephemeral events that a full bus threw away.
+        dropped: ephemeral events that a full bus threw away, and all while there was none.
         unjournalled: durable events that were delivered without a number, since the journal failed.
         broken_sinks: sinks that raised.
         broken: their latest errors, until the bus has them stored.
@@ -248,6 +248,9 @@ class PublishQueue:
         live: bool = False,
     ) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
+        if self.closed:
+            self._subscribers.dropped += 1
+            return True
         if stream in self._subscribers.by_stream:
             self._pressed.set()
         elif live or not event.durable:
@@ -330,23 +333,17 @@ class PublishQueue:
 class Publisher:
     """Publishes events on streams. Failures are silent: a host works without a bus.
 
-    ``dropped``: events that there was no event bus for. ``owner``: of an event in the stream of a
-    session, the user of its run, see :class:`~motet.protocols.events.EventRecord`.
+    ``owner``: of an event in the stream of a session, the user of its run, see ``EventRecord``.
     """
 
     def __init__(self, subscribers: Subscribers) -> None:
         self.subscribers = subscribers
-        self.dropped = 0
 
     def put(
         self, stream: str, event: AnyEvent, run_id: str | None = None, owner: str | None = None
     ) -> bool:
         """Publish without waiting; False if the event is durable and there is no room yet."""
-        feed = self.subscribers.feed
-        if feed.closed:
-            self.dropped += 1
-            return True
-        return feed.put(stream, event, run_id, owner)
+        return self.subscribers.feed.put(stream, event, run_id, owner)
 
     async def emit(
         self, stream: str, event: AnyEvent, run_id: str | None = None, owner: str | None = None
