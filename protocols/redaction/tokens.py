@@ -239,4 +239,4 @@ def is_open_token(rules: Rules, line: str) -> bool:
     return False
 
 
-_WORDS = re.compile(r"(?<![0-9A-Za-z])[0-9A-Za-z]")
+_WORDS = re.compile(r"[0-9A-Za-z]+")
