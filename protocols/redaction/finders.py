@@ -251,8 +251,21 @@ _PASSWORDS = frozenset(["pass", "password", "passwd", "pwd", "pw", "secret"])
 """Together with such a user they only say where a password goes."""
 
 
+def _login(rules: Rules, text: str, low: str, start: int, found: re.Match[str]) -> Found:
+    """The user and the password of an address, or all of the address of a database."""
+    scheme = low[start : low.index("://", start)].partition("+")[0].rpartition(":")[2]
+    if scheme not in rules.databases:
+        return found.start("user"), found.end("password"), start, "url"
+    rest = rules.expression("url-rest").match(low, found.end("password") + 1)
+    assert rest is not None
+    end = rest.end()
+    while text[end - 1] in ",;.)]}":
+        end -= 1
+    return start, end, start, "database-url"
+
+
 def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
-    url = rules.expression("url")
+    url, quick = rules.expression("url"), rules.expression("quick-url").match
     at = low.find("://")
     has_webhooks, domains = "hook" in low, rules.webhook_domains
     while at >= 0:
@@ -261,13 +274,18 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
         if not has_webhooks and (host := _HOST.match(low, place + 3)) is not None:
             has_webhooks = host[1] in domains
         front = _SCHEME.match(low[max(0, place - 31) : place][::-1])
-        found = url.match(low, place - front.end()) if front is not None else None
+        if front is None:
+            continue
+        start = place - front.end()
+        if (plain := quick(low, place)) is not None:
+            if rules.is_on("url.password"):
+                yield _login(rules, text, low, start, plain)
+            continue
+        found = url.match(low, start)
         if found is None:
             continue
         if found["password"] is not None and not rules.is_on("url.password"):
             continue
-        scheme = found["scheme"].partition("+")[0].rpartition(":")[2]
-        start = found.start()
         password = found["password"]
         if password is not None:
             first, last = found.span("password")
@@ -277,14 +295,7 @@ def _urls(rules: Rules, text: str, low: str) -> Iterator[Found]:
                 continue
             if found["user"] in _USERS and password in _PASSWORDS:
                 continue
-            if scheme in rules.databases:
-                end = found.end()
-                while text[end - 1] in ",;.)]}":
-                    end -= 1
-                yield start, end, start, "database-url"
-            else:
-                user = found.start("user")
-                yield (user, last, start, "url")
+            yield _login(rules, text, low, start, found)
         elif len(found["user"]) >= 16 and values.looks_random(
             text[found.start("user") : found.end("user")]
         ):

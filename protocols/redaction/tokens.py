@@ -104,9 +104,9 @@ def _begun(
             break  # it began too far in front, or was tried itself
         place = before + 1
         if place < at:
-            shapes = joined.get(text[place : place + HEAD], ()) + around
-            if shapes:
-                found.append((place, shapes))
+            head = text[place : place + HEAD]
+            if around or head in joined:
+                found.append((place, joined.get(head, _NONE) + around))
         if before < 0 or text[before] not in _JOINERS:
             break
         at = before
