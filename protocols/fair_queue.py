@@ -99,6 +99,8 @@ class _Order(Generic[S]):
     _new: Callable[[str, float, float], S]
     shares: OrderedDict[str, S] = attrs.field(factory=OrderedDict[str, S], init=False)
     used: float = attrs.field(default=0.0, init=False)
+    lined: dict[str, S] = attrs.field(factory=dict[str, S], init=False)
+    """Those of whom a request waits."""
     # Ranks of those that wait and may have more. One that is not its share's any more is skipped.
     ranks: list[tuple[tuple[int, float, int], str]] = attrs.field(
         factory=list[tuple[tuple[int, float, int], str]], init=False
@@ -126,6 +128,10 @@ class _Order(Generic[S]):
         """Note that it is there, and its place in the order."""
         share.seen = now
         self.shares.move_to_end(name)
+        if share.waiting:
+            self.lined[name] = share
+        else:
+            self.lined.pop(name, None)
         if not share.may_have_more:
             share.rank = None
         elif share.rank is None or share.rank[:2] != (share.working, share.used):
@@ -246,14 +252,12 @@ class FairQueue:
         """
         owner = self._users.shares[ticket.user]
         before = owner.keys.shares[ticket.key].waiting.index(ticket)
-        own = sum(
-            min(len(one.waiting), before)
-            for name, one in owner.keys.shares.items()
-            if name != ticket.key
-        )
-        before += own
-        others = (one for name, one in self._users.shares.items() if name != ticket.user)
-        return 1 + before + sum(min(one.waiting, before) for one in others)
+        if not before:  # as almost always: nobody goes before, however many wait
+            return 1
+        keys = [one for name, one in owner.keys.lined.items() if name != ticket.key]
+        before += sum([min(len(one.waiting), before) for one in keys])
+        others = [one for name, one in self._users.lined.items() if name != ticket.user]
+        return 1 + before + sum([min(one.waiting, before) for one in others])
 
     def _new_user(self, user: str, used: float, now: float) -> _UserShare:
         limited = self.per_user is not None and user not in self.free
