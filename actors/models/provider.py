@@ -22,13 +22,11 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.models.catalog import Billed, priced
-from motet.protocols.chat import Call
 from motet.protocols.errors import Llm
 from motet.protocols.fair_queue import FairQueue, Ticket
 from motet.protocols.messages import Request
+from motet.protocols.model_answers import Assembler
 from motet.protocols.models import (
-    CallArguments,
-    CallStart,
     Finished,
     Generate,
     Model,
@@ -37,85 +35,10 @@ from motet.protocols.models import (
     ModelResponse,
     Queued,
     Retrying,
-    StopReason,
     Streamed,
-    TextPart,
-    ThinkingPart,
-    Usage,
-    UsageReport,
 )
 from motet.runtime import Actor, ActorRef, Replies, handles
 from motet.runtime.backoff import Backoff
-
-
-class _CallParts(msgspec.Struct, eq=False):
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = []
-
-
-class Assembler(msgspec.Struct, eq=False):
-    """Collects the events of one attempt. Feed all of them, then ask for the response.
-
-    Invariants: calls are in index order, in whatever order they came; every call has a non-empty
-    id, unique in the answer; equal events give an equal response.
-    """
-
-    _text: list[str] = []
-    _thinking: list[str] = []
-    _calls: dict[int, _CallParts] = {}
-    _usage: Usage = Usage()
-    _reason: StopReason | None = None
-    _detail: str = ""
-
-    def feed(self, event: ModelEvent) -> None:
-        match event:
-            case TextPart(text):
-                self._text.append(text)
-            case ThinkingPart(text):
-                self._thinking.append(text)
-            case CallStart(index, id, name):
-                call = self._call(index)
-                call.id = call.id or id
-                call.name = call.name or name
-            case CallArguments(index, text):
-                call = self._calls.get(index) or self._call(index)
-                call.arguments.append(text)
-            case UsageReport(usage):
-                self._usage = usage
-            case Finished(reason, detail):
-                self._reason, self._detail = reason, detail
-
-    def _call(self, index: int) -> _CallParts:
-        call = self._calls.get(index)
-        if call is None:
-            call = self._calls[index] = _CallParts()
-        return call
-
-    def response(self) -> ModelResponse:
-        """The complete answer. Raises :class:`ModelFailure` ``cut`` if ``Finished`` never came."""
-        if self._reason is None:
-            raise ModelFailure("the answer ended before it was complete", kind="cut")
-        calls = self._ordered_calls() if self._calls else ()
-        return ModelResponse(
-            text="".join(self._text),
-            thinking="".join(self._thinking),
-            calls=calls,
-            usage=self._usage,
-            # Several servers end an answer that has calls with the reason "stop".
-            stop_reason="tool_calls" if calls and self._reason == "stop" else self._reason,
-            refusal=self._detail,
-        )
-
-    def _ordered_calls(self) -> tuple[Call, ...]:
-        parts = [self._calls[index] for index in sorted(self._calls)]
-        ids = unique_ids([part.id for part in parts])
-        return tuple(
-            [
-                Call(id=id, name=part.name, arguments="".join(part.arguments) or "{}")
-                for id, part in zip(ids, parts, strict=True)
-            ]
-        )
 
 
 class Played:
@@ -132,36 +55,6 @@ class Played:
         for event in self._events:
             return event
         raise StopAsyncIteration
-
-
-def assemble(events: Iterable[ModelEvent]) -> ModelResponse:
-    """The response to the events of one attempt."""
-    assembler = Assembler()
-    for event in events:
-        assembler.feed(event)
-    return assembler.response()
-
-
-def unique_ids(ids: list[str]) -> list[str]:
-    """The ids, made unique: the first holder keeps its own, a later one gets ``_2``, ``_3``...
-
-    An empty id becomes ``call_<position>``, counted from 1. A generated id never equals one that
-    the provider gave to another call.
-    """
-    given = set(ids)
-    used: set[str] = set()
-    unique: list[str] = []
-    for place, id in enumerate(ids, start=1):
-        name = id or f"call_{place}"
-        made_up = not id
-        number = 2
-        candidate = name
-        while candidate in used or (candidate in given and (made_up or candidate != id)):
-            candidate = f"{name}_{number}"
-            number += 1
-        used.add(candidate)
-        unique.append(candidate)
-    return unique
 
 
 PASSING_KINDS = frozenset({"rate_limit", "timeout", "connection", "cut", "overloaded", "server"})

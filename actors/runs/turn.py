@@ -21,7 +21,6 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.errors.tracker import Escalation, Failures, counts_as, failures_before
-from motet.actors.models.provider import unique_ids
 from motet.actors.transcript import grammar as closing
 from motet.actors.transcript import guards as hints
 from motet.actors.transcript.grammar import close_calls, missing_result
@@ -32,6 +31,7 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject
 from motet.protocols.errors import CompactError
 from motet.protocols.escalations import NewEscalation, history_of
 from motet.protocols.limits import Limits
+from motet.protocols.model_answers import unique_ids
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.sanitize import sanitize
 from motet.protocols.sessions import RunStatus

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 import trio
 
-from motet.actors.models.provider import Provider, assemble
+from motet.actors.models.provider import Provider
 from motet.protocols.chat import JsonObject
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import (
     Finished,
     Generate,

@@ -6,9 +6,10 @@ from random import Random
 import pytest
 import trio
 
-from motet.actors.models.provider import Provider, assemble
+from motet.actors.models.provider import Provider
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import (
     Generate,
     ModelEvent,

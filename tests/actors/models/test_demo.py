@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from motet.actors.models.demo import INTRODUCTION, DemoModel, Plan, plan
-from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import ModelRequest, TextPart
 from motet.protocols.tools import ToolSpec
 from tests.actors.models.builders import events_of

@@ -4,8 +4,8 @@ import pytest
 
 from motet.actors.models.dialects import EMPTY, lawful
 from motet.actors.models.google import RULES, UNSIGNED, GoogleReader, wire_config, wire_contents
-from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage, json_object
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import ModelFailure, ModelRequest, ModelResponse, Usage
 from tests.actors.models.builders import WEATHER, request
 

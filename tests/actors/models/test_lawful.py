@@ -24,9 +24,9 @@ from motet.actors.models.dialects import (
     Rules,
     lawful,
 )
-from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.json_schema import problems
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import ModelRequest, OutputSchema
 from motet.protocols.tool_schemas import fitted, object_schema, with_keys
 from motet.protocols.tools import ToolSpec

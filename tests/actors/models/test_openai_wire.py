@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from motet.actors.models.openai import OpenAIReader, wire_messages, wire_tool
-from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import (
     Finished,
     ModelEvent,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from motet.actors.models.provider import assemble
 from motet.actors.models.pydantic_ai import (
     End,
     PydanticAIModel,
@@ -17,6 +16,7 @@ from motet.actors.models.pydantic_ai import (
 from motet.protocols import models
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.errors import ConfigError
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import ModelFailure, Usage
 from tests.actors.models.builders import WEATHER, events_of, request
 from tests.late import Late

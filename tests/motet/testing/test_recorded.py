@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from motet.actors.models.catalog import Billed
-from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError
+from motet.protocols.model_answers import assemble
 from motet.protocols.models import (
     CallArguments,
     CallStart,

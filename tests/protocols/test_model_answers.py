@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.provider import assemble, unique_ids
 from motet.protocols.chat import Call
+from motet.protocols.model_answers import assemble, unique_ids
 from motet.protocols.models import (
     CallArguments,
     CallStart,
