@@ -154,6 +154,8 @@ class GatewayConfig:
         connections: WebSockets that may be open at once; more are told to come back later.
         connections_per_user: of them, for one user.
         messages_per_minute: that one user may send.
+        frames_per_second: of WebSockets, of any kind, that are read of one user; faster ones wait.
+        bytes_per_second: likewise.
         rooms_per_user: rooms that one user may own.
         trusted_proxies: addresses or networks of proxies in front. What they say of a client's
             address, in ``X-Forwarded-For``, is believed; nobody else's word is.
@@ -174,6 +176,8 @@ class GatewayConfig:
     connections: int = attrs.field(default=200, validator=_POSITIVE)
     connections_per_user: int = attrs.field(default=20, validator=_POSITIVE)
     messages_per_minute: int = attrs.field(default=60, validator=_POSITIVE)
+    frames_per_second: int = attrs.field(default=500, validator=_POSITIVE)
+    bytes_per_second: int = attrs.field(default=4_194_304, validator=_POSITIVE)
     rooms_per_user: int = attrs.field(default=1_000, validator=_POSITIVE)
     trusted_proxies: tuple[str, ...] = attrs.field(
         default=(), validator=_must("addresses or networks such as 10.0.0.0/8", _are_networks)

@@ -49,6 +49,8 @@ PLANS: Final[Mapping[str, How]] = {
     "gateway.connections": "hot",
     "gateway.connections_per_user": "hot",
     "gateway.messages_per_minute": "hot",
+    "gateway.frames_per_second": "hot",
+    "gateway.bytes_per_second": "hot",
     "gateway.rooms_per_user": "hot",
     "gateway.trusted_proxies": "hot",
     "gateway.proxy_protocol": "hot",

@@ -5,6 +5,7 @@ A server's frames are not masked, so that all clients of a stream get the same b
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 TEXT: Final = b"\x81"
@@ -43,13 +44,17 @@ class FrameHeaders:
     def __init__(self, limit: int, behind: int = 0) -> None:
         self.too_large = False
         """A frame was announced that is larger than the limit."""
+        self.frames = 0
+        """Frames that have begun."""
         self._limit = limit
         self._header = bytearray()
         self._payload = behind  # bytes to skip
 
-    def take(self, data: bytes | bytearray) -> int:
-        """How many of the bytes go on: all, or up to the size of the frame that is too large."""
-        at = 0
+    def take(self, data: bytes | bytearray, most: int = sys.maxsize) -> int:
+        """How many of the bytes go on: all, or up to the size of the frame that is too large, or up
+        to where more than ``most`` frames would begin.
+        """
+        at, most = 0, self.frames + most
         while at < len(data) and not self.too_large:
             if self._payload:
                 skipped = min(self._payload, len(data) - at)
@@ -57,6 +62,10 @@ class FrameHeaders:
                 at += skipped
                 continue
             header = self._header
+            if not header:
+                if self.frames >= most:
+                    break
+                self.frames += 1
             header.append(data[at])
             at += 1
             if len(header) < 2:

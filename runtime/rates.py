@@ -36,6 +36,12 @@ class TokenBucket:
             return 0.0
         return (1 - self.level) / self.rate
 
+    def spend(self, cost: float, now: float) -> float:
+        """Take ``cost``, also what is not there yet; return the seconds until that has come."""
+        self._refill(now)
+        self.level -= cost
+        return max(0.0, -self.level / self.rate)
+
     def is_full(self, now: float) -> bool:
         self._refill(now)
         return self.level >= self.burst
@@ -58,10 +64,17 @@ class TokenBuckets:
 
     def take(self, name: str, now: float) -> float:
         """As :meth:`TokenBucket.take`, from the bucket of ``name``."""
+        return self._bucket(name, now).take(now)
+
+    def spend(self, name: str, cost: float, now: float) -> float:
+        """As :meth:`TokenBucket.spend`, from the bucket of ``name``."""
+        return self._bucket(name, now).spend(cost, now)
+
+    def _bucket(self, name: str, now: float) -> TokenBucket:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = TokenBucket(self.rate, self.burst, now)
-        return bucket.take(now)
+        return bucket
 
     def forget_idle(self, now: float) -> None:
         full = [name for name, bucket in self._buckets.items() if bucket.is_full(now)]

@@ -115,6 +115,8 @@ class Writer:
 logger = logging.getLogger(__name__)
 _REFUSALS: Final = 100
 """Refused frames at once, and per minute, before the connection is closed."""
+_FRAMES_UNKNOWN: Final = 20
+"""Frames of a client before its ``connect``, at once and for each second."""
 _CLOSE_CODES: Final[Mapping[wire.ErrorCode, int]] = {
     "protocol_version": wire.CLOSE_PROTOCOL,
     "limit_reached": wire.CLOSE_OVERLOADED,
@@ -194,12 +196,23 @@ class Connection:
         self._requests = Requests(context.settings.limits)
         self._expected: dict[int, Expected] = {}
         self._refusals = TokenBucket(_REFUSALS / 60, _REFUSALS)
+        self._frames = TokenBucket(_FRAMES_UNKNOWN, _FRAMES_UNKNOWN, trio.current_time())
+        self._is_known = False
         self._nursery: trio.Nursery
         self._socket: FrameSocket
         self._streams: Streams
         self._ending: Ending | None = None
         self._shutdown_announced = False
         self._ping_unanswered = False
+
+    def spend(self, frames: int, size: int) -> float:
+        """See ``Session``. A client that is not known yet has a budget of its own: with one for
+        its address, it could keep out all who come from there.
+        """
+        now = trio.current_time()
+        if not self._is_known:
+            return self._frames.spend(frames, now)
+        return self._context.spend_frames(self._identity.bearer.user, frames, size, now)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -259,6 +272,7 @@ class Connection:
 
     async def _serve(self, admitted: Admitted, socket: FrameSocket, nursery: trio.Nursery) -> None:
         self._identity, context = admitted.identity, self._context
+        self._is_known = True
         self._streams = Streams(
             context.api,
             context.hub,

@@ -37,6 +37,7 @@ from motet.runtime.outside import steady_time, wall_time
 from motet.runtime.rates import SlidingWindows, TokenBuckets
 
 _NEWCOMERS: Final = 256  # connections whose clients are not known yet
+_SAVED: Final = 2.0  # seconds of a budget that can be spent at once
 Open: TypeAlias = Literal["socket", "websocket", "edge"]
 Total: TypeAlias = Literal["evicted", "failed", "refused_connect"]
 
@@ -100,6 +101,8 @@ class Settings:
             connections=config.connections,
             connections_per_user=config.connections_per_user,
             messages_per_min=config.messages_per_minute,
+            frames_per_sec=config.frames_per_second,
+            bytes_per_sec=config.bytes_per_second,
         )
         proxies, headers = networks_of(config.trusted_proxies), config.proxy_protocol
         origins, tls = config.allowed_origins, tls_of(config)
@@ -167,6 +170,8 @@ class Context:
     hub: Hub = attrs.field(init=False)
     idempotency: Idempotency = attrs.field(init=False)
     _messages: TokenBuckets = attrs.field(init=False)
+    _frames: TokenBuckets = attrs.field(init=False)
+    _bytes: TokenBuckets = attrs.field(init=False)
     newcomers: Newcomers = attrs.field(init=False, factory=lambda: Newcomers(_NEWCOMERS))
     _failures: SlidingWindows[str] = attrs.field(init=False)
     _users: Counter[str] = attrs.field(init=False, factory=Counter[str])
@@ -176,6 +181,7 @@ class Context:
         self.hub = Hub(self.api.events)
         self.idempotency = Idempotency(steady_time)
         self._messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
+        self._budget_frames(limits)
         self._failures = SlidingWindows(limits.connect_failures_ms / 1000)
 
     def reconfigure(self, settings: Settings) -> None:
@@ -184,7 +190,14 @@ class Context:
         self.settings = settings
         if limits.messages_per_min != before.messages_per_min:
             self._messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
+        budget = limits.frames_per_sec, limits.bytes_per_sec
+        if budget != (before.frames_per_sec, before.bytes_per_sec):
+            self._budget_frames(limits)
         self.recheck()
+
+    def _budget_frames(self, limits: Limits) -> None:
+        self._frames = TokenBuckets(limits.frames_per_sec, _SAVED * limits.frames_per_sec)
+        self._bytes = TokenBuckets(limits.bytes_per_sec, _SAVED * limits.bytes_per_sec)
 
     # -- who asks ------------------------------------------------------------------------------
 
@@ -260,12 +273,19 @@ class Context:
             rate = self.settings.limits.messages_per_min
             raise Refusal("rate_limited", f"{rate} messages per minute", retry_after=wait)
 
+    def spend_frames(self, user: str, frames: int, size: int, now: float) -> float:
+        """Count frames of ``user``, and their bytes; the seconds until all of them are earned."""
+        late = self._frames.spend(user, frames, now)
+        return max(late, self._bytes.spend(user, size, now))
+
     # -- every connection ----------------------------------------------------------------------
 
     def tick(self) -> None:
         """The gateway's timer: ping every connection, drop rate counts that are at rest."""
         now = trio.current_time()
         self._messages.forget_idle(now)
+        self._frames.forget_idle(now)
+        self._bytes.forget_idle(now)
         self._failures.forget_idle(now)
         for connection in tuple(self.connections):
             connection.tick()

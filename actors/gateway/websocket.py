@@ -27,6 +27,9 @@ from motet.protocols.websocket import CLOSE, FrameHeaders, close_frame, cut_reas
 from motet.runtime.scopes import shielded_close
 
 Sent: TypeAlias = Literal["nothing", "a part", "all"]
+Spend: TypeAlias = Callable[[int, int], float]
+AT_ONCE: Final = 64
+"""Frames that are worked on before other tasks run: one read of the socket may have thousands."""
 
 
 class ReplayingStream(trio.abc.HalfCloseableStream):
@@ -95,21 +98,37 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
 class _ClientStream(ReplayingStream):
     """The stream that trio-websocket uses. It closes a client that breaks the protocol without a
     word: then it stays open, for :func:`serve_websocket` to tell the client.
+
+    Frames are read as fast as the client has a budget for them, and not counted as messages: pings
+    and fragments are work, too.
     """
 
     sent_close = False
 
     def __init__(
-        self, stream: trio.abc.HalfCloseableStream, handshake: bytes, frame_limit: int
+        self,
+        stream: trio.abc.HalfCloseableStream,
+        handshake: bytes,
+        frame_limit: int,
+        spend: Spend,
     ) -> None:
         super().__init__(stream, handshake)
         self.headers = FrameHeaders(frame_limit, behind=len(handshake))
+        self._spend = spend
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         if self.headers.too_large:  # its bytes may be long in coming
             raise trio.BrokenResourceError("a frame is too large")
         data = await super().receive_some(max_bytes)
-        return data[: self.headers.take(data)]
+        begun = self.headers.frames
+        taken = self.headers.take(data, AT_ONCE)
+        if taken < len(data) and not self.headers.too_large:
+            self._received = bytes(data[taken:]) + self._received
+        # The reader waits, so that the kernel's buffers fill up, and the client is slowed down.
+        late = self._spend(self.headers.frames - begun, taken)
+        if late > 0:
+            await trio.sleep(late)
+        return data[:taken]
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self.sent_close = self.sent_close or data[:1] == CLOSE
@@ -178,6 +197,10 @@ class Ending:
 class Session(Protocol):
     """The user of an accepted WebSocket."""
 
+    def spend(self, frames: int, size: int) -> float:
+        """Count frames of the client, and their bytes; the seconds until it may send more."""
+        ...
+
     async def run(self, socket: FrameSocket) -> None: ...
 
     def ending(self) -> Ending:
@@ -197,7 +220,7 @@ async def serve_websocket(
 
     Raises the errors of the session. Cancelled, it closes first, within :data:`CLOSE_SECONDS`.
     """
-    replaying = _ClientStream(stream, handshake, frame_limit)
+    replaying = _ClientStream(stream, handshake, frame_limit, session.spend)
     async with shielded_close() as scope:
         closing = None
         try:
