@@ -117,7 +117,8 @@ class ToolProgress(Event, frozen=True, tag="tool.progress"):
 class Activity(Event, frozen=True, tag="activity"):
     """The current activity of a run. ``queued`` waits for one of the model's places.
 
-    ``position``: in that line; 1 is the next one. It is told again every few seconds.
+    ``position``: in that line; 1 is the next one, 0 is not known yet. It is told again every few
+    seconds.
     """
 
     durable: ClassVar[bool] = False

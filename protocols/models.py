@@ -136,7 +136,7 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
     """The request waits for one of the model's places; False: it has got one.
 
-    ``position``: in the line; 1 is the next one.
+    ``position``: in the line; 1 is the next one, 0 is not known yet.
     """
 
     waits: bool = True

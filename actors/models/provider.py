@@ -208,9 +208,10 @@ class Provider(Actor[Generate]):
     async def _placed(self, ticket: Ticket, replies: Replies[Streamed]) -> None:
         """Wait for a place, and say the position now and then."""
         placed = self._waiting[ticket] = trio.Event()
+        await replies.send(Queued())
         said = 0
         while not placed.is_set():
-            position = self._queue.position(ticket)
+            position = self._queue.position(ticket, trio.current_time())
             if position != said:
                 said = position
                 await replies.send(Queued(position=position))

@@ -128,8 +128,9 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("call", f"→ {event.name}({arguments(event.args)})")
         case ToolResult():
             return _result(event)
-        case Activity(phase="queued"):
-            return Piece("note", f"[the model is busy: number {event.position} of those who wait]")
+        case Activity(phase="queued", position=position):
+            where = f": number {position} of those who wait" if position else ""
+            return Piece("note", f"[the model is busy{where}]")
         case RunFailed():
             return Piece("failed", f"failed: {visible(event.message)}{_id(event.error_id)}")
         case RunLimited():

@@ -94,34 +94,46 @@ def test_places_are_neither_lost_nor_given_twice_whatever_comes_and_goes(
         for own in order.values():
             begun = [not one.waits for one in own]
             assert begun == sorted(begun, reverse=True), "a later one has overtaken"
-        for one in waiting:
-            assert 1 <= queue.position(one) <= len(waiting)
+        positions = [queue.position(one, now) for one in waiting]
+        known = [one for one in positions if one]
+        assert len(set(known)) == len(known), "two have one position"
+        if pause >= 3.0:
+            assert sorted(positions) == list(range(1, len(waiting) + 1))
     for ticket in there:
         left(queue, ticket, now)
     assert queue.working == queue.waiting == 0
 
 
 @given(
-    waiting=st.lists(st.tuples(st.sampled_from("uv"), st.sampled_from("ab")), max_size=20),
-    which=st.integers(0, 19),
+    waiting=st.lists(st.tuples(st.sampled_from("uvw"), st.sampled_from("abc")), max_size=30),
+    places=st.integers(1, 4),
 )
-def test_the_position_is_that_of_the_order_in_which_all_begin(
-    waiting: list[tuple[str, str]], which: int
+def test_positions_are_the_order_in_which_all_begin(
+    waiting: list[tuple[str, str]], places: int
 ) -> None:
-    """Law: with one place, and requests that take equally long, it is right but for the others of
-    the same turn, of whom there is one for each key."""
-    queue = FairQueue(1)
-    at_work = queue.enter("w", "w", 0.0)
+    """Law: exactly, as long as none of those that have got a place leaves it."""
+    queue = FairQueue(places, per_user=100, per_key=100)
+    for _ in range(places):
+        queue.enter("first", "first", 0.0)
     line = [queue.enter(user, user + key, 0.0) for user, key in waiting]
-    if which >= len(line):
-        return
-    mine, now, begun = line[which], 0.0, 0
-    said = queue.position(mine)
-    while mine.waits:
-        now += 1.0
-        (at_work,) = left(queue, at_work, now)
-        begun += 1
-    assert said <= begun <= said + 3
+    said = {ticket: queue.position(ticket, 1.0) for ticket in line}
+    queue.places += len(line)
+    begun = queue._grant(2.0)  # pyright: ignore[reportPrivateUsage]
+    kept = queue.places // KEPT
+    assert [said[one] for one in begun] == list(range(1, len(begun) + 1))
+    assert len(begun) >= len(line) - kept
+
+
+def test_the_positions_of_a_long_line_are_looked_for_now_and_then_only() -> None:
+    queue = FairQueue(1)
+    line = [queue.enter("u", f"s{number}", 0.0) for number in range(3_000)]
+    assert queue.position(line[1], 0.0) == 1
+    queue.leave(line[0], lambda: 0.5)
+    assert queue.position(line[2], 0.5) == 2, "as it was"
+    assert queue.position(line[2], 4.0) == 1
+    late = queue.enter("v", "late", 4.0)
+    assert queue.position(late, 4.0) == 0
+    assert queue.position(late, 8.0) == 1
 
 
 def test_one_user_who_came_alone_leaves_room_for_the_next_one() -> None:

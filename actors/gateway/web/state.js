@@ -271,7 +271,7 @@ function queuedId(run) {
 /** A run that waits for one of the model's places says so until it goes on. */
 function queued(state, run, { phase, position }) {
   if (phase !== "queued") return state.items.some((item) => item.id === queuedId(run)) ? without(state, queuedId(run)) : state;
-  return put(state, { id: queuedId(run), kind: "note", text: `the model is busy: number ${position} of those who wait for it` });
+  return put(state, { id: queuedId(run), kind: "note", text: `the model is busy${position ? `: number ${position} of those who wait for it` : ""}` });
 }
 
 function textId(run, i) {
