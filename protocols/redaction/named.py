@@ -124,7 +124,7 @@ def named(
         if name is None:
             continue
         group = name.lastgroup
-        if group == "dull":
+        if group in _NOTHING:
             continue
         if group == "prose":
             if not may_stand_apart or not _may_stand_apart(low, start, has_login=has_login):
@@ -176,6 +176,8 @@ def _apart(text: str, end: int, front: str) -> str:
     return _HUMP.sub("_", text[end - len(front) : end]).lower() + "_"
 
 
+_NOTHING = frozenset(["dull", "vain"])
+"""Behind a name: words that no secret of its kind is, and words that stand for none."""
 _SHORT_FLAGS = frozenset(["pass", "secr", "toke"])
 
 
