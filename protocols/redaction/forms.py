@@ -55,7 +55,7 @@ def found_by_forms(
     by_name = rules.forms_by_name
     after = -1
     for start in starts:
-        if start <= after or (group := by_name.get(low[start : start + 2])) is None:
+        if start < after or (group := by_name.get(low[start : start + 2])) is None:
             continue
         any_of_them, forms = group
         if any_of_them.match(low, start) is None:

@@ -21,6 +21,7 @@ _RUN = b"a" * RUN
 _ESCAPES = re.compile(r"(?:\\[abfnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2})")
 _STARTS = re.compile(r"(?<![0-9A-Za-z_-])[0-9A-Za-z]")
 _JOINERS = frozenset(JOINERS)
+_DASHES = "-_"
 _NONE: tuple[Shape, ...] = ()
 _BASE64_SIGNS = frozenset("+/")
 _SPECIAL = frozenset([*JOINERS, "\\", "%"])
@@ -49,9 +50,11 @@ def tokens(rules: Rules, text: str, raw: bytes) -> Iterator[Found]:
         if end < 0:
             at = end = len(text)
         head = text[start : start + HEAD]
-        is_known = head in direct
-        if is_known or ((of := of_length.get(end - start)) is not None and of.match(text, start)):
-            shapes = direct.get(head, _NONE) + by_length.get(end - start, _NONE)
+        is_known, size = head in direct, end - start
+        if text[end - 1] in _DASHES and size not in of_length:  # behind the token
+            size = len(text[start:end].rstrip(_DASHES))
+        if is_known or ((of := of_length.get(size)) is not None and of.match(text, start)):
+            shapes = direct.get(head, _NONE) + by_length.get(size, _NONE)
             if made := _matched(shapes, text, start):
                 yield start, made[0], start, made[1]
                 at = last = max(at, made[0])

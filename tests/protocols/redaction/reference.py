@@ -64,6 +64,9 @@ def whole_words(text: str) -> set[tuple[int, int, str]]:
             one = shape.pattern.match(text, word.start())
             if one is None or not re.search(rf"[{re.escape(LETTERS)}]{{{RUN}}}", one.group()):
                 continue
+            # A token without a beginning of its own is all of its run, but for dashes behind it.
+            if len(shape.head) < 2 and re.compile("[-_]*[0-9A-Za-z]").match(text, one.end()):
+                continue
             if tokens._is_random(shape, one.group()):  # pyright: ignore[reportPrivateUsage]
                 found.add((*one.span(), shape.kind))
     return found
