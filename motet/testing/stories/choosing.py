@@ -32,6 +32,8 @@ from hypothesis.control import cleanup, current_build_context
 from hypothesis.errors import StopTest, UnsatisfiedAssumption
 
 __all__ = [
+    "FIRST_ELEMENT",
+    "FIRST_OPTION",
     "GRAIN",
     "Draw",
     "Known",
@@ -39,7 +41,7 @@ __all__ = [
     "between",
     "happens",
     "one_of",
-    "part",
+    "option",
     "several",
     "unlike",
     "value_of",
@@ -56,6 +58,10 @@ GRAIN = 100
 """The resolution of probabilities: low, so that a choice shrinks in few tries."""
 
 _FIRST_LABEL = 1 << 40
+FIRST_ELEMENT = 1 << 41
+"""Labels from here on are those of elements of lists, which can be left out one by one."""
+FIRST_OPTION = 1 << 42
+"""Labels from here on are those of options: without one, its choices are a single 0."""
 
 
 class _Unlike:
@@ -70,10 +76,18 @@ class _Unlike:
         self._draw = draw
         self._numbers = count(_FIRST_LABEL)
         data: Any = getattr(draw, "__self__", None)  # the program's choices, which have no type
-        self.integer: Callable[[int, int], int] | None = getattr(data, "draw_integer", None)
+        self.integer: Callable[..., int] | None = getattr(data, "draw_integer", None)
 
     def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
         return self._draw(strategy, label=next(self._numbers))
+
+    def element(self, strategy: st.SearchStrategy[Any]) -> Any:
+        """An element of a list."""
+        return self._draw(strategy, label=FIRST_ELEMENT + next(self._numbers))
+
+    def option(self, strategy: st.SearchStrategy[Any]) -> Any:
+        """What there may be, or not."""
+        return self._draw(strategy, label=FIRST_OPTION + next(self._numbers))
 
 
 def unlike(draw: Draw) -> Draw:
@@ -133,8 +147,15 @@ def value_of(draw: Draw, given: object) -> object:
     return draw(given) if isinstance(given, st.SearchStrategy) else given  # pyright: ignore[reportUnknownArgumentType]
 
 
+def option(draw: Draw, make: Callable[[], T]) -> T:
+    """What ``make`` draws, whose first choice is whether there is anything at all; 0: nothing."""
+    one = _Part(make)
+    drawn: T = draw.option(one) if isinstance(draw, _Unlike) else draw(one)
+    return drawn
+
+
 class _Part(st.SearchStrategy[T]):
-    """The choices of a function, as one part."""
+    """The choices of a function, as one part, which can be deleted as a whole."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         super().__init__()
@@ -144,26 +165,27 @@ class _Part(st.SearchStrategy[T]):
         return self._make()
 
 
-def part(draw: Draw, make: Callable[[], T]) -> T:
-    """What ``make`` draws, as one part, which Hypothesis deletes as a whole."""
-    drawn: T = draw(_Part(make))
-    return drawn
-
-
 def several(
     draw: Draw, make: Callable[[], T], *, least: int = 0, most: int, about: int
 ) -> Iterator[T]:
-    """Parts by ``make``, from ``least`` up to ``most``, and on average somewhat under ``about``."""
+    """Parts by ``make``, from ``least`` up to ``most``, and on average somewhat under ``about``.
+
+    Each begins with the choice that there is one, and after the last one comes the choice that
+    there is no other, so that what follows any of them can be read in its place.
+    """
     for number in range(most):
-        found = part(draw, partial(_or_end, draw, make, about if number >= least else 0))
+        element = _Part(partial(_or_end, draw, make, about, forced=number < least))
+        found = draw.element(element) if isinstance(draw, _Unlike) else draw(element)
         if found is None:
             return
         yield found[0]
+    if isinstance(draw, _Unlike) and draw.integer is not None:
+        draw.integer(0, about, forced=0)
 
 
-def _or_end(draw: Draw, make: Callable[[], T], about: int) -> tuple[T] | None:
+def _or_end(draw: Draw, make: Callable[[], T], about: int, *, forced: bool) -> tuple[T] | None:
     """The next of several, or their end, the simpler option, once in ``about`` times."""
-    if about and below(draw, about + 1) == 0:
+    if below(draw, about + 1) == 0 and not forced:
         return None
     return (make(),)
 
