@@ -42,7 +42,8 @@ PAUSE = 0.1
 class Result(msgspec.Struct, frozen=True):
     """A search as JSON. ``tried``: programs before the finding; ``smaller``: while shrinking it.
 
-    ``survey``: the table of what was reached; ``vacuous``: what never happened.
+    ``survey``: the table of what was reached; ``vacuous``: what never happened; ``verdict``: what
+    came of running the printed test in a process of its own.
     """
 
     agent: str
@@ -56,6 +57,7 @@ class Result(msgspec.Struct, frozen=True):
     test: str = ""
     vacuous: tuple[str, ...] = ()
     survey: str = ""
+    verdict: str = ""
 
 
 @attrs.frozen
@@ -337,7 +339,9 @@ def _no_models() -> Generator[None]:
 
 
 def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
-    """The result; the finding is written into a case."""
+    """The result; the finding is run again in another process, and written into a case."""
+    from motet.testing.outside import fingerprints
+    from motet.testing.reproduction import verdict_of
     from motet.testing.stories.cases import save_case
     from motet.testing.stories.printing import as_test
     from motet.testing.stories.program import InvariantBroken
@@ -348,8 +352,6 @@ def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
         wrong = tuple(map(str, error.violations))
     name = re.sub(r"\W+", "_", order.agent)
     file = order.cases / f"fuzz-{name}-{result.seed}.json"
-    save_case(found.program, file, violations=wrong)
-    _say_where(file, place)
     invariants = [_invariant(check) for check in order.checks]
     test = as_test(
         found.program.program,
@@ -358,7 +360,13 @@ def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
         name=f"test_{name}",
         invariants=invariants,
     )
-    return msgspec.structs.replace(result, violations=wrong, case=str(file), test=test)
+    verdict = verdict_of(test, error, fingerprints())
+    why = "" if verdict.reproduced else verdict.why
+    save_case(found.program, file, violations=wrong, irreproducible=why)
+    _say_where(file, place)
+    return msgspec.structs.replace(
+        result, violations=wrong, case=str(file), test=test, verdict=str(verdict)
+    )
 
 
 def _say_where(file: Path, place: str) -> None:
@@ -391,7 +399,7 @@ def _print(result: Result, lanes: str, out: Console, *, checks: bool) -> None:
         out.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
     if not checks:  # a case knows the invariants of every host, and no others
         out.print(f"\nto replay it: pytest --motet-replay {result.case}", style="dim")
-    out.print("\nas a test:\n", style="dim")
+    out.print(f"\nas a test ({result.verdict}):\n", style="dim", markup=False, soft_wrap=True)
     print(result.test, end="")
 
 

@@ -13,6 +13,8 @@ import math
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import trio
 from trio.testing import MockClock
@@ -24,7 +26,7 @@ from motet.runtime.testing.faults import Fault, InjectedCrash
 from motet.runtime.testing.invariants import Asks, Turns, Violation, Watch, changes
 from motet.runtime.testing.probe import cell_at, crash, stop
 from motet.runtime.testing.scheduler import Scheduler, lift_shields, now, throw
-from motet.runtime.testing.trace import Trace, normalised, position
+from motet.runtime.testing.trace import Trace, awaited_by, drivers, normalised, position
 
 __all__ = [
     "Ended",
@@ -310,12 +312,29 @@ def unfinished(trace: Trace) -> list[str]:
 def _waits_at(task: trio.lowlevel.Task) -> str:
     trio_files = trio.__file__.removesuffix("__init__.py")
     where = "not begun"
-    for frame, line in task.iter_await_frames():
+    for frame in _await_frames(task):
         code = frame.f_code
         if code.co_filename.startswith(trio_files):
             break
-        where = f"waits in {code.co_qualname} at {code.co_filename}:{line}"
+        where = f"waits in {code.co_qualname} at {code.co_filename}:{frame.f_lineno}"
     return where
+
+
+def _await_frames(task: trio.lowlevel.Task) -> Iterator[FrameType]:
+    """As :meth:`trio.lowlevel.Task.iter_await_frames`, through what steps a coroutine by hand."""
+    drives: Any = None  # Any: a local variable of a function of somebody else
+    for frame, _ in task.iter_await_frames():
+        variable = drivers.get(frame.f_code)
+        if variable is None:
+            yield frame
+        else:
+            drives = frame.f_locals.get(variable)
+    while drives is not None:
+        inner: FrameType | None = getattr(drives, "cr_frame", None)
+        if inner is None:
+            return
+        yield inner
+        drives = awaited_by(drives)
 
 
 class _WorldLog(logging.Handler):

@@ -70,6 +70,7 @@ def test_a_finding_is_printed_as_a_failing_test(
 
     assert code == 1
     assert "never_asks: a model was asked" in err
+    assert "as a test (it fails again in a process of its own):" in err
     assert "def test_fuzzed_agents_agent() -> None:" in out
     assert "from fuzzed_agents import agent, never_asks" in out
     found: dict[str, object] = {}

@@ -15,6 +15,7 @@ from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
 from motet.protocols.escalations import Answer as Decision
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.sessions import RunStatus
+from motet.runtime.testing import Stuck
 from motet.testing.fake_program import FakeProgram
 from motet.testing.stories.acts import Act
 
@@ -183,6 +184,26 @@ def test_steps_of_a_host_at_rest_take_a_minute_at_most() -> None:
     with mt.simulated_host() as host:
         mt.Program([mt.Run(5_000)]).execute(host, motet.Agent("a"))
         assert host.now() <= 61
+
+
+def test_a_host_that_does_not_come_to_rest_names_the_line_of_the_tool() -> None:
+    agent = motet.Agent("a")
+
+    @agent.tool(timeout=1e9)
+    async def waits() -> str:
+        """Wait for ever."""
+        await never_comes()
+        return "at last"
+
+    async def never_comes() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+    program = mt.Program([HI], {"a": [mt.call("waits")]})
+    with mt.simulated_host() as host:
+        program.execute(host, agent)
+        with pytest.raises(Stuck, match=r"waits in .*never_comes at .*test_play\.py:\d+"):
+            host.loop.drive(lambda: False, 1)
 
 
 def test_a_mishap_affects_the_call_with_its_number() -> None:
