@@ -23,7 +23,6 @@ NOT_TEXT = "NOT_TEXT"
 UNIT_LIMIT = 4_096
 """Bytes; a longer line or item is split into several units."""
 DEFAULT_LIMIT = 100
-_LINES: re.Pattern[str] = re.compile("[^\n]*\n|[^\n]+")
 PAGE_LIMIT = 16_384
 """Bytes of UTF-8."""
 HEADER_ROOM = 384
@@ -68,7 +67,7 @@ def is_array(text: str) -> bool:
 
 def units(text: str, kind: Kind) -> list[str]:
     """The units of a text: of an array, one line of JSON per item."""
-    lines = _items(text) if kind == "json" else _LINES.findall(text)
+    lines = _items(text) if kind == "json" else _lines(text)
     return [piece for line in lines for piece in _pieces(line)]
 
 
@@ -92,6 +91,14 @@ def page(
             break
         end += 1
     return Page("".join(units[offset:end]), offset, end - offset, total)
+
+
+def _lines(text: str) -> Iterator[str]:
+    *whole, rest = text.split("\n")
+    for line in whole:
+        yield f"{line}\n"
+    if rest:
+        yield rest
 
 
 def _items(text: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import Rules
-from motet.actors.tools.results import INLINE_LIMIT, inline, is_plain, readable
+from motet.actors.tools.results import INLINE_LIMIT, inline, is_plain, readable, worked_on
 from motet.actors.tools.tool import NotBegun, Tool, asked_by_tool
 from motet.protocols.approvals import LATER, NOT_STORED, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, FailureClass, JsonObject, Outcome
@@ -488,10 +488,10 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """The result as the model gets it. Shielded: the call has had its effect already (G1)."""
         request, call = work.request, work.request.call
-        read = readable(end.value)
-        if read.fits(work.limit):
-            return end.of(call, read.text)
         with trio.CancelScope(shield=True):
+            read = await worked_on(end.value, lambda: readable(end.value))
+            if read.fits(work.limit):
+                return end.of(call, read.text)
             where, user = request.session, work.context.principal.user
             shown = await inline(
                 self._results, session=where, tool=call.name, read=read, limit=work.limit, user=user

@@ -2,24 +2,18 @@
 
 Laws: the text for the model has at most :data:`INLINE_LIMIT` bytes, no NUL and no binary; other
 text within the limit is unchanged; an id is shown only after its content is on disk; a store that
-fails costs the rest of the result, never the run.
-
-Binary is bytes, a ``data:`` URI, a typed block of base64 as MCP and model providers send it, or a
-run of base64 that is too long and too mixed to be text. A note replaces it; other text is
-unchanged; the time is linear in the text.
+fails costs the rest of the result, never the run; work on a large value is done in a thread, in
+parts, since a single search of 20 MB would hold the interpreter, and so the loop, for a second.
 
 Sources: errors specification, section 3; seed 000, contradiction 46.
 """
 
 from __future__ import annotations
 
-import re
-from base64 import b64decode
-from binascii import Error as Base64Error
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TypeAlias, TypeGuard, cast
-from urllib.parse import unquote
+from typing import TypeAlias, TypeGuard, TypeVar, cast
 
 import attrs
 import msgspec
@@ -29,6 +23,7 @@ from motet.actors.errors.classify import result_text
 from motet.actors.tools.arguments import plain
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
+from motet.protocols.binary import RUN_LENGTH, omitted, text_without_binary, without_binary
 from motet.protocols.chat import JsonObject
 from motet.protocols.redaction.redact import redact_text
 from motet.protocols.result_pages import (
@@ -48,6 +43,7 @@ from motet.runtime.describe import error_text, summarize
 from motet.runtime.exceptions import type_name
 from motet.runtime.outside import foreign_code
 
+T = TypeVar("T")
 INLINE_LIMIT = PAGE_LIMIT
 """Bytes of UTF-8."""
 HEAD_LIMIT = 4_096
@@ -57,31 +53,12 @@ BINARIES_STORED = 16
 """Binary parts of one result that are stored; further ones are noted without an id."""
 _NOTE_ROOM = 512
 
-Note: TypeAlias = Callable[[bytes], str]
-"""Makes the text that replaces these bytes."""
-
-RUN_LENGTH = 256
-"""Shorter runs of base64 stay: hashes, keys and tokens look like them."""
-_LINE = 60
-"""The shortest line of wrapped base64."""
-_DEPTH = 64
-
-# A run has no character of its alphabet before it: that keeps the search linear.
-_DATA_URI = re.compile(
-    r"\bdata:[\w.+-]{0,64}(?:/[\w.+-]{1,64})?(?:;[\w.+-]{1,64}=[\w.+\"-]{1,64}){0,4};base64,"
-    r"(?P<data>[0-9A-Za-z+/=_%-]*)",
-    re.IGNORECASE,
-)
-_WRAPPED = re.compile(
-    rf"(?<![0-9A-Za-z+/])(?:[0-9A-Za-z+/]{{{_LINE},76}}\r?\n){{3,}}[0-9A-Za-z+/]{{0,76}}={{0,2}}"
-)
-_RUN = re.compile(rf"(?<![0-9A-Za-z+/_-])[0-9A-Za-z+/_-]{{{RUN_LENGTH},}}={{0,2}}")
-_UPPER, _LOWER, _DIGIT = (re.compile(f"[{letters}]") for letters in ("A-Z", "a-z", "0-9"))
-_DISTINCT = 20
-_LONG = 2_048
-_MIME_KEYS = ("mimeType", "mime_type", "media_type")
-_BINARY_TYPES = ("image", "audio", "base64", "file")
-_DATA_KEYS = ("data", "blob")
+IN_THREAD_FROM = 131_072
+"""Characters of a value, all its texts together, from which on a thread works on it."""
+LONGEST = 32 << 20
+"""Characters of a text; the rest of a longer one is dropped before anything is done with it."""
+_ITEMS = 256
+_NODE = 16  # characters that a number or a container counts for
 
 
 class Inlined(msgspec.Struct, frozen=True):
@@ -134,9 +111,30 @@ def is_plain(value: object, limit: int) -> TypeGuard[str]:
     )
 
 
+def is_large(value: object) -> bool:
+    """Whether a value has more than :data:`IN_THREAD_FROM` characters, found in bounded time."""
+    room, rest = IN_THREAD_FROM, [value]
+    while rest and room >= 0:
+        one = rest.pop()
+        room -= len(one) if isinstance(one, str | bytes | bytearray) else _NODE
+        if isinstance(one, Mapping):
+            items = cast("Mapping[object, object]", one)
+            rest += [part for pair in islice(items.items(), room // _NODE + 1) for part in pair]
+        elif isinstance(one, list | tuple):
+            rest += islice(cast("Sequence[object]", one), room // _NODE + 1)
+    return room < 0
+
+
+async def worked_on(value: object, work: Callable[[], T]) -> T:
+    """The result of ``work`` on ``value``: in a thread if that is large. Not cancelled then."""
+    return await trio.to_thread.run_sync(work) if is_large(value) else work()
+
+
 def readable(value: object) -> Readable:
     """A text, bytes, or anything with a JSON form, as text. Raises nothing."""
     binaries: dict[str, bytes] = {}
+    if isinstance(value, str) and len(value) > LONGEST:
+        value = f"{value[:LONGEST]}\n[truncated: {LONGEST} of {len(value)} characters]"
 
     def found(data: bytes) -> str:
         binaries[checksum(data)] = data
@@ -148,7 +146,7 @@ def readable(value: object) -> Readable:
         value = _builtins(value)
         try:
             with foreign_code:
-                text = result_text(without_binary(value, found))
+                text = _json_text(without_binary(value, found))
         except Exception:  # as in `_builtins`
             value = text = f"[unreadable result of type {type_name(value)}]"
     text = storable(text)
@@ -179,19 +177,63 @@ async def inline(
         def note(data: bytes) -> str:
             return omitted(data, ids.get(checksum(data)))
 
-        text = storable(result_text(without_binary(read.value, note)))
+        text = await worked_on(
+            read.value, lambda: storable(_json_text(without_binary(read.value, note)))
+        )
         size = len(text.encode())
     stored = tuple(ids.values())
     if size <= limit:
         return Inlined(text, size, None, stored, storing.problem)
-    kind: Kind = "json" if is_array(text) else "text"
+    kind: Kind = "json" if await worked_on(text, lambda: is_array(text)) else "text"
     result_id = await storing.put(kind, text.encode())
-    pieces = units(text, kind)
     if result_id is None:
-        cut = _cut(pieces, size, limit, storing.problem)
+        cut = await worked_on(text, lambda: _cut(units(text, kind), size, limit, storing.problem))
         return Inlined(cut, size, None, stored, storing.problem)
-    head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
+    id, most = result_id, min(HEAD_LIMIT, limit)
+    head = await worked_on(text, lambda: _head(units(text, kind), kind, size, id, most))
     return Inlined(head, size, result_id, stored, storing.problem)
+
+
+def _json_text(data: object) -> str:
+    """As :func:`result_text`; of a large value in parts, of which each holds the loop less."""
+    if isinstance(data, str) or not is_large(data):
+        return result_text(data)
+    try:
+        return well_formed("".join(_json_parts(data, 4)))
+    except (TypeError, ValueError, RecursionError):
+        return result_text(data)
+
+
+def _json_parts(data: object, depth: int) -> Iterator[str]:
+    """Raises what ``json.dumps`` raises."""
+    if not depth or not is_large(data) or not isinstance(data, list | dict):
+        yield _dumped(data)
+    elif isinstance(data, list):
+        items, before = cast("list[object]", data), "["
+        for at in range(0, len(items), _ITEMS):
+            some = items[at : at + _ITEMS]
+            yield before
+            before = ", "
+            if is_large(cast("object", some)):
+                for place, one in enumerate(some):
+                    yield ", " if place else ""
+                    yield from _json_parts(one, depth - 1)
+            else:
+                yield _dumped(some)[1:-1]
+        yield "]" if items else "[]"
+    else:
+        before = "{"
+        for key, one in cast("dict[object, object]", data).items():
+            if not isinstance(key, str):
+                raise TypeError(key)
+            yield f"{before}{_dumped(key)}: "
+            before = ", "
+            yield from _json_parts(one, depth - 1)
+        yield "}" if data else "{}"
+
+
+def _dumped(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
 @attrs.define
@@ -259,93 +301,6 @@ def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
     kept = "".join(pieces).encode()[:room].decode("utf-8", "ignore")
     why = f", the rest could not be stored: {problem}" if problem else ""
     return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"
-
-
-# Binary
-
-
-def omitted(data: bytes, result_id: str | None = None) -> str:
-    """The note: size, checksum, and the id of the stored bytes."""
-    stored = "" if result_id is None else f" [Result ID: {result_id}]"
-    return f"[binary omitted: {len(data)} bytes, sha256 {checksum(data)}]{stored}"
-
-
-def without_binary(value: object, note: Note) -> object:
-    """The value (text, bytes, or JSON's types with bytes in them) with notes for its binary."""
-    return _without(value, note, _DEPTH)
-
-
-def _without(value: object, note: Note, depth: int) -> object:
-    match value:
-        case str():
-            return text_without_binary(value, note)
-        case bytes() | bytearray():
-            return note(bytes(value))
-        case dict() if depth:
-            return _mapping(cast("dict[object, object]", value), note, depth - 1)
-        case list() | tuple() if depth:
-            return [_without(item, note, depth - 1) for item in cast("list[object]", value)]
-        case _:
-            return value
-
-
-def _mapping(value: dict[object, object], note: Note, depth: int) -> dict[object, object]:
-    return {
-        key: note(data)
-        if (data := _typed(value, key, item)) is not None
-        else _without(item, note, depth)
-        for key, item in value.items()
-    }
-
-
-def _typed(block: dict[object, object], key: object, item: object) -> bytes | None:
-    """The bytes of a field that its block says is base64."""
-    declared = block.get("type") in _BINARY_TYPES or any(name in block for name in _MIME_KEYS)
-    if isinstance(item, str) and item and (key == "b64_json" or (key in _DATA_KEYS and declared)):
-        return _decoded(item)
-    return None
-
-
-def text_without_binary(text: str, note: Note) -> str:
-    """The text with a note for each ``data:`` URI and each long run of base64 in it."""
-    if ";base64," in text.lower():
-        text = _DATA_URI.sub(lambda found: note(_payload(found["data"])), text)
-    if len(text) < RUN_LENGTH or max(map(len, text.split()), default=0) < _LINE:
-        return text  # looking for a long word takes a quarter of the time of the two searches
-    text = _WRAPPED.sub(lambda found: _replaced(found.group(), note), text)
-    return _RUN.sub(lambda found: _replaced(found.group(), note), text)
-
-
-def _replaced(found: str, note: Note) -> str:
-    run = "".join(found.split())
-    data = _decoded(run) if _is_mixed(run) else None
-    return found if data is None else note(data)
-
-
-def _is_mixed(run: str) -> bool:
-    """Whether capitals, small letters and digits are mixed as in encoded bytes.
-
-    A very long run need only have all three: no word is like that.
-    """
-    counts = [len(kind.findall(run)) for kind in (_UPPER, _LOWER, _DIGIT)]
-    if len(run) < RUN_LENGTH or not all(counts) or len(set(run)) < _DISTINCT:
-        return False
-    upper, lower, digits = (count / len(run) for count in counts)
-    return len(run) >= _LONG or (upper >= 0.15 and lower >= 0.15 and digits >= 0.03)
-
-
-def _payload(text: str) -> bytes:
-    """The bytes of a data URI; a damaged one is binary, too."""
-    decoded = _decoded(unquote(text))
-    return text.encode() if decoded is None else decoded
-
-
-def _decoded(text: str) -> bytes | None:
-    plain = "".join(text.split()).replace("-", "+").replace("_", "/").rstrip("=")
-    try:
-        return b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except (Base64Error, ValueError):
-        return None
 
 
 # ``get_tool_result``, the tool that reads a stored result page by page. Another session's result is

@@ -21,14 +21,12 @@ from motet.actors.tools.results import (
     Inlined,
     inline,
     is_plain,
-    omitted,
     readable,
     result_page,
     storable,
-    text_without_binary,
     tool_result_tools,
-    without_binary,
 )
+from motet.protocols.binary import omitted, text_without_binary, without_binary
 from motet.protocols.chat import JsonObject
 from motet.protocols.result_pages import (
     PAGE_LIMIT,
