@@ -88,7 +88,7 @@ def _leave_out(shrinker: Any, *, inner: bool) -> None:
 def _without_options(shrinker: Any) -> None:
     """Try without each option, such as the schedule, and with the first seed."""
     nodes = shrinker.nodes
-    shrinker.consider_new_nodes([_zero(nodes[0]), *nodes[1:]])
+    shrinker.consider_new_nodes([*_zero(nodes[:1]), *nodes[1:]])
     number = 0
     while True:
         nodes = shrinker.nodes
@@ -97,12 +97,14 @@ def _without_options(shrinker: Any) -> None:
             return
         start, end = options[number].start, options[number].end
         if start < end:
-            shrinker.consider_new_nodes([*nodes[:start], _zero(nodes[start]), *nodes[end:]])
+            zero = _zero(nodes[start : start + 1])
+            shrinker.consider_new_nodes([*nodes[:start], *zero, *nodes[end:]])
         number += 1
 
 
-def _zero(node: Any) -> Any:
-    return node.copy(with_value=0)
+def _zero(nodes: Sequence[Any]) -> list[Any]:
+    """The choices as their first values; one that is no number, such as bytes, as it is."""
+    return [one.copy(with_value=0) if type(one.value) is int else one for one in nodes]
 
 
 def _places(shrinker: Any, *, inner: bool) -> list[Place]:
