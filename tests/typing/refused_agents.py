@@ -78,6 +78,6 @@ def gives_text(trial: mt.Trial[str]) -> str:
 
 
 cases = [mt.EvalCase("a", "x", Ticket("y"))]
-mt.evaluate(triage, cases, [of_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-mt.evaluate(plain, cases, [gives_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-mt.evaluate(judge, cases, [of_ticket])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+mt.evaluate(triage, cases, [of_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+mt.evaluate(plain, cases, [gives_text])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+mt.evaluate(judge, cases, [of_ticket])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]

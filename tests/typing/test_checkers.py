@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 REFUSED = ("refused.py", "refused_agents.py")
 INFERRED = "inferred.py"
-IGNORED = re.compile(r"  # type: ignore\[([\w-]+)\]  # pyright: ignore\[(\w+)\]$", re.M)
+IGNORED = re.compile(r"  # type: ignore\[([\w-]+)\]  # pyright: ignore\[([\w, ]+)\]$", re.M)
 
 # A file, a line, and the name the checker has for what is wrong with it.
 Refusal = tuple[str, int, str]
@@ -47,10 +47,11 @@ class Pyright(msgspec.Struct, rename={"diagnostics": "generalDiagnostics"}):
 def expected(checker: int) -> set[Refusal]:
     """What the comments of the snippets ignore: group 1 for mypy, group 2 for pyright."""
     return {
-        (name, number, match[checker])
+        (name, number, rule)
         for name in REFUSED
         for number, line in enumerate((HERE / name).read_text("utf-8").splitlines(), 1)
         if (match := IGNORED.search(line))
+        for rule in match[checker].split(", ")
     }
 
 
