@@ -268,8 +268,8 @@ class ModelsConfig:
         offered: what people may choose for a session by ``/model``, beside the models of agents.
         concurrency: requests of one model that may be in flight; users share them fairly, and so
             do the rooms and sessions of a user.
-        per_user: of them, for one user; None: all but an eighth. The user ``local``, who is the
-            program itself, may have all.
+        per_user: of them, for one user; None: all but an eighth, and but one at least where there
+            are several. The user ``local``, who is the program itself, may have all.
         per_session: of them, for one room or session; None: as many as the user.
     """
 
