@@ -463,7 +463,7 @@ class RoomHistory:
                 _log.error("the stored messages cannot be read", room=name, error=str(error))
                 return
             await self._tell()
-            if floor.round and not (floor.going or unanswered) and (missing or not is_idle):
+            if floor.reason and not (floor.going or unanswered) and (missing or not is_idle):
                 await self._publisher.publish(RoomIdle(floor.reason))
 
     async def _untold(self, last: int) -> bool:

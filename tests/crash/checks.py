@@ -279,9 +279,9 @@ class Checker:
                 if db.execute("SELECT 1 FROM room_messages WHERE room = ?", (name,)).fetchone():
                     yield f"the room {name} has messages, and no round was opened"
                 continue
-            # No round has been opened (0): nobody has spoken yet since a change of the members, or
-            # a stop came before the round and dropped the calls, which has its own events.
-            last = ("room.idle",) if known["floor"]["round"] else None
+            # No round has ended ("") if nobody has spoken yet since a change of the members. A stop
+            # that comes before the first round ends that, too: round 0, with a reason.
+            last = ("room.idle",) if known["floor"]["reason"] else None
             left = known["floor"]["going"] or known["waiting"] or (last is None and known["calls"])
             if left or told != last:
                 yield f"the room {name} is left with {told} told last, as {state}"
