@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from motet.actors.hosting.answers import sees
 from motet.actors.rooms.live import RoomStop
 from motet.actors.rooms.table import RoomTable
-from motet.actors.runs.lifecycle import NOT_BEGUN
 from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
@@ -26,6 +25,7 @@ from motet.actors.runs.table import RunTable, Stop
 from motet.actors.sessions.intake import Intake
 from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
+from motet.protocols.run_states import NOT_BEGUN
 from motet.protocols.sessions import Principal, StopReport
 from motet.runtime.programs import Strays
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from motet.actors.runs.lifecycle import BEGINS, PENDING, CallEvent, CallStates
 from motet.actors.transcript.grammar import missing_result
 from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call
 from motet.protocols.events import AnyEvent
+from motet.protocols.run_states import BEGINS, PENDING, CallEvent, CallStates
 
 if TYPE_CHECKING:
     from motet.actors.runs.run import Run

@@ -1,7 +1,7 @@
 """One run of a host, as plain data that a stop can reach while everything is stuck.
 
 It is touched by one Trio thread only, and no method awaits. Invariants: the state changes as
-:mod:`~motet.actors.runs.lifecycle` allows; ``ended`` is set exactly once, with a result; of many
+:mod:`~motet.protocols.run_states` allows; ``ended`` is set exactly once, with a result; of many
 stops of a run one is the first.
 """
 
@@ -18,14 +18,6 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.runs.lifecycle import (
-    NEVER_STARTS,
-    RUNNING,
-    LifeEvent,
-    RunState,
-    is_over,
-    next_state,
-)
 from motet.protocols.approvals import Resumption
 from motet.protocols.budget import Budget
 from motet.protocols.error_records import Origin
@@ -36,6 +28,14 @@ from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
 from motet.protocols.room_copies import Fix, fixed_text
 from motet.protocols.run import Progress, RunResult
+from motet.protocols.run_states import (
+    NEVER_STARTS,
+    RUNNING,
+    LifeEvent,
+    RunState,
+    is_over,
+    next_state,
+)
 from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
 
@@ -229,7 +229,7 @@ class Run:
     Attributes:
         input: what it answers; ``pending``: the note of it before it was registered.
         agent, limits: those in force; a hand-over changes the agent.
-        state: see :mod:`~motet.actors.runs.lifecycle`.
+        state: see :mod:`~motet.protocols.run_states`.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: a person asked for it, and not the end of its caller or of the host.
         soft_stop: it ends before its next model request.

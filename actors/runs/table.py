@@ -23,7 +23,6 @@ import trio
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import Logger, logger
 from motet.actors.hooks.chain import HooksClient
-from motet.actors.runs.lifecycle import OUT_OF_QUEUE
 from motet.actors.runs.queue import INTERRUPTED, PlacedRun, SessionQueue, SuspendedRun, Way, is_held
 from motet.actors.runs.run import CALLER_ENDED, Input, PendingInput, PendingInputs, Run
 from motet.actors.telemetry.event_bus import Publisher
@@ -33,6 +32,7 @@ from motet.protocols.events import AnyEvent, EventRecord, RunStalled
 from motet.protocols.hooks import RunWarning
 from motet.protocols.queueing import QueueConfig
 from motet.protocols.run import RunResult
+from motet.protocols.run_states import OUT_OF_QUEUE
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import (
     FinishRun,

@@ -11,7 +11,6 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.tracker import stored_result
-from motet.actors.runs.lifecycle import BEGINS, OPEN, CallStates
 from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services, publish_entered
@@ -25,6 +24,7 @@ from motet.protocols import events
 from motet.protocols.approvals import LATER, NOT_STORED, Mark, Resumption, SuspendedState
 from motet.protocols.chat import Call, ChatMessage, ToolMessage
 from motet.protocols.room_copies import Fix, fixed_call, fixed_text
+from motet.protocols.run_states import BEGINS, OPEN, CallStates
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.storage import StorageUnavailable
 from motet.protocols.tools import CallResult, ExecuteCall

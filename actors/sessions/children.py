@@ -17,7 +17,6 @@ import trio
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.inbox import ended
-from motet.actors.runs.lifecycle import phase_of
 from motet.actors.runs.run import Child, ChildSet, Run
 from motet.actors.runs.table import RunEvents, RunTable
 from motet.actors.tools.context import Context
@@ -28,6 +27,7 @@ from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 from motet.protocols.rooms import RoomLike, RoomResult
+from motet.protocols.run_states import phase_of
 from motet.protocols.session_keys import sub_agent_key
 from motet.protocols.tools import ToolDenied, ToolRetry
 

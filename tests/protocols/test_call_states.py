@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.runs.lifecycle import (
+from motet.protocols.approvals import Resumption, SuspendedState, TurnState
+from motet.protocols.chat import Call, ToolMessage
+from motet.protocols.limits import Limits
+from motet.protocols.run_states import (
     CALL_TRANSITIONS,
     OPEN,
     PENDING,
@@ -19,9 +22,6 @@ from motet.actors.runs.lifecycle import (
     next_call_state,
     resumed_state,
 )
-from motet.protocols.approvals import Resumption, SuspendedState, TurnState
-from motet.protocols.chat import Call, ToolMessage
-from motet.protocols.limits import Limits
 
 STATES: tuple[CallState, ...] = get_args(CallState)
 EVENTS: tuple[CallEvent, ...] = get_args(CallEvent)

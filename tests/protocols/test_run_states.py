@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.runs.lifecycle import (
+from motet.actors.runs.run import Input, Run
+from motet.protocols.limits import Limits
+from motet.protocols.run_states import (
     NEVER_STARTS,
     NOT_BEGUN,
     OUT_OF_QUEUE,
@@ -22,8 +24,6 @@ from motet.actors.runs.lifecycle import (
     is_over,
     next_state,
 )
-from motet.actors.runs.run import Input, Run
-from motet.protocols.limits import Limits
 from motet.protocols.sessions import LOCAL
 
 STATES: tuple[RunState, ...] = get_args(RunState)
