@@ -245,6 +245,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         supervisor = self._cell.supervisor
         cell = supervisor.cells.get(name) if supervisor is not None else None
         if supervisor is not None and cell is not None:
+            cell.kernel.loop.check(cell.path)
             supervisor.stop(cell, within(cell.stop_grace if grace is None else grace))
 
     def child(self, name: str) -> ActorRef[Any] | None:

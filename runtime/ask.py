@@ -105,10 +105,9 @@ async def ask(
                 if not mailbox.put(envelope):
                     mailbox.put_ask_or_overflow(envelope)
                 result = await wait_task_rescheduled(envelope.abort)
-        except BaseException:
-            envelope.drop()
-            raise
         finally:
+            if not envelope.settled:
+                envelope.drop()
             if timer is not None:
                 owner.kernel.timers.stop(timer)
             if work is not None:

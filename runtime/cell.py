@@ -56,7 +56,6 @@ class Cell(Owner):
         "_budget",
         "_ended",
         "_factory",
-        "_grace",
         "_on_stop_scope",
         "_started",
         "failed_before",
@@ -64,6 +63,7 @@ class Cell(Owner):
         "incarnation",
         "parent",
         "plan",
+        "stop_grace",
         "supervisor",
         "task",
         "was_ready",
@@ -110,7 +110,8 @@ class Cell(Owner):
         self._factory = factory
         self._actor = actor  # of the first incarnation, if it is built, until that begins
         self._budget = budget  # of the actor built last: the next is like it
-        self._grace = grace  # the same
+        # The same: seconds of a stop that names none; None: the default.
+        self.stop_grace: float | None = grace
         self._on_stop_scope: trio.CancelScope | None = None  # while on_stop runs
         self._started: trio.Event | None = None
         self._ended: trio.Event | None = None
@@ -123,9 +124,7 @@ class Cell(Owner):
             self.incarnation.observe_with(self._observer())
 
     def _observer(self) -> Observer | None:
-        if self.kernel.observing and self.kernel.is_observed(self.path):
-            return Observer(self.kernel, self.path)
-        return None
+        return Observer(self.kernel, self.path) if self.kernel.is_observed(self.path) else None
 
     def suspend(self, *, refuse: bool) -> None:
         """Begin no handler until resumed; ``refuse`` new requests, or let them wait (G3, G6)."""
@@ -149,7 +148,7 @@ class Cell(Owner):
         """Start an incarnation in the supervisor's nursery."""
         self.change("begin")
         self.generation += 1
-        if self.restarts:
+        if self.generation > 1:
             observer = self._observer()
             if observer is not None:
                 # In the supervisor's task, which no failing meter may end.
@@ -259,11 +258,6 @@ class Cell(Owner):
         below = self.supervisor.total_budget() if self.supervisor is not None else 0.0
         return self._own_budget() + below
 
-    @property
-    def stop_grace(self) -> float | None:
-        """Seconds of a stop that names none, as the actor declares; None: the default."""
-        return self._grace
-
     def _own_budget(self) -> float:
         """Seconds; also between two incarnations, since the next one has an ``on_stop`` again."""
         return 0.0 if self.state == "dead" else self._budget
@@ -366,15 +360,16 @@ class Cell(Owner):
                 self.failed_with = StartFailed(self.path, f"{why} than the {self.kind} before it")
                 return None
             actor.__motet_owner__ = self
-            self._budget, self._grace = _budget_of(actor), actor.stop_grace
-        incarnation = Incarnation(self, actor, self._observer())
+            self._budget, self.stop_grace = _budget_of(actor), actor.stop_grace
+        observer = self._observer() if self.kernel.observing else None
+        incarnation = Incarnation(self, actor, observer)
         # It was stopped before its task took its first step: then on_start must not run.
         if self.state != "starting":
             incarnation.finish()
         return incarnation
 
     def became_ready(self) -> None:
-        super().became_ready()
+        self.change("ready")
         self.was_ready = True
         # Its traceback would keep the objects of the dead incarnation alive as long as this one.
         self.failed_before = None
@@ -388,7 +383,9 @@ class Cell(Owner):
             with trio.CancelScope(shield=True):
                 await self.supervisor.ended.wait()
         incarnation = self.incarnation
-        if incarnation is not None and incarnation.ready and _has_on_stop(incarnation.actor):
+        if incarnation is None or not incarnation.ready:
+            return
+        if type(incarnation.actor).on_stop is not _INHERITED_ON_STOP:
             await self._run_on_stop(incarnation.actor)
 
     async def _run_on_stop(self, actor: Behaviour[Any]) -> None:
@@ -458,7 +455,8 @@ class Cell(Owner):
 
 
 def _build(factory: Factory, path: str) -> Behaviour[Any]:
-    if isinstance(factory, Behaviour):
+    # A class first, as most are: to ask an abstract base takes as long as to call one of them.
+    if not isinstance(factory, type) and isinstance(factory, Behaviour):
         raise StartFailed(
             path,
             f"it was given a {type(cast('object', factory)).__name__}, which is one actor, and not "
@@ -476,12 +474,8 @@ def _build(factory: Factory, path: str) -> Behaviour[Any]:
     return actor
 
 
-def _has_on_stop(actor: Behaviour[Any]) -> bool:
-    return type(actor).on_stop is not _INHERITED_ON_STOP
-
-
 def _budget_of(actor: Behaviour[Any]) -> float:
-    return actor.cleanup_budget if _has_on_stop(actor) else 0.0
+    return actor.cleanup_budget if type(actor).on_stop is not _INHERITED_ON_STOP else 0.0
 
 
 _SHOWN: Final = 500  # characters of a message in the log

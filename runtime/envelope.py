@@ -240,17 +240,23 @@ class Ask(msgspec.Struct, eq=False):
         self._settle_unhandled()
         return True
 
-    def fail_with(self, error: BaseException) -> None:
-        """Keep the outcome of a handler that has raised ``error``; raises what goes on in its task.
+    def fail_with(self, error: BaseException) -> bool:
+        """Keep the outcome of a handler that has raised ``error``; whether the error itself goes on
+        in its task. If a part of it does, raises that.
 
         In the ``except`` clause, within the scope of the handler.
         """
+        # As almost always, and without a question to Trio about all the scopes around.
+        scope = self.scope
+        if type(error) is trio.Cancelled and scope is not None and scope.cancel_called:
+            self.result = None
+            return True
         self.result, going_on = outcome_of(error)
         if self.result is None:
-            del error  # its traceback will hold this frame
-            raise
+            return True  # to raise it here would show its traceback this frame as well
         if going_on is not None:
             raise going_on from None
+        return False
 
     def settle(self, result: Result | None) -> None:
         """Give the asker its only outcome; None if the handler was cancelled."""

@@ -130,7 +130,7 @@ class Kernel:
         self.dead_letters = DeadLetters(self.meter)
         self.restarts = Restarts()
         self.timers = Timers()
-        self.woken = 0  # idle actors, by tells
+        self.woken = 0  # idle actors, by tells since an actor last had nothing to do
         self.numbers = count(1)  # in the names of actors that were given none
         self.inboxes: dict[Owner, Any] = {}  # of `threads.py`, which imports this
         self.inboxes_change = RLock()  # held where one is made, and where an idle actor ends

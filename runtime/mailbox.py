@@ -19,7 +19,7 @@ and is slower than :meth:`Mailbox.put`. The queues and the senders are in ``queu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Container, Sequence
 from typing import Final
 
 import outcome
@@ -104,7 +104,7 @@ class Mailbox(Counters):
         path: str,
         spec: MailboxSpec,
         dead_letters: DeadLetters,
-        concurrent: Iterable[type] = (),
+        concurrent: Collection[type] = (),
         order: Order | None = None,
         direct: Container[type] = (),
         direct_in: int = 0,
@@ -117,7 +117,7 @@ class Mailbox(Counters):
         self.queue = NOTHING  # see `_first`
         self.waiting: Senders = NOBODY
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
-        self.concurrent = dict.fromkeys(concurrent, NOTHING) or _NONE
+        self.concurrent = dict.fromkeys(concurrent, NOTHING) if concurrent else _NONE
         self.order = order
         # The types of messages that a tell may append to `queue` by itself, in one thread: nothing
         # wraps them, and none has a queue of its own.
@@ -287,9 +287,10 @@ class Mailbox(Counters):
     def park(self, task: trio.lowlevel.Task) -> Awaitable[None]:
         """Wait until something is put or ``wake`` is called. ``task``: the actor's, and current."""
         self.receiver = task
-        return wait_task_rescheduled(self._unpark)
+        return wait_task_rescheduled(self.unpark)
 
-    def _unpark(self, _: RaiseCancelT) -> Abort:
+    def unpark(self, _: RaiseCancelT) -> Abort:
+        """The actor is cancelled while it waits for mail."""
         self.receiver = None
         return Abort.SUCCEEDED
 
@@ -431,8 +432,12 @@ class Mailbox(Counters):
     def accept_no_more(self, reason: str) -> None:
         """Refuse what is sent from now on, and the senders that wait; keep what was accepted."""
         self.shut = reason
-        waiting, self.waiting = self.waiting, NOBODY
         self.limit = 0
+        if self.waiting:
+            self._refuse_waiting(reason)
+
+    def _refuse_waiting(self, reason: str) -> None:
+        waiting, self.waiting = self.waiting, NOBODY
         for sender in waiting:
             error = ActorDead(self.path, reason)
             if isinstance(sender, Ask):
@@ -443,16 +448,18 @@ class Mailbox(Counters):
 
     def close(self, reason: str) -> None:
         """Accept nothing more, and settle all that waits in the same synchronous step (G3)."""
-        if self.closed is not None:
+        if self.holder is None:
             return
         # Closed first: an outcome may have effects in this step, which find a closed mailbox.
-        self.holder = None
-        self.accept_no_more(reason)
-        # Without the empty ones, which most are: an idle actor is stopped in fewer steps.
-        queues = [queue for queue in (self.stash, self.queue, *self.concurrent.values()) if queue]
-        items = [item for queue in queues for item in queue.present()]
-        for queue in queues:
-            queue.clear()
+        self.holder, self.shut = None, reason
+        self.limit = 0
+        if self.waiting:
+            self._refuse_waiting(reason)
+        items: list[Item] = []
+        for queue in (self.stash, self.queue, *self.concurrent.values()):
+            if queue:
+                items += queue.present()
+                queue.clear()
         for item in items:
             self._refuse(item, ActorDead(self.path, reason))
             self.bury(item, reason)

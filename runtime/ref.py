@@ -56,9 +56,9 @@ class ActorRef(Address, Generic[P_contra]):
 
         Order per sender is kept. Cancelled while waiting: nothing was sent. A checkpoint only if
         the mailbox is full, so that telling stays cheap. But it lets other tasks run, when the
-        message has been sent, at every 64th idle actor that is told, and at every 1,024th message
-        of a mailbox with a larger capacity. Raises TellCycle in a handler that has to end before
-        there can be room (G11).
+        message has been sent, at every 64th idle actor that is told in a row, and at every 1,024th
+        message of a mailbox with a larger capacity. Raises TellCycle in a handler that has to end
+        before there can be room (G11).
         """
         mailbox = self._mailbox
         # `envelope` and `put` do the same, but each call would be a tenth of a tell.
@@ -75,8 +75,8 @@ class ActorRef(Address, Generic[P_contra]):
                 reschedule(task, WOKEN)
                 # Looked at here and not for each message, which would be a twentieth of a tell.
                 kernel = self._cell.kernel
-                kernel.woken += 1
-                if not kernel.woken & _UNTIL_PAUSE:
+                kernel.woken = woken = kernel.woken + 1
+                if not woken & _UNTIL_PAUSE:
                     await _let_others_run()
             return
         cell = self._cell
@@ -173,7 +173,7 @@ class ActorRef(Address, Generic[P_contra]):
         cell = self._cell
         cell.kernel.loop.check(cell.path)
         plan = within(cell.stop_grace if grace is None else grace)
-        tasks = sum(1 for _ in cell.tree())
+        tasks = 1 if cell.supervisor is None else sum(1 for _ in cell.tree())
         cell.parent.stop(cell, plan)
         with ending(cell.path, "stop"):
             await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)

@@ -89,7 +89,8 @@ class ReplyTo(Address, Generic[R_contra]):
                 try:
                     ask.result = Answer(await fn(*args))
                 except BaseException as error:
-                    ask.fail_with(error)
+                    if ask.fail_with(error):
+                        raise
         finally:
             # In a `finally`, so that no way out leaves the asker waiting (G3).
             work.serves = None

@@ -61,11 +61,10 @@ class Child(Protocol):
     failed_with: Exception | None
     is_final: bool
     was_ready: bool
+    stop_grace: float | None
 
     @property
     def supervisor(self) -> Supervisor[Self] | None: ...
-    @property
-    def stop_grace(self) -> float | None: ...
     @property
     def restarts(self) -> int: ...
     @property
@@ -440,8 +439,10 @@ class Supervisor(Generic[C]):
         return self.cells.get(name) if successor is None else successor[0]
 
     def stop(self, cell: C, plan: StopPlan) -> None:
-        """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
-        self._kernel.loop.check(cell.path)
+        """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits.
+
+        In the thread of the system, which the caller checks.
+        """
         cell.stop(plan, final=True)
         if not cell.is_occupied:
             self._bury(cell, "it was stopped")
@@ -524,7 +525,8 @@ class Supervisor(Generic[C]):
             del self.cells[cell.name]
             self._due.pop(cell.name, None)
             self._table.remove(cell.name)
-            self._begin_successor(cell.name, reason)
+            if self._successors:
+                self._begin_successor(cell.name, reason)
         cell.bury(reason)
         if present and not self.closing and self._on_child_end is not None:
             self._on_child_end(cell, limit)

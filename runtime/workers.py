@@ -265,7 +265,7 @@ class Workers:
             needed = True
             while needed:
                 # As in the turn: one scope for all messages, until one is cancelled in it.
-                with self._scope(task) as scope, foreign_code:
+                with self._scope(task) as scope:
                     needed = await self._work(kind, task, scope)
         except Exception as error:
             self._incarnation.fail(unwrapped(error))
@@ -312,7 +312,8 @@ class Workers:
             await self._incarnation.call(told)
         except BaseException as error:
             owner.mailbox.lose(told, error)
-            raise
+            with foreign_code:  # entered only for an error; a request has its own edge
+                raise
         owner.mailbox.handled += 1
         told.ended()
 
@@ -362,14 +363,16 @@ class Workers:
                     value = await incarnation.call_of(ask)
                     ended = True
                 except BaseException as error:
-                    ask.fail_with(error)
+                    if ask.fail_with(error):
+                        raise
             else:
                 with scope:
                     try:
                         value = await incarnation.call_of(ask)
                         ended = True
                     except BaseException as error:
-                        ask.fail_with(error)
+                        if ask.fail_with(error):
+                            raise
         # The asker's own cancellation. But an outcome of the handler's own comes first, as it does
         # from another task: the asker's next checkpoint raises Cancelled again.
         except trio.Cancelled:
