@@ -432,12 +432,8 @@ class Mailbox(Counters):
     def accept_no_more(self, reason: str) -> None:
         """Refuse what is sent from now on, and the senders that wait; keep what was accepted."""
         self.shut = reason
-        self.limit = 0
-        if self.waiting:
-            self._refuse_waiting(reason)
-
-    def _refuse_waiting(self, reason: str) -> None:
         waiting, self.waiting = self.waiting, NOBODY
+        self.limit = 0
         for sender in waiting:
             error = ActorDead(self.path, reason)
             if isinstance(sender, Ask):
@@ -451,10 +447,8 @@ class Mailbox(Counters):
         if self.holder is None:
             return
         # Closed first: an outcome may have effects in this step, which find a closed mailbox.
-        self.holder, self.shut = None, reason
-        self.limit = 0
-        if self.waiting:
-            self._refuse_waiting(reason)
+        self.holder = None
+        self.accept_no_more(reason)
         items: list[Item] = []
         for queue in (self.stash, self.queue, *self.concurrent.values()):
             if queue:
