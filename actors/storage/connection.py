@@ -101,8 +101,8 @@ def _translated(error: Exception, where: str) -> StorageError:
             return DatabaseClosed(f"{where} is closed: its host has stopped")
         case apsw.NotADBError() | apsw.CorruptError():
             return StorageError(
-                f"{where} is damaged or no SQLite database ({error}): "
-                "restore a copy, or move it away to start afresh"
+                f"{where} is damaged or no SQLite database ({error}): restore a copy, save what "
+                "can be read with `motet doctor --repair`, or move it away to start afresh"
             )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
             return StorageUnavailable(

@@ -1,7 +1,8 @@
 """Locations of a host's state: a directory, memory, or the simulated disk of a test.
 
-Invariant: at most one :class:`Location` of a directory is open at a time, in any process. The
-operating system holds that lock, so that it ends with the process, even after ``kill -9``.
+Invariant: at most one :class:`Location` of a directory and of a database is open at a time, in any
+process. The operating system holds that lock, so that it ends with the process, even after
+``kill -9``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -74,8 +75,8 @@ class Location:
         """Use a directory, made with mode 0700 if it is missing. Blocks for some disk access.
 
         Raises:
-            StateInUse: another host has it open.
-            StorageError: it cannot be made or written.
+            StateInUse: another host has it open, or its database.
+            StorageError: it cannot be made or written, or its database is an empty file.
         """
         release, turn = _locked(root := Path(path).absolute())
         file = str(root / DATABASE_FILE)
@@ -142,8 +143,7 @@ class Location:
         connection.run("PRAGMA foreign_keys = ON")
         if not read_only and (self.path is not None or self._vfs is not None):
             if connection.run("PRAGMA page_count") == ((0,),):
-                # An old database is changed by a vacuum (see the writer). Told again, SQLite would
-                # write to it at each opening.
+                # On a simulated disk. Told again, SQLite would write to it at each opening.
                 connection.run("PRAGMA auto_vacuum = INCREMENTAL")
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
@@ -200,10 +200,51 @@ def _locked(root: Path) -> tuple[Callable[[], None], int]:
             turn = (int(last) + 1 if last.isdigit() else int(fresh_hex(1), 16)) % TURNS
             os.pwrite(descriptor, f"{os.getpid():032}{turn:03}".encode(), 0)
             os.truncate(descriptor, 35)
+            _lock_database(Path(os.path.realpath(root / DATABASE_FILE)), held)
             return held.pop_all().close, turn
     except OSError as error:
         in_use = isinstance(error, BlockingIOError)
         raise (StateInUse(root, _pid(root)) if in_use else _unusable(root, error)) from error
+
+
+_locked_here = set[tuple[int, int]]()
+"""Devices and inodes of databases that this process has locked. Closing another descriptor of such
+a file would release the locks of SQLite."""
+
+
+def _lock_database(file: Path, held: ExitStack) -> None:
+    """Lock the database itself, made if it is missing: a directory may be made anew around it.
+
+    A new one is renamed into its place, so that an empty file was not left by a start that was cut
+    off. SQLite would take it for a new database, and delete a log beside it.
+    """
+    if not file.exists():
+        _make(file)
+    found = os.stat(file)
+    if not found.st_size:
+        raise StorageError(
+            f"the database {file} is an empty file: what was in it is gone. Restore a backup, "
+            "or delete the file to start afresh"
+        )
+    if (key := (found.st_dev, found.st_ino)) in _locked_here:
+        raise BlockingIOError
+    held.callback(os.close, descriptor := os.open(file, os.O_RDONLY))
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _locked_here.add(key)
+    held.callback(_locked_here.discard, key)
+
+
+def _make(file: Path) -> None:
+    with closing(apsw.Connection(":memory:")) as made:
+        # An old database is changed by a vacuum (see the writer).
+        made.execute("PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE t (x); DROP TABLE t; VACUUM")
+        image = made.serialize("main")
+    new = file.with_name(f"{file.name}.new")
+    with new.open("wb") as opened:
+        opened.write(image)
+        opened.flush()
+        os.fsync(opened.fileno())
+    new.rename(file)
 
 
 def _pid(root: Path) -> int | None:

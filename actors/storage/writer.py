@@ -25,6 +25,7 @@ import attrs
 import msgspec
 import trio
 
+from motet.actors.errors.log import logger
 from motet.actors.storage.connection import Connection, Jobs, storage_error
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
@@ -42,6 +43,9 @@ from motet.protocols.storage import (
     Transaction,
 )
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import monotonic
+
+log = logger(__name__)
 
 # Many transactions, one COMMIT: blocking and without Trio.
 #
@@ -266,6 +270,28 @@ def make_shrinkable(connection: Connection) -> None:
             connection.run("VACUUM")
 
 
+CHECK_SECONDS, FULL_CHECK_SECONDS = 0.1, 5.0
+"""Time to look for damage when a database is opened that was closed in order, and that was not."""
+
+
+def check(connection: Connection, seconds: float, where: str) -> None:
+    """Read the database through, for so long at most. Raises ``StorageError`` if it is damaged.
+
+    Else the host would serve until it meets the damage, and answer from what is left. Blocking.
+    """
+    until = monotonic() + seconds
+    connection.set_progress_handler(lambda: monotonic() > until, 100)
+    try:
+        ((said, *_),) = connection.run("PRAGMA quick_check(1)")
+    except apsw.InterruptError:
+        said = "ok"  # as far as it was read
+        log.info("the database was read through in part only; `motet doctor --full` reads all")
+    finally:
+        connection.set_progress_handler(None)
+    if said != "ok":
+        raise storage_error(apsw.CorruptError(" ".join(str(said).split())), where)
+
+
 Stored = TypeVar("Stored")
 RETRY = 0.25
 """Seconds between two attempts of one task to store the same."""
@@ -402,8 +428,13 @@ class Writer:
     # In the thread
 
     def _connect(self) -> Connection:
+        *_, log_file, _ = self._location.files() or ("", "")
+        was_cut_off = os.path.exists(log_file)  # a host that ends in order folds it in
         connection = self._location.connect()
         try:
+            if self._location.path is not None:
+                seconds = FULL_CHECK_SECONDS if was_cut_off else CHECK_SECONDS
+                check(connection, seconds, self._location.name)
             self._prepare(connection)
             if self._location.path is not None:
                 make_shrinkable(connection)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +14,7 @@ import motet
 from motet.actors.storage.error_store import ErrorRetention, ErrorStore, PruneErrors
 from motet.actors.storage.location import DATABASE_FILE, FILES, Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Database, Writer, through
+from motet.actors.storage.writer import Database, Writer, check, through
 from motet.protocols.error_records import Keep
 from motet.protocols.storage import DatabaseGone, Statement
 from motet.runtime import open_system
@@ -52,6 +54,52 @@ async def test_a_host_says_that_its_files_went_and_does_not_end(tmp_path: Path) 
         with pytest.raises(motet.StorageError, match="deleted, moved or replaced"):
             await host.submit("hello", agent="a", session="s")
         assert "deleted or replaced" in host.status().storage
+
+
+async def filled(folder: Path) -> Path:
+    """The file of a database whose host has stored many events, and has ended."""
+    with Location.directory(folder) as location:
+        writer = Writer(location)
+        await writer.open()
+        add = "INSERT INTO events VALUES ('s', ?, 0, 'message', NULL, ?)"
+        rows = tuple((number, f"{number} " * 500) for number in range(2_000))
+        await writer.submit((Statement(add, each=rows),))
+        await writer.aclose()
+    return folder / DATABASE_FILE
+
+
+def with_holes(file: Path) -> None:
+    """Zeros in place of a part that nothing reads at a start."""
+    size = file.stat().st_size
+    with file.open("r+b") as opened:
+        for at in range(size // 2 & -4096, size // 2 + 65_536, 16_384):
+            opened.seek(at)
+            opened.write(bytes(4096))
+
+
+@pytest.mark.parametrize("how", ["holes", "half"])
+async def test_a_damaged_database_is_not_served(tmp_path: Path, how: str) -> None:
+    """Given damage where no start looks, when the database is opened, then it is told, with the
+    ways out, and nothing is written."""
+    file = await filled(tmp_path)
+    with_holes(file) if how == "holes" else os.truncate(file, file.stat().st_size // 2)
+    before = file.read_bytes()
+    with Location.directory(tmp_path) as location:
+        with pytest.raises(motet.StorageError, match=r"damaged.*motet doctor --repair"):
+            await Writer(location).open()
+    assert file.read_bytes() == before
+
+
+async def test_the_look_for_damage_at_a_start_is_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with_holes(await filled(tmp_path))
+    with Location.directory(tmp_path) as location, closing(location.connect()) as connection:
+        with pytest.raises(motet.StorageError):
+            check(connection, 60.0, "it")
+        check(connection, -1.0, "it")
+    assert "in part only" in caplog.text
 
 
 async def test_an_old_database_is_made_to_shrink(tmp_path: Path) -> None:

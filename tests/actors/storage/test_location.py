@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.storage.location import LOCK_FILE, Location
+from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.cli.stored import lock_owner
 from motet.protocols.storage import StateInUse, StorageError
+from tests import forks
 
 
 def test_a_missing_directory_is_made_for_the_owner_only(tmp_path: Path) -> None:
@@ -44,6 +45,40 @@ def test_a_directory_stays_its_hosts_when_files_in_it_are_deleted(
                 Location.directory(tmp_path)
             assert lock_owner(tmp_path) == (os.getpid() if left else 0)
     assert lock_owner(tmp_path) is None
+    Location.directory(tmp_path).close()
+
+
+def test_a_database_stays_its_hosts_when_a_new_directory_is_made_around_it(tmp_path: Path) -> None:
+    """The lock file and the locked directory are another one's then."""
+    state, old = tmp_path / "state", tmp_path / "old"
+    with Location.directory(state) as first:
+        first.connect().close()
+        state.rename(old)
+        state.mkdir()
+        for file in old.glob(f"{DATABASE_FILE}*"):
+            file.rename(state / file.name)
+        with pytest.raises(StateInUse):
+            Location.directory(state)
+        code = (
+            "import sys; from motet.actors.storage.location import Location\n"
+            "Location.directory(sys.argv[1])"
+        )
+        other = forks.ran("-c", code, str(state), cwd=tmp_path, timeout=30)
+        assert (other.returncode, "StateInUse" in other.stderr) == (1, True)
+    Location.directory(state).close()
+
+
+@pytest.mark.parametrize("log", [b"", b"of a host that was killed"])
+def test_an_empty_file_in_place_of_a_database_is_told_and_its_log_is_kept(
+    tmp_path: Path, log: bytes
+) -> None:
+    file, beside = tmp_path / DATABASE_FILE, tmp_path / f"{DATABASE_FILE}-wal"
+    file.touch()
+    beside.write_bytes(log)
+    with pytest.raises(StorageError, match="is an empty file: what was in it is gone"):
+        Location.directory(tmp_path)
+    assert beside.read_bytes() == log
+    file.unlink()
     Location.directory(tmp_path).close()
 
 
