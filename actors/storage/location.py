@@ -235,9 +235,9 @@ def _lock_database(file: Path, held: ExitStack) -> None:
 
 
 def _make(file: Path) -> None:
-    with closing(apsw.Connection(":memory:")) as made:
+    with closing(Connection(":memory:")) as made:
         # An old database is changed by a vacuum (see the writer).
-        made.execute("PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE t (x); DROP TABLE t; VACUUM")
+        made.run("PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE t (x); DROP TABLE t; VACUUM")
         image = made.serialize("main")
     new = file.with_name(f"{file.name}.new")
     with new.open("wb") as opened:

@@ -429,7 +429,8 @@ class Writer:
 
     def _connect(self) -> Connection:
         *_, log_file, _ = self._location.files() or ("", "")
-        was_cut_off = os.path.exists(log_file)  # a host that ends in order folds it in
+        # A host that ends in order folds it in, and may leave an empty one.
+        was_cut_off = os.path.exists(log_file) and os.path.getsize(log_file) > 0
         connection = self._location.connect()
         try:
             if self._location.path is not None:

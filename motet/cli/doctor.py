@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
@@ -40,12 +41,12 @@ PROBE_LIMIT = 15.0
 """Seconds that an MCP server may take to start; less where it is configured so."""
 
 
-def examine(config: Path | None, state: Path | None) -> int:
-    """Print the findings; the exit code."""
-    return shown(_findings(config, state))
+def examine(config: Path | None, state: Path | None, *, full: bool = False) -> int:
+    """Print the findings; the exit code. ``full``: read the database through at any size."""
+    return shown(_findings(config, state, full))
 
 
-def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
+def _findings(config: Path | None, state: Path | None, full: bool) -> Iterator[Finding]:
     yield Finding("ok", "motet", f"{__version__} on Python {python_version()}")
     try:
         setup = load_setup(config, state)
@@ -62,7 +63,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield Finding("ok", "workspace", str(setup.workspace))
     yield _shell(setup)
     yield from _servers(setup)
-    yield from _state(setup.state)
+    yield from _state(setup.state, full)
 
 
 # The machine
@@ -96,7 +97,7 @@ def _servers(setup: Setup) -> Iterator[Finding]:
                         yield Finding("note", "mcp", text)
 
 
-def _state(state: Path) -> Iterator[Finding]:
+def _state(state: Path, full: bool) -> Iterator[Finding]:
     try:
         owner = lock_owner(state)
         yield _lock(state, owner)
@@ -113,7 +114,7 @@ def _state(state: Path) -> Iterator[Finding]:
             if waiting := waiting_errors(state):
                 text = f"{len(waiting)} errors wait in {SPILL_FILE} until the database takes them"
                 yield Finding("note", "errors", text)
-            yield from examined(state, owner)
+            yield from examined(state, owner, inf if full else CHECKED)
             yield from _runs(found, in_use=owner is not None)
         yield from orphans(owner)
     except StorageError as error:
@@ -206,15 +207,18 @@ class Health:
     quarantined: tuple[Quarantined, ...]
 
 
-def examined(state: Path, owner: int | None) -> Iterator[Finding]:
-    """The findings about a database of this version. Raises ``StorageError``."""
-    health = trio.run(_health, state)
+def examined(state: Path, owner: int | None, most: float = CHECKED) -> Iterator[Finding]:
+    """The findings about a database of this version, read through up to so many bytes.
+
+    Raises ``StorageError``.
+    """
+    health = trio.run(_health, state, most)
     if health is None:
         return
     if health.unsound is None:
-        yield Finding("note", "integrity", "not checked: the database is large")
+        yield Finding("note", "integrity", "not checked: the database is large; use --full")
     elif health.unsound:
-        text = f"the database is damaged ({health.unsound}): restore a backup"
+        text = f"the database is damaged ({health.unsound}): restore a backup, or --repair"
         yield Finding("broken", "integrity", text)
     else:
         yield Finding("ok", "integrity", "the database is sound")
@@ -236,15 +240,15 @@ def orphans(owner: int | None, proc: Path = Path("/proc")) -> Iterator[Finding]:
         yield Finding("ok", "processes", "no tool has outlived its host")
 
 
-async def _health(state: Path) -> Health | None:
+async def _health(state: Path, most: float) -> Health | None:
     async with reading(state) as readers:
         ((version,),) = await readers.read("PRAGMA user_version")
-        return await _of(readers, database_file(state)) if version == VERSION else None
+        return await _of(readers, database_file(state), most) if version == VERSION else None
 
 
-async def _of(readers: Readers, file: Path) -> Health:
+async def _of(readers: Readers, file: Path, most: float) -> Health:
     unsound = None
-    if file.stat().st_size <= CHECKED:
+    if file.stat().st_size <= most:
         ((said,),) = await readers.read(_CHECK)
         unsound = "" if said == "ok" else str(said)
     stuck = await readers.read(_STUCK, (time.time() - STUCK, SHOWN))

@@ -208,12 +208,30 @@ def replay(
     raise typer.Exit(replay_run(setup, run_id, model, tools.value, json=json))
 
 
+Full = Annotated[
+    bool, typer.Option("--full", help="Read the whole database through, however large it is.")
+]
+Repair = Annotated[
+    bool,
+    typer.Option(
+        "--repair",
+        help="Instead: make a new database of what can be read of a damaged one, which is kept.",
+    ),
+]
+
+
 @app.command()
-def doctor(config: Config = None, state: State = None) -> None:
+def doctor(
+    config: Config = None, state: State = None, full: Full = False, repair: Repair = False
+) -> None:
     """Check configuration, keys, packages, sandbox, MCP servers and state.
 
     Exit code: 1 if one is broken.
     """
     from motet.cli.doctor import examine
+    from motet.cli.repair import repair as repair_database
+    from motet.cli.setup import load_setup
 
-    raise typer.Exit(examine(config, state))
+    if repair:
+        raise typer.Exit(repair_database(load_setup(config, state).state))
+    raise typer.Exit(examine(config, state, full=full))

@@ -84,9 +84,11 @@ async def test_a_damaged_database_is_not_served(tmp_path: Path, how: str) -> Non
     file = await filled(tmp_path)
     with_holes(file) if how == "holes" else os.truncate(file, file.stat().st_size // 2)
     before = file.read_bytes()
-    with Location.directory(tmp_path) as location:
-        with pytest.raises(motet.StorageError, match=r"damaged.*motet doctor --repair"):
-            await Writer(location).open()
+    with (
+        Location.directory(tmp_path) as location,
+        pytest.raises(motet.StorageError, match=r"damaged.*motet doctor --repair"),
+    ):
+        await Writer(location).open()
     assert file.read_bytes() == before
 
 
