@@ -245,7 +245,7 @@ class ApprovalGate:
                 self.pending.deadlines.pop(other, None)
                 await self.pending.emit(step.run, ApprovalResolved(other, "cancelled", ""))
             if settled.fresh:
-                self.pending.expect(info.id, self._config.expires)
+                self.pending.expect(info.id, self._config.expires, info.expires)
                 await self.pending.emit(step.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")

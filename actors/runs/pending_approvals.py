@@ -135,6 +135,7 @@ class PendingApprovals:
     Attributes:
         steps: the tool steps of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
+        times: the same in Unix seconds, as they are stored; also of some that are settled.
         changed: set when there is a new deadline.
         call_scopes: the time-outs of running calls, by (run, call).
         emit: publishes an event of a run; the host's.
@@ -143,6 +144,7 @@ class PendingApprovals:
     def __init__(self, emit: Emit) -> None:
         self.steps: dict[str, CallApprovals] = {}
         self.deadlines: dict[str, float] = {}
+        self.times: dict[str, float] = {}
         self.changed = trio.Event()
         self.call_scopes: dict[tuple[str, str], trio.CancelScope] = {}
         self.emit = emit
@@ -161,10 +163,21 @@ class PendingApprovals:
         finally:
             del self._waiters[approval]
 
-    def expect(self, approval: str, life: float) -> None:
-        """Let it expire in so many seconds."""
+    def expect(self, approval: str, life: float, at: float | None = None) -> None:
+        """Let it expire in so many seconds, or ``at`` a time in Unix seconds if that is earlier."""
         self.deadlines[approval] = trio.current_time() + life
+        if at is not None:
+            self.times[approval] = at
         self.changed.set()
+
+    def look_at_clock(self, now: float) -> None:
+        """Let those expire whose time is over by the wall clock: Trio's has not seen that it was
+        put forward, or that the machine slept.
+        """
+        self.times = {one: at for one, at in self.times.items() if one in self.deadlines}
+        for approval, at in self.times.items():
+            if at <= now and self.deadlines[approval] != inf:
+                self.expect(approval, 0)
 
     async def any_pending(self) -> None:
         """Wait until an approval is pending."""

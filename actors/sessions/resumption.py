@@ -30,8 +30,8 @@ log = logger(__name__)
 class Resumer(Actor[Never]):
     """Has the tasks of :class:`SuspendedRuns`; it is told nothing. ``clock`` gives Unix seconds.
 
-    The deadlines of pending approvals are on Trio's clock; only those of an earlier host are
-    computed from Unix time.
+    The deadlines of pending approvals are on Trio's clock, which a clock that is put back does not
+    lengthen, and on the wall clock, whichever comes first.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Resumer(Actor[Never]):
                 if info.id not in self._pending.deadlines:
                     # At most its whole life: the clock may have been put back meanwhile.
                     life = min(info.expires - self._clock(), info.expires - info.created)
-                    self._pending.expect(info.id, max(0.0, life))
+                    self._pending.expect(info.id, max(0.0, life), info.expires)
             return
 
     async def _end(self, approval: str) -> None:
@@ -90,10 +90,11 @@ class Resumer(Actor[Never]):
     # Answers by another process
 
     async def _watch(self) -> None:
-        """While something is pending, check whether it was answered on disk."""
+        """While something is pending, check whether it was answered on disk or the clock jumped."""
         while True:
             await self._pending.any_pending()
             await trio.sleep(WATCH_EVERY)
+            self._pending.look_at_clock(self._clock())
             await self._check_disk()
 
     async def _check_disk(self) -> None:

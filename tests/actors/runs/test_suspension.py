@@ -20,6 +20,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.config import HostConfig
+from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Ack
 from tests.actors.runs.ops import (
     ALICE,
@@ -476,3 +477,41 @@ def test_a_caller_is_told_the_truth_of_a_run_that_its_host_could_not_suspend() -
         host.call(allow)
         host.advance(5)
         assert (host.call(statuses), own.ran) == ({"go": "completed"}, ["wipe a"])
+
+
+@pytest.mark.parametrize("hold", [0.0, 3_600.0])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_approval_expires_by_the_clock_also_when_the_clock_is_put_forward(
+    hold: float, restarts: bool
+) -> None:
+    """Law: once its stored time is over by the wall clock, an approval expires within seconds; a
+    clock that was put back does not lengthen its life."""
+
+    def answered(request: ModelRequest) -> mt.Step:
+        asked = any(getattr(row, "calls", ()) for row in request.messages)
+        return mt.say("done") if asked else mt.call("wipe")
+
+    ran = list[str]()
+    for jumps, waits in (([500.0], 110.0), ([600.0], 5.0), ([-500.0, 500.0, 600.0], 5.0)):
+        agent = motet.Agent("ops", model=mt.FunctionModel(answered))
+
+        @agent.tool(effects="write", approval=True)
+        def wipe() -> str:
+            ran.append("wipe")
+            return "wiped"
+
+        config = HostConfig(approvals=ApprovalsConfig(hold=hold, expires=600.0))
+        with mt.simulated_host(1, agents=[agent], config=config) as host:
+            host.start(agent, "go", session="s")
+            host.advance(1)
+            if restarts:
+                host.restart(0)
+                host.advance(1)
+            for seconds in jumps:
+                assert [info.state for info in host.call(motet.Host.approvals)] == ["pending"]
+                host.loop.jump(seconds)
+                host.advance(1)
+            host.advance(waits)
+            assert [info.state for info in host.call(motet.Host.approvals)] == ["expired"], jumps
+            assert [run.status for run in host.call(motet.Host.runs)] == ["completed"]
+    assert not ran
