@@ -8,9 +8,9 @@ resolved: all indexes end with it and the time, and a list merges the facets tha
 
 An error enters the indexes together with some others: to enter each of them alone would write two
 dozen pages, each for some bytes. The newest errors are the tail: lists look at all of them. A host
-indexes it when it has :data:`TAIL` errors and no more come; at the latest the trigger that stores
-an error does, in the same transaction, when it has :data:`BURST`: so a list stays fast, and a crowd
-of errors pays for each page of an index only now and then. ``error_tail`` has the last error before
+indexes it, slice by slice, when it has :data:`TAIL` errors and no more come; at :data:`BURST`, the
+trigger that stores an error indexes a slice of it in the same transaction: so a list stays fast,
+and a crowd of errors pays for the indexes when it is over. ``error_tail`` has the last error before
 the tail.
 """
 
@@ -222,13 +222,16 @@ _COUNT = """INSERT INTO error_groups
     ON CONFLICT (owner, agent, fingerprint) DO UPDATE SET count = count + 1,
         open = open + excluded.open, first = min(first, excluded.first),
         last = max(last, excluded.last), newest = max(newest, excluded.newest);"""
-TAIL, BURST = 128, 1_024
+TAIL, BURST = 128, 8_192
 """Errors that are not indexed yet, at most: in quiet, and while more come."""
+SLICE: Final = 1_024
+"""Errors that are indexed in one transaction: others wait for it some 15 ms."""
+_LAST: Final = "(SELECT max(seq) FROM agent_errors)"
 INDEX_TAIL: Final = (
-    "UPDATE error_tail SET seq = (SELECT max(seq) FROM agent_errors)"
-    f" WHERE seq + {TAIL} <= (SELECT max(seq) FROM agent_errors)"
+    f"UPDATE error_tail SET seq = min(seq + {SLICE}, {_LAST}) WHERE seq + {TAIL} <= {_LAST}"
+    " RETURNING seq"
 )
-"""The trigger on it does the rest."""
+"""Index the first slice of the tail, by the trigger on its table. No row: the tail is short."""
 
 
 def _shown(group: str) -> str:
@@ -324,13 +327,13 @@ END;
 # At 128 errors, a crowd wrote nearly all pages of all indexes again and again.
 LONGER_TAIL: Final = f"""
 DROP TRIGGER error_tail_full;
-CREATE TRIGGER error_tail_full AFTER INSERT ON agent_errors WHEN new.seq >= {_SEQ} + {BURST} BEGIN
+CREATE TRIGGER error_tail_full AFTER INSERT ON agent_errors WHEN new.seq >= {_SEQ} + 1024 BEGIN
     UPDATE error_tail SET seq = new.seq;
 END;
 """
 
 
-# The last step: the groups that have errors of the tail, by their own times. To find them by those
+# The next step: the groups that have errors of the tail, by their own times. To find them by those
 # errors took 2 of the 3 ms of a list of groups, where a thousand errors are in the tail.
 _COUNT_WAITING = (
     _COUNT.replace("newest)\n", "newest, waits)\n")
@@ -350,6 +353,22 @@ END;
 CREATE TRIGGER error_indexed AFTER UPDATE ON error_tail BEGIN
     UPDATE error_groups SET shown = last, shown_facet = facet, waits = 0 WHERE waits = 1;
     UPDATE error_records SET indexed = 1 WHERE seq > old.seq AND indexed = 0;
+END;
+"""
+
+
+# The last step: the tail grows longer in a crowd, and is indexed slice by slice. A crowd of errors
+# that all differ paid half of its time for the indexes; a look at 8,000 rows takes 0.5 ms.
+SLICED_TAIL: Final = f"""
+DROP TRIGGER error_tail_full;
+DROP TRIGGER error_indexed;
+CREATE TRIGGER error_tail_full AFTER INSERT ON agent_errors WHEN new.seq >= {_SEQ} + {BURST} BEGIN
+    UPDATE error_tail SET seq = seq + {SLICE};
+END;
+CREATE TRIGGER error_indexed AFTER UPDATE ON error_tail BEGIN
+    UPDATE error_groups SET shown = last, shown_facet = facet, waits = 0
+        WHERE waits = 1 AND newest <= new.seq;
+    UPDATE error_records SET indexed = 1 WHERE seq > old.seq AND seq <= new.seq AND indexed = 0;
 END;
 """
 

@@ -26,23 +26,28 @@ _BESIDE: Final = (rf"(?<=[A-Za-z0-9_-]{{{n}}}\d)(?=[A-Za-z0-9_-]{{{7 - n}}})" fo
 _IN_WORD: Final = rf"\d(?:{'|'.join(_BESIDE)})"
 """A digit among eight letters and digits. ``re`` looks for a digit fast, and for a word slowly."""
 PLACEHOLDERS: Final = tuple(
-    (sign, re.compile(needed), re.compile(expression), placeholder)
-    for sign, needed, expression, placeholder in (
+    (
+        *(signs[0], signs[-1], signs[len(signs) // 2]),
+        re.compile(needed) if needed else None,
+        re.compile(expression),
+        placeholder,
+    )
+    for signs, needed, expression, placeholder in (
         (
             "[",
-            r"\[",
+            "",
             r"\[[A-Za-z_ ]{0,40}REDACTED[^\]\n]{0,40}\]|\[secret(?::[^\]\n]{0,80})?\]",
             "<secret>",
         ),
         # A quote within a word is an apostrophe. Quoted are names, paths and values.
         (
+            "'\"`",
             "",
-            r"['\"`]",
             r"(?<!\w)'[^'\n]{0,500}'(?!\w)|\"[^\"\n]{0,500}\"|`[^`\n]{0,500}`",
             "<text>",
         ),
-        ("://", "://", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
-        ("@", "@", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
+        (("://",), "", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s<>]+", "<url>"),
+        ("@", "", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", "<address>"),
         (
             "-",
             r"\d-\d",
@@ -62,8 +67,8 @@ PLACEHOLDERS: Final = tuple(
             r"(?<![\w:])\[?(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?",
             "<address>",
         ),
-        ("", r"[/\\]", r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
-        ("/", "/", r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
+        ("/\\", "", r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[~.]{0,2}[/\\])[^\s:,;()<>]+", "<path>"),
+        ("/", "", r"(?<![\w/])[\w.-]{1,100}(?:/[\w.@+-]{1,100})+", "<path>"),
         (
             "-",
             "-[0-9a-fA-F]{4}-",
@@ -72,18 +77,19 @@ PLACEHOLDERS: Final = tuple(
         ),
         ("0", "0[xX]", r"\b0[xX][0-9a-fA-F]+\b", "<n>"),
         # A word of letters and digits, such as run_9b1d2c3e4f5a; a name such as utf8 stays.
-        ("", _IN_WORD, r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
+        ("09", _IN_WORD, r"\b(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{8,}\b", "<id>"),
         # It begins with a set of characters, for which alone ``re`` looks fast.
         (
+            "09",
             "",
-            r"\d",
             r"[+\d-](?<![A-Za-z_].)(?:(?<=\d)\d*|\d+)(?:[.,_]\d+)*(?:[eE][+-]?\d+)?",
             "<n>",
         ),
     )
 )
-"""Of each: a sign and a part that all of its texts have and most messages lack, which saves a slow
-search."""
+"""Of each: three signs of which all of its texts have one (``0`` for any digit), and a part that
+they have and most messages lack: both save a slow search."""
+_DIGIT: Final = re.compile(r"\d")
 _DATA: Final = re.compile(r"[\[\]'\"`:@\d/\\-]")
 """Each text for which a placeholder stands has one of these."""
 ADJACENT: Final = re.compile(r"(<(?:n|id)>)(?:[-_:./ ]*<(?:n|id)>)+")
@@ -116,9 +122,13 @@ def template(message: str) -> str:
 @lru_cache(maxsize=256)
 def _template(line: str) -> str:
     """Cached, since errors that come in bursts are often equal."""
-    for sign, needed, expression, placeholder in PLACEHOLDERS if _DATA.search(line) else ():
-        if sign in line and needed.search(line):
-            line = expression.sub(placeholder, line)
+    if _DATA.search(line):
+        has_digit = _DIGIT.search(line) is not None
+        for one, other, third, needed, expression, placeholder in PLACEHOLDERS:
+            if not (one in line or other in line or third in line or (one == "0" and has_digit)):
+                continue
+            if needed is None or needed.search(line):
+                line = expression.sub(placeholder, line)
     line = " ".join(line.split())
     if line.count("<") > 1:
         line = ADJACENT.sub(r"\1", line)
@@ -127,7 +137,7 @@ def _template(line: str) -> str:
 
 def frames(traceback: str) -> tuple[str, ...]:
     """File name and function of the innermost frames, without folders and line numbers."""
-    found = _FRAME.findall(traceback[-_TRACEBACK:])[-_FRAMES:]
+    found = _FRAME.findall(traceback[-_TRACEBACK:])[-_FRAMES:] if traceback else ()
     return tuple(f"{_FOLDERS.sub('', path)}:{name}" for path, name in found)
 
 

@@ -26,8 +26,8 @@ from motet.protocols.error_records import PARSED, Given, recorded
 from motet.protocols.errors import ErrorType
 from motet.protocols.long_texts import BASE_SIZE, FRAMES_SIZE, LongText, Texts, beginnings
 from motet.protocols.redaction.redact import redacted_after, redacted_head
-from motet.protocols.texts import first_line, well_formed
-from motet.runtime.describe import Known, error_code, error_text, summarize
+from motet.protocols.texts import first_line, shorten, well_formed
+from motet.runtime.describe import SUMMARY_LIMIT, Known, error_code, error_text, summarize
 from motet.runtime.exceptions import (
     Trace,
     exception_object,
@@ -122,11 +122,11 @@ def describe(
     captured: Captured, *, keep_raw: bool = False, shared: Shared | None = None
 ) -> Description:
     """Describe the beginning of an error."""
-    (heads, text), lengths = beginnings([captured.raw, captured.text])
-    if isinstance(text, Given):
+    if isinstance(text := captured.text, Given):
         head, _ = redacted_head(text.summary, done=shared and shared.texts)
-        summary = summarize(text.summary if keep_raw else head)
+        summary = shorten(first_line(text.summary if keep_raw else head), SUMMARY_LIMIT)
         return Description(text.kind, captured.code, summary, summary, blank=False)
+    (heads, text), lengths = beginnings([captured.raw, text])
     code = first_line(captured.code or ("" if captured.clues else error_code(heads)))
     text = well_formed(error_text(heads) if text is None else str(text))
     head, more = redacted_head(text, done=shared and shared.texts)

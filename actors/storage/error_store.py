@@ -308,9 +308,9 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                     await trio.sleep(RETRY)
                 if is_gone:
                     await self._resolve_late()
-                if is_gone and self._spool.unindexed >= TAIL:
-                    await self._write((Statement(INDEX_TAIL),))
-                    self._spool.unindexed = 0
+                while is_gone and self._spool.unindexed >= TAIL:
+                    if not (await self._write((Statement(INDEX_TAIL),)))[0]:
+                        self._spool.unindexed = 0
             except StorageError:
                 is_gone = False
             if is_gone:

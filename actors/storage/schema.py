@@ -55,6 +55,7 @@ MIGRATIONS: tuple[str, ...] = (
     error_tables.LONGER_TAIL,
     tables.OPEN_RUNS,
     error_tables.WAITING_GROUPS,
+    error_tables.SLICED_TAIL,
 )
 VERSION = len(MIGRATIONS)
 

@@ -249,6 +249,8 @@ def identity(file: str) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
 
 
+MOMENT = 0.01
+"""Seconds after a look at the files in which a commit begins without another one."""
 TICK = 50_000_000
 """Nanoseconds; two changes of a directory that are closer may leave the same time."""
 
@@ -387,7 +389,8 @@ class Writer:
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
         self._files: dict[str, tuple[int, int, int] | None] = {}
-        self._folder: tuple[int, int, int] | None = None
+        self._directory, self._folder = "", identity("")
+        self._looked = 0.0  # when all files were there, on the monotonic clock
         self._group = GroupCommit[Transaction, Rows](self._commit)
 
     async def open(self) -> None:
@@ -440,6 +443,7 @@ class Writer:
             if self._location.path is not None:
                 make_shrinkable(connection)
             self._files = {file: identity(file) for file in self._location.files()}
+            self._directory = os.path.dirname(next(iter(self._files), ""))
         except apsw.Error as error:
             connection.close()
             raise storage_error(error, self._location.name) from error
@@ -452,32 +456,34 @@ class Writer:
         connection = self._connection
         if connection is None:
             return self._closed(group)
-        if problem := self._gone():
+        if problem := self._gone(MOMENT):  # where one commit follows the other, they are there
             return [problem] * len(group)
         outcomes = commit_group(connection, group, self._location.name)
         # Files that went meanwhile have taken the group with them.
         return [problem] * len(group) if (problem := self._gone()) else outcomes
 
-    def _gone(self) -> DatabaseGone | None:
+    def _gone(self, moment: float = 0.0) -> DatabaseGone | None:
         """SQLite goes on with deleted files as if nothing were, and all that it writes is lost.
 
         As long as nobody has added, removed or renamed a file of the directory, its own time tells
         that all are there. Each look at a file gives Trio's thread the interpreter lock, and both
         threads wait for it in turn: three looks for each commit were a twentieth of a short turn.
         """
-        if not self._files:
+        if not self._files or time.monotonic() - self._looked < moment:
             return None
-        folder = identity(os.path.dirname(next(iter(self._files))))
-        if folder is not None and folder == self._folder:
-            return None
-        if all(identity(file) == known for file, known in self._files.items()):
+        folder = identity(self._directory)
+        self._looked = 0.0
+        if folder is None or folder != self._folder:
+            if any(identity(file) != known for file, known in self._files.items()):
+                return DatabaseGone(
+                    f"the files of {self._location.name} were deleted, moved or replaced: nothing"
+                    " is stored any more. Stop this host, put the files back (or a backup), and"
+                    " start it again"
+                )
             is_old = folder is not None and time.time_ns() - folder[2] > TICK
             self._folder = folder if is_old else None
-            return None
-        return DatabaseGone(
-            f"the files of {self._location.name} were deleted, moved or replaced: nothing is stored"
-            " any more. Stop this host, put the files back (or a backup), and start it again"
-        )
+        self._looked = time.monotonic()
+        return None
 
     def _closed(self, group: list[Transaction]) -> Sequence[Rows | StorageError]:
         name = self._location.name

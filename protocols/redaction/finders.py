@@ -359,18 +359,20 @@ _ENDS = "\"' \t\\+\r"
 _ENDS_IN_RUN = re.compile(r"[0-9A-Za-z_.~+/=:-]{16}")
 
 
-def is_closed(rules: Rules, line: str) -> bool:
+def has_openers(low: str) -> bool:
+    """Whether a text in lower case has a word that may open a secret of several lines."""
+    return any(opener in low for opener in _OPENERS)
+
+
+def is_closed(rules: Rules, line: str, *, may_open: bool = True) -> bool:
     """Whether nothing of one line of ASCII, without its end, can go on behind it, or ends with it.
 
     Never true where :func:`is_open` is; much faster, and false for some that are not open. A
     password of an address that was cut behind its sign is one only at the end of a text.
+    ``may_open``: False if it is known to have no openers.
     """
-    if line[-1:] == "@":
+    if line[-1:] == "@" or (may_open and has_openers(line.lower())):
         return False
-    low = line.lower()
-    for opener in _OPENERS:
-        if opener in low:
-            return False
     if _ENDS_IN_RUN.match(line.rstrip(_ENDS)[-16:]) is None:
         return True
     return not tokens.is_open_token(rules, line[-REACH:] + "\n")

@@ -377,9 +377,11 @@ def look_together(texts: Iterable[str], done: dict[str, str]) -> None:
     Law: what is noted is what :func:`redact_text` gives. Of the others nothing is noted.
     """
     table, room, lines = _table(), LIMIT, dict[str, int]()
-    for text in texts:
-        is_new = len(text) < room and text not in done and text not in lines
-        if is_new and text.isascii() and text.isprintable() and finders.is_closed(table, text):
+    fresh = [t for t in dict.fromkeys(texts) if t not in done and len(t) < LIMIT and t.isascii()]
+    has_openers = finders.has_openers("\n".join(fresh).lower())
+    for text in fresh:
+        is_new = len(text) < room and text.isprintable()
+        if is_new and finders.is_closed(table, text, may_open=has_openers):
             room -= len(text) + 1
             lines[text] = LIMIT - room  # where it ends
     ends, hit = [*lines.values()], set[int]()
@@ -436,15 +438,15 @@ def redact(
             return [redact(item, known, tagged=tagged, done=done) for item in items]
         case dict():
             table = cast("dict[str, object]", value)
-            told = _named_value(table)
-            return {
-                redact_text(key, known, tagged=tagged)
-                if known or not tagged
-                else _redacted_name(key): _redact_under(
-                    told if told and key in _VALUE_KEYS else key, item, known, tagged, done
-                )
-                for key, item in table.items()
-            }
+            told, whole = _named_value(table), dict[str, object]()
+            for key, item in table.items():
+                name, kind = _known_name(_state, key) if _is_word(key) else ("", None)
+                if known or not tagged or kind is None:
+                    name = redact_text(key, known, tagged=tagged)
+                if told and key in _VALUE_KEYS:
+                    key, kind = told, None
+                whole[name] = _redact_under(key, kind, item, known, tagged, done)
+            return whole
         case _:
             return value
 
@@ -454,28 +456,34 @@ _NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value")
 
 def _named_value(table: Mapping[str, object]) -> str:
     """The name in an object of a name and its value, as in lists of variables; or nothing."""
-    if not any(key in table for key in _VALUE_KEYS):
+    if "value" not in table and "Value" not in table:
         return ""
     return next((n for key in _NAME_KEYS if isinstance(n := table.get(key), str)), "")
 
 
 def _redact_under(
     key: str,
+    kind: str | None,
     value: object,
     known: Mapping[str, str] | None,
     tagged: bool,
     done: dict[str, str] | None,
 ) -> object:
-    """Under the name of a secret a text is one, and so are those in a list: counts are not."""
+    """Under the name of a secret a text is one, and so are those in a list: counts are not.
+
+    ``kind``: of that name, if it is known.
+    """
+    if kind == "":
+        return redact(value, known, tagged=tagged, done=done)
     if isinstance(value, list):
         items = cast("list[object]", value)
         if all(isinstance(item, str) for item in items):
-            return [_redact_under(key, item, known, tagged, done) for item in items]
+            return [_redact_under(key, kind, item, known, tagged, done) for item in items]
         return redact(items, known, tagged=tagged, done=done)
     if not isinstance(value, str) or not value:
         return redact(value, known, tagged=tagged, done=done)
     table = _table()
-    kind = _kind_of_name(key)
+    kind = _kind_of_name(key) if kind is None else kind
     if kind in ("password", "secret", "weak"):
         if values.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
             return _mask("password" if kind == "password" else "secret", value, tagged=tagged)
@@ -483,10 +491,6 @@ def _redact_under(
         line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)
         return line.partition(": ")[2]
     return redact(value, known, tagged=tagged, done=done)
-
-
-def _redacted_name(name: str) -> str:
-    return _known_name(_state, name)[0] if _is_word(name) else redact_text(name)
 
 
 def _kind_of_name(name: str) -> str:

@@ -109,6 +109,8 @@ class Shapes:
     def may_begin(self, text: str) -> bool:
         """Whether a token may begin as this text does."""
         head = text[:HEAD]
+        if head not in self.direct and head not in self.joined:
+            return False
         shapes = self.direct.get(head, ()) + self.joined.get(head, ())
         return any(shape.begins(text) for shape in shapes)
 

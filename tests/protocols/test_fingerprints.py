@@ -29,7 +29,7 @@ def reference(message: str) -> str:
     """The template with every placeholder tried on every message."""
     found = fingerprints.LINE.search(message[: fingerprints.READ])
     line = found.group() if found else ""
-    for _, _, expression, placeholder in fingerprints.PLACEHOLDERS[:-1]:
+    for *_, expression, placeholder in fingerprints.PLACEHOLDERS[:-1]:
         line = expression.sub(placeholder, line)
     line = " ".join(NUMBER.sub("<n>", line).split())
     return fingerprints.ADJACENT.sub(r"\1", line)[: fingerprints.SHOWN]
