@@ -8,6 +8,7 @@ about the address of another client.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias
@@ -17,6 +18,10 @@ import attrs
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_HOST: Final = re.compile(
+    r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){0,255})"
+    r"(?::(?P<port>[0-9]{0,5}))?"
+)
 _V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _V1: Final = b"PROXY "
 _V1_MOST: Final = 107
@@ -43,15 +48,30 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def host_of(host_header: str) -> str | None:
+    """The name or address in a ``Host`` header, an IPv6 address in brackets; empty as it may be.
+
+    None: it is none, for example with a user, a path or a space, which other parsers read
+    otherwise. Sources: RFC 9110 section 7.2, RFC 3986 section 3.2.2.
+    """
+    found = _HOST.fullmatch(host_header)
+    if found is None or int(found["port"] or 0) > 65_535:
+        return None
+    name = found["name"]
+    if name.startswith("["):
+        try:
+            ipaddress.IPv6Address(name[1:-1])
+        except ValueError:
+            return None
+    return name
+
+
 def host_is_loopback(host_header: str) -> bool:
     """Whether a ``Host`` header names this machine.
 
     Without tokens this is what stops DNS rebinding, where a foreign name resolves to 127.0.0.1.
     """
-    try:
-        name = urlsplit(f"//{host_header}").hostname
-    except ValueError:
-        return False
+    name = host_of(host_header)
     return name is not None and is_loopback(name)
 
 

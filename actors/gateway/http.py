@@ -22,6 +22,7 @@ import h11
 import trio
 
 from motet.actors.gateway.method import Refusal
+from motet.protocols.admission import host_of
 from motet.protocols.gateway import SUBPROTOCOL
 
 HEAD_BYTES: Final = 65_536
@@ -205,7 +206,8 @@ class HttpConnection:
             target = urlsplit(request.target.decode("ascii"))
             if target.scheme and target.netloc:
                 headers["host"] = target.netloc  # it counts instead (RFC 9112 section 3.2.2)
-            headers.get("host", "").encode("ascii")
+            if host_of(headers.get("host", "")) is None:
+                raise ValueError
         except ValueError:
             raise BadRequest(400, "Not a target or host that can be read.") from None
         _refuse_unsure_framing(version := request.http_version.decode("ascii"), headers)

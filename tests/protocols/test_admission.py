@@ -16,9 +16,41 @@ from motet.protocols.admission import (
     Place,
     client_address,
     counted_as,
+    host_is_loopback,
+    host_of,
     networks_of,
     read_proxy_header,
 )
+
+HOSTS = [
+    ("localhost", "localhost"),
+    ("LOCALHOST:80", "LOCALHOST"),
+    ("127.0.0.1:", "127.0.0.1"),
+    ("[::1]:8080", "[::1]"),
+    ("my_box.example", "my_box.example"),
+    ("", ""),
+    *(
+        (text, None)
+        for text in (
+            *("u@localhost", "evil.example@localhost", "localhost@evil.example", "u:p@[::1]"),
+            *("localhost/evil", "localhost?evil", "localhost#evil", "localhost\\evil"),
+            *("local\thost", "local\nhost", " localhost", "localhost ", "localhost, evil"),
+            *("localhost:99999", "localhost:8o", "localhost:-1", "localhost:80:80", "::1"),
+            *("[::1", "::1]", "[::1]evil", "[evil]", "[::1]]", "[1.2.3.4]", "[fe80::1%25lo]"),
+            *("localhost%", "löcalhost", "localhost\x00", "a" * 256, "localhost:\u0663"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("header", "name"), HOSTS)
+def test_a_host_header_is_a_name_or_an_address_with_a_port_and_nothing_else(
+    header: str, name: str | None
+) -> None:
+    assert host_of(header) == name
+    if name is None:
+        assert not host_is_loopback(header)
+
 
 PROXIES = networks_of(["10.0.0.0/8", "::1", "192.0.2.7"])
 

@@ -16,7 +16,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
@@ -24,57 +24,15 @@ import attrs
 import trio
 
 from motet.actors.telemetry.http import PORTS, Body, HttpFailed, Response, exchange
+from motet.protocols.addresses import Address, is_public
 from motet.protocols.tools import ToolFailure, ToolNegative
 
 Method: TypeAlias = Literal["GET", "HEAD"]
-Address: TypeAlias = IPv4Address | IPv6Address
 
 MAX_REDIRECTS = 5
 
-_NAT64 = IPv6Network("64:ff9b::/96")
-_UNSAFE_V6 = (
-    IPv6Network("64:ff9b:1::/48"),
-    IPv6Network("fec0::/10"),
-    IPv6Network("::/96"),
-    IPv6Network("5f00::/16"),
-)
 CONNECT_TIMEOUT = 5.0
 """Seconds one address has to accept the connection before the next one is tried."""
-
-
-def embedded(address: Address) -> Address:
-    """The IPv4 address inside of a mapped, NAT64, 6to4 or Teredo address, else the address."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    if address.sixtofour is not None:
-        return address.sixtofour
-    return address.teredo[1] if address.teredo is not None else address
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address, and one embedded in it, belongs to the public internet.
-
-    False for private, loopback, link-local (cloud metadata is there), shared (100.64/10),
-    multicast, reserved, documentation and unspecified ones.
-    """
-    if isinstance(address, IPv6Address):
-        if any(address in network for network in _UNSAFE_V6):
-            return False
-        inner = embedded(address)
-        if isinstance(inner, IPv4Address):
-            return is_public(inner)
-    return address.is_global and not (
-        address.is_multicast
-        or address.is_reserved
-        or address.is_private
-        or address.is_loopback
-        or address.is_link_local
-        or address.is_unspecified
-    )
 
 
 async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address, ...]:
