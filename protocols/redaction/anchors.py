@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import attrs
 
-LETTERS = "jkpcubfm4:"
+LETTERS = "jkpcubfm4:q"
 """The letters by which literals are found, the rare ones before the others."""
 COMMON = "etaoinshrdlu"
 """Letters so common that ``str.find`` looks faster for a text that begins with one."""
