@@ -43,6 +43,7 @@ class HostStatus(msgspec.Struct, frozen=True):
     Attributes:
         storage: why nothing can be stored now; empty: it can.
         unsaved_ends: ends of runs that are not on disk yet.
+        draining: it takes no new inputs any more, since it ends.
     """
 
     instance: str
@@ -56,6 +57,7 @@ class HostStatus(msgspec.Struct, frozen=True):
     dropped_events: int
     storage: str = ""
     unsaved_ends: int = 0
+    draining: bool = False
 
 
 class StreamHead(msgspec.Struct, frozen=True):

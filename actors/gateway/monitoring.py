@@ -59,6 +59,8 @@ def _ready(context: Context) -> Response:
     status = _status(context)
     if status is None:
         return _json(503, {"status": "failing"})
+    if status.draining:
+        return _json(503, {"status": "draining"})
     if status.storage:
         return _json(503, {"status": "storage_unavailable", "reason": status.storage})
     if context.is_full():

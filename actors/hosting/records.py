@@ -446,7 +446,7 @@ class Records:
     def status(self) -> HostStatus:
         """Counts of agents, sessions and runs, and the problem of the storage, if any."""
         parts, publisher = self._parts, self._stores.publisher
-        problem = self._stores.health.problem
+        problem = self._stores.health.current()
         queues = parts.table.queues.values()
         return HostStatus(
             instance=parts.instance,
@@ -460,6 +460,7 @@ class Records:
             dropped_events=publisher.subscribers.dropped,
             storage="" if problem is None else problem.reason,
             unsaved_ends=len(parts.table.unsaved()),
+            draining=parts.table.draining.is_set(),
         )
 
     def actors(self) -> tuple[LiveActor, ...]:

@@ -33,6 +33,7 @@ from motet.protocols.storage import (
     Commit,
     DatabaseClosed,
     DatabaseGone,
+    DiskFull,
     ExpectationFailed,
     Row,
     Rows,
@@ -249,8 +250,6 @@ def identity(file: str) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
 
 
-MOMENT = 0.01
-"""Seconds after a look at the files in which a commit begins without another one."""
 TICK = 50_000_000
 """Nanoseconds; two changes of a directory that are closer may leave the same time."""
 
@@ -297,6 +296,8 @@ def check(connection: Connection, seconds: float, where: str) -> None:
 Stored = TypeVar("Stored")
 RETRY = 0.25
 """Seconds between two attempts of one task to store the same."""
+LEAST_ROOM = 1_000_000
+"""Free bytes of the disk below which a transaction may fail at any moment."""
 PROBE_EVERY = 1.0
 """Seconds between two attempts to write while the storage is unavailable."""
 
@@ -311,12 +312,15 @@ PROBE = (
 class StorageHealth:
     """Whether transactions can be stored, as the newest commit has shown. Touched by one thread.
 
+    ``look``: a problem of the files that the next commit would meet.
+
     Attributes:
         problem: the failure of the newest commit; None: it succeeded.
         since: when the storage became unavailable, on Trio's clock; 0.0 while it works.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], StorageUnavailable | None] = lambda: None) -> None:
+        self._look = look
         self.problem: StorageUnavailable | None = None
         self.since = 0.0
         self._working = trio.Event()
@@ -340,6 +344,10 @@ class StorageHealth:
             self.problem, self.since, self._failing = None, 0.0, trio.Event()
             self._working.set()
             self._announce()
+
+    def current(self) -> StorageUnavailable | None:
+        """The problem of the newest commit, or the one that the next one would meet."""
+        return self.problem or self._look()
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, trio.Event()
@@ -383,14 +391,13 @@ class Writer:
     def __init__(
         self, location: Location, prepare: Callable[[Connection], object] = migrate
     ) -> None:
-        self.health = StorageHealth()
+        self.health = StorageHealth(self._problem)
         self._prepare = prepare
         self._location = location
         self._jobs: Jobs | None = None
         self._connection: Connection | None = None
         self._files: dict[str, tuple[int, int, int] | None] = {}
         self._directory, self._folder = "", identity("")
-        self._looked = 0.0  # when all files were there, on the monotonic clock
         self._group = GroupCommit[Transaction, Rows](self._commit)
 
     async def open(self) -> None:
@@ -456,33 +463,51 @@ class Writer:
         connection = self._connection
         if connection is None:
             return self._closed(group)
-        if problem := self._gone(MOMENT):  # where one commit follows the other, they are there
+        # Always, however short ago the last one was: files that come back would bring a group
+        # that was committed into them, and refused.
+        if problem := self._gone():
             return [problem] * len(group)
         outcomes = commit_group(connection, group, self._location.name)
         # Files that went meanwhile have taken the group with them.
         return [problem] * len(group) if (problem := self._gone()) else outcomes
 
-    def _gone(self, moment: float = 0.0) -> DatabaseGone | None:
+    def _gone(self) -> DatabaseGone | None:
         """SQLite goes on with deleted files as if nothing were, and all that it writes is lost.
 
         As long as nobody has added, removed or renamed a file of the directory, its own time tells
         that all are there. Each look at a file gives Trio's thread the interpreter lock, and both
         threads wait for it in turn: three looks for each commit were a twentieth of a short turn.
         """
-        if not self._files or time.monotonic() - self._looked < moment:
+        if not self._files:
             return None
         folder = identity(self._directory)
-        self._looked = 0.0
         if folder is None or folder != self._folder:
-            if any(identity(file) != known for file, known in self._files.items()):
-                return DatabaseGone(
-                    f"the files of {self._location.name} were deleted, moved or replaced: nothing"
-                    " is stored any more. Stop this host, put the files back (or a backup), and"
-                    " start it again"
-                )
+            if problem := self._missing():
+                return problem
             is_old = folder is not None and time.time_ns() - folder[2] > TICK
             self._folder = folder if is_old else None
-        self._looked = time.monotonic()
+        return None
+
+    def _missing(self) -> DatabaseGone | None:
+        if all(identity(file) == known for file, known in self._files.items()):
+            return None
+        return DatabaseGone(
+            f"the files of {self._location.name} were deleted, moved or replaced: nothing is stored"
+            " any more. Stop this host, put the files back (or a backup), and start it again"
+        )
+
+    def _problem(self) -> StorageUnavailable | None:
+        """In any thread, without a write: a few looks of microseconds at the directory."""
+        if not self._files:
+            return None
+        if problem := self._missing():
+            return problem
+        folder, name = self._directory, self._location.name
+        disk = os.statvfs(folder)
+        if disk.f_flag & os.ST_RDONLY or not os.access(folder, os.W_OK):
+            return StorageUnavailable(f"the directory of {name} cannot be written")
+        if disk.f_bavail * disk.f_frsize < LEAST_ROOM:
+            return DiskFull(f"less than {LEAST_ROOM:,} bytes are free for {name}")
         return None
 
     def _closed(self, group: list[Transaction]) -> Sequence[Rows | StorageError]:

@@ -26,6 +26,7 @@ from motet.cli.exits import OK, explained
 from motet.cli.logs import log_to_stderr, starting
 from motet.cli.render import cut, one_line
 from motet.cli.running import announced
+from motet.cli.service import Manager
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
 from motet.protocols.errors import ConfigError, MotetError
@@ -94,25 +95,28 @@ def _read_or_make(file: Path) -> str:
 
 
 async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
+    manager = Manager.of()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         trio.open_signal_receiver(signal.SIGHUP) as hangups,
     ):
         async with trio.open_nursery() as nursery:
             leaving = trio.Event()
-            nursery.start_soon(_watch, signals, leaving)
+            nursery.start_soon(_watch, signals, leaving, manager)
             async with opened(setup, _never) as host:
                 operator = new_token()
                 with starting():
                     url = await host.serve(config, operator=operator)
-                nursery.start_soon(reload_on, hangups, host)
+                nursery.start_soon(reload_on, hangups, host, manager)
                 if watch and setup.file is not None:
-                    nursery.start_soon(reload_when_changed, setup.file, host)
+                    nursery.start_soon(reload_when_changed, setup.file, host, manager)
                 with announced(setup.state, url, operator, config.certificate):
                     needed = bool(config.tokens or await host.tokens())
                     notes = await host.workspace_notes()
                     announce(setup, host, url, notes, token_needed=needed)
                     collect_rarely()
+                    manager.ready()
+                    nursery.start_soon(manager.show_life)
                     await leaving.wait()
                 left = await host.drain()
                 if left:
@@ -148,7 +152,7 @@ def give_blocks_back() -> None:
             ctypes.CDLL(None).mallopt(threshold, _BLOCK)
 
 
-async def _watch(signals: AsyncIterator[int], leaving: trio.Event) -> None:
+async def _watch(signals: AsyncIterator[int], leaving: trio.Event, manager: Manager) -> None:
     """The first signal drains the server, the second one ends the process."""
     log = structlog.get_logger("motet")
     name = signal.Signals(await anext(signals)).name
@@ -156,6 +160,7 @@ async def _watch(signals: AsyncIterator[int], leaving: trio.Event) -> None:
         "stopping: runs get some time to end and clients are told; once more ends at once",
         signal=name,
     )
+    manager.stopping()
     leaving.set()
     os._exit(128 + await anext(signals))
 
@@ -198,12 +203,12 @@ LOOK_EVERY = 0.5
 """Seconds between two looks at the file."""
 
 
-async def reload_on(signals: AsyncIterator[int], host: Host) -> None:
+async def reload_on(signals: AsyncIterator[int], host: Host, manager: Manager) -> None:
     async for _ in signals:
-        await reload(host)
+        await reload(host, manager)
 
 
-async def reload_when_changed(file: Path, host: Host) -> None:
+async def reload_when_changed(file: Path, host: Host, manager: Manager) -> None:
     """Polls the file, which also notices one that was renamed into its place."""
     seen = _stamp(file)
     while True:
@@ -211,18 +216,20 @@ async def reload_when_changed(file: Path, host: Host) -> None:
         now = _stamp(file)
         if now != seen:
             seen = now
-            await reload(host)
+            await reload(host, manager)
 
 
-async def reload(host: Host) -> None:
+async def reload(host: Host, manager: Manager) -> None:
     """Never fails: errors of the file are logged, and the last good configuration stays."""
     log = structlog.get_logger("motet")
+    manager.reloading()
     try:
         done = await host.reload()
     except (MotetError, StartFailed) as error:
         log.error("the configuration was not reloaded", problem=explained(error))
     else:
         log.info("the configuration was reloaded", changes=[str(one) for one in done.changes])
+    manager.ready()
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

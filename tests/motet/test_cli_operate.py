@@ -18,6 +18,7 @@ from motet.actors.hosting.config import ConfigSource, load_config
 from motet.cli import main
 from motet.cli.init import write_project
 from motet.cli.serve import reload_when_changed
+from motet.cli.service import Manager
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import HOST_STREAM, EventRecord, event_name
 from tests.motet.command import Done, Process, started
@@ -98,7 +99,7 @@ async def test_a_changed_file_is_seen_and_a_wrong_one_changes_nothing(here: Path
     async with hosted(ConfigSource(file), load_config(file), state=here.parent / "st") as host:
         before = host.configuration().hash
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reload_when_changed, file, host)
+            nursery.start_soon(reload_when_changed, file, host, Manager())
             await trio.testing.wait_all_tasks_blocked()
             changed = anext_event(host, "config.changed")
             file.write_text(CONFIG.replace("one", "two"))

@@ -2,11 +2,16 @@
 
 import asyncio
 import gc
+import http.client
 import json
 import math
+import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -17,13 +22,14 @@ from websockets.typing import Subprotocol
 
 import motet as library
 from motet.cli.serve import announce, collect_rarely, gateway_config
+from motet.cli.service import Manager
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import RoomPlan
 from motet.testing import FunctionModel, Step, say
-from tests.motet.command import UNSAFE_SHELL, Process, motet, started
+from tests.motet.command import PATIENCE, UNSAFE_SHELL, Process, motet, started
 
 TOKEN = "mtt_" + "0123456789abcdef" * 2
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -47,6 +53,15 @@ async def ask(address: str, *requests: tuple[str, Mapping[str, object]]) -> list
                 answer = json.loads(await socket.recv())
             answers.append(answer)
         return answers
+
+
+def readiness(address: str) -> tuple[int, object]:
+    """The answer of ``/healthz/ready`` to a balancer."""
+    connection = http.client.HTTPConnection(address.removeprefix("ws://").partition("/")[0])
+    with closing(connection):
+        connection.request("GET", "/healthz/ready")
+        answer = connection.getresponse()
+        return answer.status, json.load(answer)
 
 
 @pytest.mark.slow
@@ -148,6 +163,7 @@ def test_after_kill_9_the_next_server_answers_acknowledged_inputs(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_signal_drains_live_runs_and_a_second_one_cuts_them_off(tmp_path: Path) -> None:
+    """A balancer sees at once that no new client is served."""
     (tmp_path / "motet.toml").write_text(UNSAFE_APART)
     send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
     late = ("chat.send", {"session": "s", "text": "too late", "key": "l"})
@@ -157,6 +173,7 @@ def test_a_signal_drains_live_runs_and_a_second_one_cuts_them_off(tmp_path: Path
         server.signal(signal.SIGTERM)
         server.expect("stopping: runs get some time to end")
         _, refused = asyncio.run(ask(address, ("connect", {}), late))
+        assert readiness(address) == (503, {"status": "draining"})
         server.signal(signal.SIGTERM)
         assert server.end() == 128 + signal.SIGTERM
     error = refused["error"]
@@ -168,6 +185,45 @@ def _field(answer: dict[str, object], name: str) -> object:
     result = answer["result"]
     assert isinstance(result, dict), answer
     return cast("dict[str, object]", result)[name]  # decoded JSON
+
+
+@pytest.mark.slow
+def test_the_service_manager_is_told_of_start_life_reload_and_stop(tmp_path: Path) -> None:
+    """systemd's ``Type=notify`` with a watchdog."""
+    (tmp_path / "motet.toml").write_text(UNSAFE_APART)
+    name = f"motet-{os.getpid()}-{tmp_path.name}"
+    told = list[dict[str, str]]()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name}")
+        manager.settimeout(PATIENCE)
+
+        def hear(key: str) -> None:
+            while not told or key not in told[-1]:
+                lines = manager.recv(4096).decode().splitlines()
+                told.append(dict(line.split("=", 1) for line in lines))
+
+        env = {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "100000"}
+        with started("serve", *LISTEN, cwd=tmp_path, env=env) as server:
+            url(server)
+            hear("READY")
+            hear("WATCHDOG")
+            server.signal(signal.SIGHUP)
+            hear("RELOADING")
+            assert int(told[-1]["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1_000
+            hear("READY")
+            server.signal(signal.SIGTERM)
+            hear("STOPPING")
+            assert server.end() == 0
+
+
+def test_a_watchdog_of_another_process_is_not_fed() -> None:
+    given = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}
+    assert Manager.of(given).period is None
+    assert given == {}
+    given = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "100000", "WATCHDOG_PID": f"{os.getpid()}"}
+    assert Manager.of(given).period == 0.1
+    assert Manager.of({"WATCHDOG_USEC": "100000"}).period is None
+    Manager.of({"NOTIFY_SOCKET": "/nowhere/at/all"}).ready()
 
 
 @pytest.mark.slow

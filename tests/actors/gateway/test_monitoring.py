@@ -46,6 +46,15 @@ async def test_a_full_gateway_is_live_and_not_ready() -> None:
         assert (status_of(ready), json.loads(body_of(ready))) == (503, {"status": "full"})
 
 
+async def test_a_host_that_drains_is_live_and_not_ready() -> None:
+    host = FakeHost()
+    host.answers["status"] = HostStatus("b", "1", 1, 1, 1, 0, 0, 0, 0, draining=True)
+    context = context_of(host)
+    assert status_of(await exchange(head("GET", "/healthz/live"), context=context)) == 200
+    ready = await exchange(head("GET", "/healthz/ready"), context=context)
+    assert (status_of(ready), json.loads(body_of(ready))) == (503, {"status": "draining"})
+
+
 async def test_metrics_count_requests_and_name_no_user() -> None:
     context = context_of(FakeHost())
     async with connected(context) as client:

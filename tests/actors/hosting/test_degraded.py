@@ -9,6 +9,7 @@ import pytest
 
 import motet
 from motet.actors.storage.connection import Connection
+from motet.actors.storage.location import Location
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.storage import Statement, StorageError, Transact
@@ -37,6 +38,7 @@ async def test_an_error_is_told_with_an_id_that_is_found_while_the_database_is_l
     tmp_path: Path,
 ) -> None:
     # By the same library as ours: two SQLites in one process do not see each other's locks.
+    Location.directory(tmp_path).close()  # makes the database
     other = Connection(str(tmp_path / "motet.db"))
     other.set_busy_timeout(5_000)
     agent = agent_that_fails_while(lambda: other.run("BEGIN IMMEDIATE"), "I see", "next")

@@ -56,6 +56,27 @@ async def test_a_host_says_that_its_files_went_and_does_not_end(tmp_path: Path) 
         assert "deleted or replaced" in host.status().storage
 
 
+def refuses(_path: str, _mode: int) -> bool:
+    return False
+
+
+async def test_a_problem_of_the_files_is_told_before_a_write_meets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with motet.open_host(tmp_path / "st", workspace=tmp_path / "w") as host:
+        assert host.status().storage == ""
+        (tmp_path / "st").rename(tmp_path / "aside")
+        assert "deleted or replaced" in host.status().storage
+        (tmp_path / "aside").rename(tmp_path / "st")
+        assert host.status().storage == ""
+        with monkeypatch.context() as full:
+            full.setattr("motet.actors.storage.writer.LEAST_ROOM", 1 << 62)
+            assert "full" in host.status().storage
+        with monkeypatch.context() as read_only:
+            read_only.setattr(os, "access", refuses)
+            assert "takes no writes" in host.status().storage
+
+
 async def filled(folder: Path) -> Path:
     """The file of a database whose host has stored many events, and has ended."""
     with Location.directory(folder) as location:

@@ -34,8 +34,8 @@ async def test_a_client_is_told_that_nothing_can_be_stored_and_may_try_again(
     tmp_path: Path,
 ) -> None:
     agent = motet.Agent("a", model=Scripted(say("hello")))
-    other = Connection(str(tmp_path / "motet.db"))
     async with motet.open_host(tmp_path, agents=[agent]) as host:
+        other = Connection(str(tmp_path / "motet.db"))
         url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
         async with connect(url) as client, client.stream("session:s") as events:
             assert (await status_of(url, "/healthz/ready"))[0] == 200
@@ -62,4 +62,4 @@ async def test_a_client_is_told_that_nothing_can_be_stored_and_may_try_again(
             with trio.fail_after(60):
                 while not await client.runs(session="s", status="completed"):
                     await trio.sleep(0.02)
-    other.close()
+        other.close()
