@@ -123,6 +123,10 @@ class HostApi(HostRecords, Protocol):
 
     def agents(self) -> tuple[AgentInfo, ...]: ...
 
+    async def is_resend(self, method: str, key: str, *, principal: Principal) -> bool:
+        """Whether the principal has used this idempotency key of a method before."""
+        ...
+
     async def closing(self) -> None:
         """Return when the host has begun to shut down: it takes no inputs any more."""
         ...

@@ -273,6 +273,14 @@ class Context:
             rate = self.settings.limits.messages_per_min
             raise Refusal("rate_limited", f"{rate} messages per minute", retry_after=wait)
 
+    async def spend_input(self, principal: Principal, method: str, key: str | None) -> None:
+        """As :meth:`spend_message`, but a resend under an accepted key always passes."""
+        try:
+            self.spend_message(principal.user)
+        except Refusal:
+            if key is None or not await self.api.is_resend(method, key, principal=principal):
+                raise
+
     def spend_frames(self, user: str, frames: int, size: int, now: float) -> float:
         """Count frames of ``user``, and their bytes; the seconds until all of them are earned."""
         late = self._frames.spend(user, frames, now)

@@ -33,7 +33,7 @@ from motet.protocols.commands import UNSTORED, Command, message_text, parse_comm
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
-from motet.protocols.sessions import FINAL, Ack, Principal, Role
+from motet.protocols.sessions import FINAL, RESEND, Ack, Principal, Role
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
@@ -77,6 +77,10 @@ class Caller:
     def spend_message(self) -> None:
         """Raises :class:`Refusal` when the user sent too many."""
         self._context.spend_message(self.principal.user)
+
+    async def spend_input(self, method: str, key: str) -> None:
+        """As :meth:`spend_message`, but a resend under an accepted key always passes."""
+        await self._context.spend_input(self.principal, method, key)
 
     async def subscribe(
         self, stream: str, after: int | None
@@ -161,7 +165,7 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
     text = message_text(params.text)
     if not text.strip():
         raise InputValidation("`text` is empty")
-    caller.spend_message()
+    await caller.spend_input("chat.send", params.key)
     ack = await caller.api.submit(
         text,
         session=params.session,
@@ -181,7 +185,7 @@ async def _post(caller: Caller, params: rooms.RoomsPostParams) -> Answer:
         if not command.stops:
             await caller.api.rooms.get(params.room, principal=caller.principal)
         return await _command(caller, "", command, params.key, room=params.room)
-    caller.spend_message()
+    await caller.spend_input("rooms.post", params.key)
     said = await caller.api.rooms.post(
         params.room,
         message_text(params.text),
@@ -193,7 +197,7 @@ async def _post(caller: Caller, params: rooms.RoomsPostParams) -> Answer:
 
 
 async def _resend(caller: Caller, params: records.RunsResendParams) -> Answer:
-    caller.spend_message()
+    await caller.spend_input(RESEND, f"resend:{params.run_id}")
     ack = await caller.api.resend(params.run_id, principal=caller.principal)
     run = await caller.api.find_run(ack.run_id, principal=caller.principal)
     return await _sent(caller, run.session, ack)
@@ -205,7 +209,7 @@ async def _sent(caller: Caller, session: str, ack: Ack) -> Answer:
 
 
 async def _inject(caller: Caller, params: records.ChatInjectParams) -> Answer:
-    caller.spend_message()
+    await caller.spend_input("chat.inject", params.key)
     ack = await caller.api.inject(
         params.text,
         session=params.session,

@@ -19,6 +19,7 @@ from motet.actors.runs.run import Placement, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.intake import Intake, body_hash
+from motet.actors.storage.idempotency import is_used
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import OPTIONS, input_options
 from motet.actors.storage.tables import storable
@@ -184,6 +185,9 @@ class Inputs:
         pause = rules.debounce if chat else 0.0
         run.placement.pause = pause if debounce is None else max(0.0, debounce)
         return await self._intake.deliver(run)
+
+    async def is_resend(self, method: str, key: str, user: str) -> bool:
+        return await is_used(self._readers, user, method, key)
 
     def expect(self, session: str, sender: str, principal: Principal) -> Expected:
         return self._intake.expect(session, principal, None, sender)

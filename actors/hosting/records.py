@@ -201,6 +201,10 @@ class Records:
         wanted.sort(key=lambda info: info.created, reverse=True)
         return tuple(wanted[: request.limit])
 
+    async def is_resend(self, method: str, key: str, *, principal: Principal = LOCAL) -> bool:
+        """Whether this idempotency key of the method stands for something already."""
+        return await self._parts.inputs.is_resend(method, key, principal.user)
+
     async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo:
         """One run, live or not. Raises ``NotFound`` (also for a foreign one)."""
         return await self._access.run(run_id, principal)

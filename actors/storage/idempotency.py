@@ -43,6 +43,12 @@ def claim_key(
     return Statement(FORGET_KEYS, (now - KEY_LIFE,)), Statement(CLAIM_KEY, claim, changes=1)
 
 
+async def is_used(readers: Readers, user: str, method: str, key: str) -> bool:
+    """Whether a key stands for something already. Raises ``StorageError``."""
+    of = (user, method, storable(key), steady_time() - KEY_LIFE)
+    return bool(await readers.point(f"{_FIND_KEY} AND ts > ?", of))
+
+
 async def first_use(
     readers: Readers, user: str, method: str, key: str, *body_hash: str, of: str = "input"
 ) -> str | None:

@@ -225,7 +225,7 @@ class Exchange:
         self, text: str, session: str, agent: str | None, mode: QueueMode, key: str | None
     ) -> AsyncGenerator[RunEvents]:
         """Submit an input, and follow its run. Raises the errors of ``HostApi.submit``."""
-        self.context.spend_message(self.principal.user)
+        await self.context.spend_input(self.principal, "chat.send", key)
         expected = self.api.expect(session, principal=self.principal)
         events = RunEvents(self.api.events, session, expected.run_id)
         try:

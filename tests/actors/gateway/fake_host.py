@@ -149,6 +149,7 @@ class FakeHost:
             "tools": self._tools,
             "expect": self._expect,
             "submit": self._submit,
+            "is_resend": self._is_resend,
             "stop": self._stop,
             "queue_mode": "steer",
             "models": (),
@@ -207,6 +208,9 @@ class FakeHost:
         if self._nursery is not None:
             self._nursery.start_soon(self._run, run)
         return Ack(run_id, "accepted")
+
+    async def _is_resend(self, method: str, key: str, principal: Principal) -> bool:
+        return method == "chat.send" and (principal.user, key) in self._keys
 
     async def _run(self, run: FakeRun) -> None:
         info, run_id = run.info, run.info.run_id

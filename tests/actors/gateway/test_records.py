@@ -50,6 +50,41 @@ async def said(client: Client, text: str = "hi", *, key: str = "k1") -> str:
     return str(sent["run_id"])
 
 
+async def test_a_resend_is_a_duplicate_also_when_the_rate_of_messages_is_spent() -> None:
+    """Law: the key comes first; only what is new is refused, and another body is told."""
+    agent = motet.Agent("a", model=Scripted(*map(say, "abcdefgh")))
+    async with talk(agent) as (_, client):
+        first = {"session": "s", "text": "hi", "key": "k1"}
+        row = {"session": "s", "text": "by the way", "key": "k2"}
+        run_id = await said(client)
+        added = await client.result("chat.inject", **row)
+        for number in range(3, 11):
+            await said(client, key=f"k{number}")
+        new = {**first, "key": "k11"}
+        assert (await client.error("chat.send", **new)).code == "rate_limited"
+        for _ in range(3):
+            again = await client.result("chat.send", **first)
+            assert (again["status"], again["run_id"]) == ("duplicate", run_id)
+        again = await client.result("chat.inject", **row)
+        assert (again["status"], again["row_id"]) == ("duplicate", added["row_id"])
+        assert (await client.error("chat.send", **{**first, "text": "ho"})).code == "key_conflict"
+        assert (await client.error("chat.inject", **{**row, "key": "k1"})).code == "rate_limited"
+        assert (await client.error("chat.send", **new)).code == "rate_limited"
+
+
+async def test_a_resent_message_of_a_room_is_a_duplicate_also_when_the_rate_is_spent() -> None:
+    agent = motet.Agent("a", model=Scripted(*[say("pass")] * 20))
+    async with talk(agent) as (_, client):
+        made = await client.result("rooms.create", name="den", members=["a"])
+        first = {"room": made["name"], "text": "hello", "key": "k1"}
+        posted = await client.result("rooms.post", **first)
+        for number in range(2, 10):
+            await client.result("rooms.post", **{**first, "key": f"k{number}"})
+        assert (await client.error("rooms.post", **{**first, "key": "k11"})).code == "rate_limited"
+        again = await client.result("rooms.post", **first)
+        assert again == {**posted, "status": "duplicate"}
+
+
 async def test_a_run_can_be_awaited_and_read() -> None:
     agent = motet.Agent("a", model=Scripted(say("one")))
     async with talk(agent) as (_, client):
