@@ -91,8 +91,9 @@ class Crowd:
     this is no parking lot, whose places take twice as much. For the same reason Python's collector
     of garbage waits until the crowd is gone, or for :data:`HELD` passes of the loop. Else it finds
     so many new objects that it looks at all objects of the program, for a fifth of a second, and
-    most of the new ones are gone soon after. A collector that the program has switched off stays
-    as it is.
+    most of the new ones are gone soon after. Those that are left go to the oldest generation, which
+    costs nothing: as young ones, they would be looked at together in one pass. A collector that the
+    program has switched off stays as it is.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,9 @@ class Crowd:
             self._passes_held -= 1
             if waits_long or not self._tasks or not self._passes_held:
                 self._passes_held = 0
+                if not gc.get_freeze_count():  # else the program has set objects apart for itself
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()
 
     def wake(self, count: int) -> None:

@@ -75,21 +75,21 @@ class ErrorChannel:
 
         While nothing can be written, the model gets the error itself, and no id; the error is kept
         and stored later. ``error``: an exception, a text, an error object; anything else as JSON
-        has it. ``detail`` is stored beside it. ``came``: when it came on Trio's clock, of one among
-        thousands. Raises nothing. Cancellation passes; the error is stored nevertheless.
+        has it. ``detail`` is stored beside it. ``came``: when it came on Trio's clock, of one that
+        had its turn. Raises nothing. Cancellation passes; the error is stored nevertheless.
         """
         if (spool := self.spool) is None or origin.tool_name in DETAIL_TOOLS:
             found = describe(capture(error, code, detail))
             return Reported(found.fallback, None, found.kind)
         since = None
-        if came is not None or spool.is_crowded:  # they wait before more is made for them
-            came = came or trio.current_time()
+        if came is None and spool.is_crowded:  # they wait before more is made for them
+            came = trio.current_time()
             try:
                 await spool.turn()
             except BaseException:
-                since = spool.now() + came - trio.current_time()
-                spool.leave(Report(origin, (error, code, detail, None)), since)
+                self.leave(origin, error, code, detail, came)
                 raise
+        if came is not None:
             since = spool.now() + came - trio.current_time()
         trace, tool = self.tracer.of(origin.run_id), origin.tool_name
         with trace.store("store", tool=tool, call_id=origin.call_id) as span:
@@ -105,6 +105,14 @@ class ErrorChannel:
         if span.error_id is None:
             return Reported(found.fallback, None, found.kind)
         return Reported(failure_text(tool, found.summary, entry.id), entry.id, found.kind)
+
+    def leave(
+        self, origin: Origin, error: object, code: str, detail: JsonObject | None, came: float
+    ) -> None:
+        """Have an error stored whose call was cancelled while it waited for its turn."""
+        if self.spool is not None and origin.tool_name not in DETAIL_TOOLS:
+            since = self.spool.now() + came - trio.current_time()
+            self.spool.leave(Report(origin, (error, code, detail, None)), since)
 
     def _fail(self, entry: ErrorEntry) -> None:
         origin, error = entry.item.origin, entry.problem or "unknown"

@@ -10,7 +10,7 @@ verdict was given on; every text for a model obeys the one rule for results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
@@ -397,8 +397,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             return NOT_BEGUN
         try:
             with trio.CancelScope(deadline=under_way.began + tool.timeout) as scope, under_way:
-                # Time a child run spends waiting for approval does not count against this time-out:
-                # the approver moves the deadline.
+                # The approver moves the deadline: a child's wait for approval does not count.
                 self._call_scopes[call] = scope
                 programs = work.context.programs
                 programs.ended = False
@@ -406,21 +405,26 @@ class ToolExecutor(Actor[ExecuteCall]):
                     value = await tool.run(work.context, work.args)
                 except Exception as raised:
                     came = trio.current_time()
-                    if not (came < scope.deadline and self._is_one_of_many(raised, programs)):
+                    turn = self._turn(raised, programs) if came < scope.deadline else None
+                    if turn is None:
                         with foreign_code:
                             raise
                     # Handled in its turn: thousands of scopes that close at once hold up the loop.
                     if scope.deadline < came + LONG:  # a fifth of all that is done until its turn
                         scope.deadline = inf
                     waits = type(raised).__name__
+                    try:
+                        await turn()  # before anything is made for it, even a coroutine
+                    except BaseException:
+                        self._reporter.leave(*self._described(work.request, raised), came)
+                        raise
                     return await self._failed(work.request, raised, came=came)
                 except BaseException:
                     with foreign_code:
                         raise
                 finally:
-                    # A tool that goes on after its time-out: a function in a thread cannot be
-                    # ended. That one works in real time: neither a clock of a test, which jumps
-                    # meanwhile, nor a loop that was busy when it returned, makes it late.
+                    # A tool that goes on after its time-out: a function in a thread. It works in
+                    # real time: neither a test's clock nor a busy loop makes it late.
                     late = trio.current_time() > scope.deadline
                     late = late and (not under_way.worked or under_way.worked > tool.timeout)
                     del self._call_scopes[call]
@@ -443,7 +447,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return _End(error.value, "failed", error.kind, failure="negative")
             if not is_a(error, NeedsApproval):
                 return await self._failed(work.request, error)
-            needs = error
+            said = message_of(error)
         except BaseExceptionGroup as cut:
             # Cancelled, and a part of it has failed in its clean-up: it was cut all the same.
             failed, going_on = cut.split(Exception)
@@ -456,17 +460,24 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return _End(f"Error: {waits}; stored later", "failed", "unknown", failure="fault")
             went_on = late and not scope.cancelled_caught
             return await self._timed_out(work, tool, under_way, went_on=went_on)
-        # The tool has done nothing yet and asks for a person: back to that stage, once.
+        return await self._asked(work, tool, said)
+
+    async def _asked(self, work: _Work, tool: Tool, said: str) -> _End:
+        """The tool has done nothing yet and asks for a person: back to that stage, once."""
         if work.context.approved:
             text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
             return await self._failed(work.request, RuntimeError(text))
-        work.asked.append(Asking("call", message_of(needs)))
+        work.asked.append(Asking("call", said))
         return await self._authorize(work, tool) or await self._run(work, tool)
 
-    def _is_one_of_many(self, raised: Exception, programs: CallPrograms) -> bool:
-        """Whether it is a plain failure, and so many fail now that each waits for its turn."""
-        crowded = (spool := self._reporter.spool) is not None and spool.is_crowded
-        return crowded and not programs.children and not issubclass(type(raised), _NO_PLAIN)
+    def _turn(
+        self, raised: Exception, programs: CallPrograms
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Waits for its turn, if this is a plain failure, and so many fail now that each waits."""
+        spool = self._reporter.spool
+        if spool is None or not spool.is_crowded or programs.children:
+            return None
+        return None if issubclass(type(raised), _NO_PLAIN) else spool.turn
 
     async def _timed_out(
         self, work: _Work, tool: Tool, under_way: UnderWay, *, went_on: bool
@@ -533,19 +544,14 @@ class ToolExecutor(Actor[ExecuteCall]):
         came: float | None = None,
     ) -> _End:
         """Store the error; the model gets the reporter's summary. ``came``: see the reporter."""
-        code, detail, call, tool = "", None, request.call, request.call.name
+        described, tool = self._described(request, error), request.call.name
         if issubclass(type(error), ToolFailure):
-            described = cast("ToolFailure", error)
             with _reading(tool):
-                code, kind, detail = described.code, described.kind, described.detail
-        where = request.session, tool, request.run_id, call.id
+                kind = cast("ToolFailure", error).kind
         try:
-            report = await self._reporter.report(
-                Origin(*where, request.agent, request.principal, call.arguments),
-                *(error, code, detail, came),
-            )
+            report = await self._reporter.report(*described, came)
         except Exception:  # the first error is reported, not that of the store
-            report = Reported(fallback_text(message_of(error), code), None, "unknown")
+            report = Reported(fallback_text(message_of(error), described[2]), None, "unknown")
             kind, told = kind or "unknown", report.text
         else:
             kind, told = kind if is_kind(kind) else report.kind, report.told
@@ -554,6 +560,18 @@ class ToolExecutor(Actor[ExecuteCall]):
         with _reading(tool):
             found = failure or failure_class(error)
         return _End(told, "failed", kind, report.error_id, found)
+
+    def _described(
+        self, request: ExecuteCall, error: BaseException
+    ) -> tuple[Origin, BaseException, str, JsonObject | None]:
+        """The call, its error, and the code and the detail that the error has."""
+        code, detail, call = "", None, request.call
+        if issubclass(type(error), ToolFailure):
+            with _reading(call.name):
+                code, detail = cast("ToolFailure", error).code, cast("ToolFailure", error).detail
+        where = request.session, call.name, request.run_id, call.id
+        origin = Origin(*where, request.agent, request.principal, call.arguments)
+        return origin, error, code, detail
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
         request = work.request

@@ -434,3 +434,29 @@ async def test_the_collector_does_not_wait_for_a_crowd_that_waits_for_long() -> 
             crowd.wake_all()
             crowd.end_pass()
             assert gc.isenabled()
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+async def test_what_is_left_of_a_crowd_is_no_young_object_for_the_collector(
+    frozen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it is looked at in the pass in which the collector goes on. Not where the program
+    has set objects apart: they stay so.
+    """
+    assert gc.isenabled()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    crowd = Crowd()
+
+    async def come() -> None:
+        await crowd.wait()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(AT_ONCE):
+            nursery.start_soon(come)
+        await wait_all_tasks_blocked()
+        left = [[number] for number in range(100)]
+        crowd.wake_all()
+        crowd.end_pass()
+    assert gc.isenabled()
+    old = {id(one) for one in gc.get_objects(generation=2)}
+    assert [id(one) in old for one in left] == [not frozen] * 100

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-import trio
 
 from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, Observe, Warn
 from motet.actors.hooks.registry import HookSet
@@ -51,7 +50,7 @@ class Memory(ErrorChannel):
         super().__init__(None, lambda _run_id, _event: None)
         self.errors: list[tuple[str, object, str]] = []
         self.details: list[JsonObject] = []
-        self.broken, self.takes = False, 0.0
+        self.broken = False
 
     async def report(
         self,
@@ -64,8 +63,6 @@ class Memory(ErrorChannel):
         assert origin.session_id
         assert origin.run_id
         tool = origin.tool_name
-        if self.takes:
-            await trio.sleep(self.takes)
         if self.broken:
             raise OSError("no space left")
         self.errors.append((tool, error, code))

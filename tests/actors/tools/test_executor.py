@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.hooks.registry import HookSet
-from motet.actors.storage.error_spool import ErrorSpool
+from motet.actors.storage.error_spool import ErrorSpool, Report
 from motet.actors.tools import tool as threads
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
@@ -371,11 +371,23 @@ async def test_observers_see_every_call_and_change_none() -> None:
 class _Slow(ErrorSpool):
     """Thousands fail at once, so that an error waits for a minute."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, takes: float = 0.0) -> None:
+        self.left: list[Report] = []
+        self._takes = takes
 
     @property
     def is_crowded(self) -> bool:
         return True
+
+    async def turn(self) -> None:
+        await trio.sleep(self._takes)
+
+    def now(self) -> float:
+        return 1_000.0
+
+    def leave(self, item: Report, since: float) -> None:
+        assert since == 960.0
+        self.left.append(item)
 
 
 @pytest.mark.parametrize(
@@ -395,10 +407,11 @@ async def test_a_call_that_failed_is_not_late_while_its_error_waits(
 
     assert autojump_clock.current_time() == 0
     async with on_stage(tool(fail, timeout=timeout)) as stage:
-        stage.memory.spool, stage.memory.takes = _Slow(), 60
+        stage.memory.spool = slow = _Slow(60)
         result = await stage.call("fail")
     assert (result.outcome, result.kind, result.failure) == ("failed", "unknown", "fault")
     assert result.text.startswith(told)
+    assert [one.origin.tool_name for one in slow.left] == (["fail"] if "later" in told else [])
 
 
 async def test_no_error_is_asked_for_its_class_while_thousands_fail() -> None:
