@@ -251,11 +251,14 @@ class ProviderConfig:
 
     Attributes:
         base_url: address of the API, for servers that speak it too.
-        api_key_env: name of the environment variable that holds the key.
+        api_key_env: name of the environment variable that holds the key. One that is not the
+            provider's own is sent to the provider's own server and to this machine only.
+        key_host: another host that it may be sent to, which is that of ``base_url``.
     """
 
     base_url: str | None = attrs.field(default=None, validator=_must("a http(s) URL", _is_url))
     api_key_env: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    key_host: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
 
 
 @attrs.frozen(kw_only=True)

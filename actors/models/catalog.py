@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
 
 import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.protocols.admission import host_of, is_loopback
 from motet.protocols.config import ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError, UnknownName, listing
 from motet.protocols.models import Model, Usage
@@ -54,6 +56,7 @@ class Provider:
         keys: the environment variables that may hold its key.
         url: the environment variable that names another server.
         keyless: it can be used without a key.
+        host: of its own server, if it has one.
     """
 
     home: str
@@ -61,6 +64,7 @@ class Provider:
     keys: tuple[str, ...] = ()
     url: str = ""
     keyless: bool = False
+    host: str = ""
 
     def adapter(
         self, name: str, *, base_url: str | None = None, api_key: str | None = None
@@ -72,9 +76,23 @@ class Provider:
 
 
 KNOWN: Mapping[str, Provider] = {
-    "openai": Provider("openai:OpenAIModel", "openai", (OPENAI_KEY,), OPENAI_URL),
-    "anthropic": Provider("anthropic:AnthropicModel", "anthropic", (ANTHROPIC_KEY,), ANTHROPIC_URL),
-    "google": Provider("google:GoogleModel", "google.genai", GOOGLE_KEYS, GOOGLE_URL),
+    "openai": Provider(
+        "openai:OpenAIModel", "openai", (OPENAI_KEY,), OPENAI_URL, host="api.openai.com"
+    ),
+    "anthropic": Provider(
+        "anthropic:AnthropicModel",
+        "anthropic",
+        (ANTHROPIC_KEY,),
+        ANTHROPIC_URL,
+        host="api.anthropic.com",
+    ),
+    "google": Provider(
+        "google:GoogleModel",
+        "google.genai",
+        GOOGLE_KEYS,
+        GOOGLE_URL,
+        host="generativelanguage.googleapis.com",
+    ),
     "ollama": Provider("openai:OllamaModel", "openai", (OLLAMA_KEY,), OLLAMA_URL, keyless=True),
     "pydantic_ai": Provider("pydantic_ai:PydanticAIModel", "pydantic_ai", keyless=True),
 }
@@ -82,13 +100,37 @@ PROVIDERS: Mapping[str, MakeModel] = {name: known.adapter for name, known in KNO
 
 
 def providers_of(config: ModelsConfig) -> dict[str, MakeModel]:
-    """The providers, with the servers and keys of a configuration."""
+    """The providers, with the servers and keys of a configuration.
+
+    Raises ``ConfigError`` for a key that would be sent to a server that it is not for.
+    """
+    for name in KNOWN:
+        check_receiver(config, name)
     return {
         name: partial(
             known.adapter, base_url=config_of(config, name).base_url, api_key=key_of(config, name)
         )
         for name, known in KNOWN.items()
     }
+
+
+def check_receiver(config: ModelsConfig, name: str) -> None:
+    """Raise ``ConfigError`` where a provider's section sends a variable that is not the provider's
+    own to a server that is not either, unless ``key_host`` names that server: a configuration that
+    somebody else wrote could send any secret of the environment anywhere.
+    """
+    known, chosen = KNOWN[name], config_of(config, name)
+    variable, url = chosen.api_key_env, chosen.base_url
+    if variable is None or url is None or variable in known.keys:
+        return
+    # Strictly, since the library that connects may read another host in an odd address.
+    host = (host_of(urlsplit(url).netloc) or "").lower()
+    allowed = {known.host, (chosen.key_host or "").lower()} - {""}
+    if not is_loopback(host) and host not in allowed:
+        raise ConfigError(
+            f"models.{name}: the key in {variable} would be sent to {host or url!r}, which is not "
+            f'{name}\'s own server: key_host = "{host}" beside base_url allows that'
+        )
 
 
 def key_of(config: ModelsConfig, name: str) -> str | None:

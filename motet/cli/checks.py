@@ -18,7 +18,7 @@ import trio
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
 from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource, load_config
-from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
+from motet.actors.models.catalog import KNOWN, Provider, check_receiver, config_of, resolve
 from motet.cli.config_schema import Line, schema, sources
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.logs import silenced
@@ -77,6 +77,10 @@ def providers(setup: Setup) -> Iterator[Finding]:
     for name, known in KNOWN.items():
         if name in used or name in ("openai", "anthropic"):
             yield _provider(name, known, config_of(setup.config.models, name), name in used)
+        try:
+            check_receiver(setup.config.models, name)
+        except ConfigError as error:
+            yield Finding("broken", name, str(error))
 
 
 def _provider(name: str, known: Provider, config: ProviderConfig, used: bool) -> Finding:

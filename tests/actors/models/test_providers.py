@@ -9,6 +9,7 @@ from motet.actors.hosting.config import load_config
 from motet.actors.models.catalog import KNOWN, Billed, ModelCatalog, keys_of, providers_of
 from motet.actors.models.openai import OllamaModel, server_url
 from motet.protocols.config import ModelsConfig, ProviderConfig
+from motet.protocols.errors import ConfigError
 from motet.protocols.models import OutputSchema
 
 
@@ -27,6 +28,41 @@ def test_a_model_uses_the_server_and_key_of_its_section(provider: str, tmp_path:
     assert model.name == f"{provider}:some:model"
     assert isinstance(model, Billed)
     assert model.base_url == url
+
+
+OWN = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "google": "GOOGLE_API_KEY"}
+ODD = ("https://api.openai.com@evil.example", "https://evil.example\\@api.openai.com/v1")
+
+
+@pytest.mark.parametrize("provider", KNOWN)
+def test_a_foreign_variable_goes_to_its_provider_and_to_named_hosts_only(provider: str) -> None:
+    """Law: a secret that is not the provider's own reaches no server but the provider's own, this
+    machine, and the one that ``key_host`` names."""
+
+    def sends(url: str | None, variable: str = "AWS_SECRET", key_host: str | None = None) -> bool:
+        section = ProviderConfig(base_url=url, api_key_env=variable, key_host=key_host)
+        config, refused = ModelsConfig(), list[str]()
+        object.__setattr__(config, provider, section)  # its name is no literal here
+        try:
+            providers_of(config)
+        except ConfigError as error:
+            refused.append(str(error))
+        told = f"models.{provider}: the key in {variable} would be sent"
+        assert all(told in text for text in refused)
+        return not refused
+
+    home = KNOWN[provider].host
+    assert sends(None)
+    assert sends("http://127.0.0.1:8000/v1")
+    assert sends("http://[::1]:8000/v1")
+    assert not home or sends(f"https://{home}/v1")
+    for url in ("https://evil.example/v1", f"https://{home}.evil.example", *ODD):
+        assert not sends(url)
+        assert not sends(url, key_host="other.example")
+    assert sends("https://Models.example:8443/v1", key_host="models.example")
+    assert not sends("https://evil.example/v1", "GROQ_API_KEY")
+    for owner, variable in OWN.items():
+        assert sends("https://models.example/v1", variable) == (owner == provider)
 
 
 def test_every_key_of_the_environment_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
