@@ -252,8 +252,10 @@ def approval_wanted(
     words = argument.split(None, 2)
     if words and words[0] in get_args(ApprovalDecision):
         words.insert(0, pending[0].id if len(pending) == 1 else "")
-    waiting = "\n".join("\n".join(question(one)) for one in reversed(pending))
     if len(words) < 2 or not words[0]:
+        # Quotes the calls only for an argument that changes nothing; see `Command.shows`.
+        asked = [one.id if argument else "\n".join(question(one)) for one in reversed(pending)]
+        waiting = "\n".join(asked)
         how = "To answer: /approve ID allow-once, allow-always or deny."
         return f"{waiting}\n{how}" if waiting else "No approval is pending here."
     decision = next((one for one in get_args(ApprovalDecision) if one == words[1]), None)
@@ -270,7 +272,8 @@ def answer_wanted(argument: str, found: Sequence[EscalationInfo]) -> tuple[str, 
         word, rest = (found[0].id if len(found) == 1 else ""), said
     decided, note = _split(rest)
     if not word or not decided:
-        waiting = "\n".join("\n".join(review_of(one)) for one in reversed(found))
+        failed = [one.id if argument else "\n".join(review_of(one)) for one in reversed(found)]
+        waiting = "\n".join(failed)
         how = "Say which and how: /resolve ID retry [TEXT], advice TEXT, skip TEXT or give_up."
         return f"{waiting}\n{how}" if waiting else "No escalation is open here."
     decision = next((one for one in get_args(Answer) if one == decided), None)

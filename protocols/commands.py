@@ -27,6 +27,13 @@ class Command(msgspec.Struct, frozen=True):
         """Whether it is a stop, which has to get through when everything else is stuck."""
         return self.name in _STOPS
 
+    @property
+    def shows(self) -> bool:
+        """Whether it changes nothing. Its answer may quote people, who may withdraw what they said:
+        it is not kept for a resend, which shows what there is then.
+        """
+        return self.name in _SHOW or not (self.argument or self.name in _ACT_ALONE)
+
 
 COMMANDS: Final[dict[str, str]] = {
     "help": "list the commands",
@@ -75,8 +82,14 @@ COMMANDS: Final[dict[str, str]] = {
     "export": "in a room: all that was said, as JSON lines: /export [AFTER NUMBER]",
     "deleteroom": "delete the room and all that was said in it: /deleteroom NAME",
 }
-UNSTORED: Final = frozenset({"invite", "search", "summary", "export"})
-"""Commands whose answers have what is not to be stored twice: tokens, and texts of messages."""
+_SHOW: Final = frozenset(
+    {"help", "status", "errors", "usage", "agents", "who", "search", "here", "people", "summary",
+     "invites", "export"}
+)  # fmt: skip
+_ACT_ALONE: Final = frozenset(
+    {"stop", "stopall", "new", "compact", "leave", "archive", "unarchive", "invite"}
+)
+"""Commands that do something without an argument; the others show what can be done."""
 _STOPS: Final = frozenset({"stop", "stopall"})
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})
 _BARE_STOPS: Final = frozenset({"stop", "abort", "esc"})

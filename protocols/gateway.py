@@ -451,7 +451,18 @@ def decode_params(params: JsonObject, kind: type[P]) -> P:
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
-        raise FrameError(str(error)) from None
+        raise FrameError(f"{error}{_choices(str(error), kind)}") from None
+
+
+def _choices(problem: str, kind: type) -> str:
+    """The possible values of a parameter that has another one."""
+    name = problem.rpartition("`$.")[2].rstrip("`") if problem.startswith("Invalid enum") else ""
+    info = msgspec.inspect.type_info(kind)
+    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
+    types = [one.type for one in fields if one.name == name]
+    options = [each for one in types for each in getattr(one, "types", (one,))]
+    values = [str(value) for one in options for value in getattr(one, "values", ())]
+    return f": one of {', '.join(values)}" if values else ""
 
 
 def encode(frame: Frame) -> str:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import drop, merged, settled, taken
+from motet.protocols.room_messages import without_news
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,
@@ -179,9 +180,11 @@ def give_floor(
     now: float,
     shown: Mapping[str, Sequence[RoomMessage]] = NOTHING,
     last: int = 0,
+    changed: int = 0,
 ) -> RoomState:
     """They have the floor; their turns are spent. ``shown``: what they have not read, by name;
-    ``last``: the number of the room's last message.
+    ``last``: the number of the room's last message; ``changed``: they are told of the changes of
+    messages up to this one.
 
     They answer the people of the round and those behind their calls and all that they read: the
     words of one person could otherwise act with the rights of another, in the next round, straight
@@ -208,7 +211,8 @@ def give_floor(
         last=speakers[-1].name,
     )
     turn = f"{given.round}.{given.turns}"
-    return _after("give", state, replace(state, floor=given, given=now, turn=turn, last=last))
+    after = replace(state, floor=given, given=now, turn=turn, last=last, changed=changed)
+    return _after("give", state, after)
 
 
 def last_when_given(state: RoomState, messages: Sequence[RoomMessage]) -> int:
@@ -352,9 +356,12 @@ def shown_at_least(
 
 
 def shown_when_cut(state: RoomState, *, agents: int, read: Mapping[str, int]) -> RoomState:
-    """Turns were cut off: what had entered them is read. ``read``: of people, by member."""
+    """Turns were cut off: what had entered them is read, and what was changed before is told.
+    ``read``: of people, by member.
+    """
     for name, people in read.items():
         state = shown_at_least(state, (name,), agents=agents, people=people)
+        state = without_news(state, name, state.changed)
     return replace(state, heard=max(state.heard, *read.values(), 0))
 
 

@@ -199,13 +199,14 @@ def after_change(
         state = _call(state, names, message, wish.who)
     news = dict(state.news)
     reaction = wish.text if wish.act in ("react", "unreact") else ""
-    one = News(message.seq, wish.who if reaction else None, reaction, wish.act != "unreact")
+    number = state.changes + 1
+    who = wish.who if reaction else None
+    one = News(message.seq, who, reaction, wish.act != "unreact", number)
     for name in members:
         if has_read(state, name, message) and (
             name in names or not is_before(state, name, message)
         ):
             news[name] = told_also(news.get(name, ()), one)
-    number = state.changes + 1
     untold = () if settled else _without_texts(state.untold, message.seq)
     event = event_of(wish, number)
     return replace(state, news=news, changes=number, untold=(*untold, event))
@@ -251,9 +252,9 @@ def told_also(news: Sequence[News], one: News) -> tuple[News, ...]:
     return (*others, one)[-MOST_NEWS:]
 
 
-def without_news(state: RoomState, name: str, told: Collection[News]) -> RoomState:
-    """A member was told these."""
-    left = tuple(one for one in state.news.get(name, ()) if one not in told)
+def without_news(state: RoomState, name: str, upto: int) -> RoomState:
+    """A member was told the changes up to this one."""
+    left = tuple(one for one in state.news.get(name, ()) if one.change > upto)
     news = {other: some for other, some in state.news.items() if other != name}
     return replace(state, news={**news, name: left} if left else news)
 

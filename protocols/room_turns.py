@@ -20,7 +20,7 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
 from motet.protocols.room_limits import ROOM, UNPLANNED, Planned
 from motet.protocols.room_messages import line_of
-from motet.protocols.rooms import MemberInfo, News, RoomMessage
+from motet.protocols.rooms import MemberInfo, RoomMessage
 from motet.protocols.run import RunResult
 from motet.protocols.sanitize import NO_REPLY, SilenceMatch, is_silent
 
@@ -88,7 +88,7 @@ class Batch:
         sender: the person who has said that one.
         untold: members whose runs have not begun, so that they have not read these messages.
         announced: members whose turn was published.
-        news: changes of earlier messages that they are told of.
+        changes: they are told of the changes of messages up to this one.
     """
 
     mark: int = 0
@@ -97,7 +97,7 @@ class Batch:
     sender: str = ""
     untold: set[str] = attrs.field(factory=set[str])
     announced: set[str] = attrs.field(factory=set[str])
-    news: dict[str, tuple[News, ...]] = attrs.field(factory=dict[str, "tuple[News, ...]"])
+    changes: int = -1
 
 
 # The events of a turn

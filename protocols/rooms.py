@@ -236,12 +236,13 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """A change of a message that a member has read. ``who`` has reacted, if there is a reaction."""
+    """The n-th ``change``, of a message that a member has read. ``who`` has reacted, if anybody."""
 
     number: int
     who: Principal | None = None
     reaction: str = ""
     on: bool = True
+    change: int = 0
 
 
 class RoomState(msgspec.Struct, frozen=True):
@@ -253,7 +254,7 @@ class RoomState(msgspec.Struct, frozen=True):
         seen: for each member, the last message in the room when it was shown those of agents.
         told: the same for those of people; a member that is not in it has ``seen`` for both.
         usage: of this round.
-        given, last: when the floor was given last, in Unix seconds; the last message then.
+        given, last, changed: Unix time when the floor was given; the last message and change then.
         turn: a name for those turns, which their runs have; empty: by an older motet.
         waiting: suspended turns, by the names of their members.
         calls: of members in people's messages that have opened no round yet, one for each member.
@@ -275,6 +276,7 @@ class RoomState(msgspec.Struct, frozen=True):
     given: float = 0.0
     turn: str = ""
     last: int = 0
+    changed: int = 0
     waiting: dict[str, Waiting] = {}
     calls: tuple[Due, ...] = ()
     collected: int = 0
@@ -331,11 +333,9 @@ class RoomPlan(msgspec.Struct, frozen=True):
         history: messages that an agent is shown at most.
         limits: for all turns of one round together.
         reactions: whether agents are told what people react with to messages.
-        turn_timeout: seconds that one turn may take, or the choice of a speaker; time in which it
-            waits for a person's approval does not count.
+        turn_timeout: seconds of one turn, or of a choice, without those of a wait for an approval.
         activation: the messages that its agents answer; None: as ``speakers`` says.
-        budgets: what all its people, and each of them, may spend in an hour and a day; and
-            each of them in a round.
+        budgets: for all its people, and for each, by hour and day; for each, by round, too.
     """
 
     members: Members

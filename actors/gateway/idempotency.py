@@ -27,7 +27,9 @@ MOST: Final = 4_096
 
 @attrs.define(eq=False)
 class _Request:
-    """``answer`` is None while the request is carried out, and for ever when it has failed."""
+    """``answer`` is None while the request is carried out, and for ever when it has failed; one
+    that is not kept is empty.
+    """
 
     digest: str
     since: float
@@ -52,9 +54,18 @@ class Idempotency:
         return len(self._requests)
 
     async def once(
-        self, scope: IdempotencyScope, body: object, kind: type[T], work: Callable[[], Awaitable[T]]
+        self,
+        scope: IdempotencyScope,
+        body: object,
+        kind: type[T],
+        work: Callable[[], Awaitable[T]],
+        *,
+        keep: bool = True,
     ) -> tuple[T, bool]:
         """The answer, and whether it is that of an earlier request.
+
+        ``keep`` false: the answer quotes what may be withdrawn or deleted meanwhile, and ``work``
+        changes nothing when it is done again: then a resend does it again for its answer.
 
         A resend during the first request waits for its answer, and is carried out in its place when
         that fails or is cancelled. Raises ``KeyConflict`` for another ``body`` under the same key,
@@ -65,20 +76,22 @@ class Idempotency:
             self._forget()
             request = self._requests.get(scope)
             if request is None:
-                return await self._first(scope, digest, work), False
+                return await self._first(scope, digest, work, keep), False
             if request.digest != digest:
                 raise KeyConflict(f"the key {scope[2]!r} was used for something else")
             await request.over.wait()
+            if request.answer == "":
+                return await work(), True
             if request.answer is not None:
                 return msgspec.json.decode(request.answer, type=kind), True
 
     async def _first(
-        self, scope: IdempotencyScope, digest: str, work: Callable[[], Awaitable[T]]
+        self, scope: IdempotencyScope, digest: str, work: Callable[[], Awaitable[T]], keep: bool
     ) -> T:
         mine = self._requests[scope] = _Request(digest, self.now())
         try:
             answer = await work()
-            mine.answer = msgspec.json.encode(answer).decode()
+            mine.answer = msgspec.json.encode(answer).decode() if keep else ""
             self._unsaved.append(StoredAnswer(scope, digest, mine.answer, mine.since))
             self.changed.set()
             return answer

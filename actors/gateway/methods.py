@@ -29,7 +29,7 @@ from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols import room_acts as acts
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
-from motet.protocols.commands import UNSTORED, Command, message_text, parse_command
+from motet.protocols.commands import Command, message_text, parse_command
 from motet.protocols.errors import GroupErrors, InputValidation, ListErrors, listing, nearest
 from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
@@ -231,11 +231,11 @@ async def _command(
             caller.api, caller.principal, session, command, room=room, sender=sender
         )
 
-    if command.name in UNSTORED:  # tokens and messages are not stored for a resend
+    if command.name == "invite":  # its token is shown once, and stored nowhere
         return Answer(await work())
     scope = (caller.principal.user, "rooms.post" if room else "chat.send", key)
-    said = (session, room, sender, command)
-    answer, again = await caller.idempotency.once(scope, said, wire.CommandAnswer, work)
+    said, kept = (session, room, sender, command), not command.shows
+    answer, again = await caller.idempotency.once(scope, said, wire.CommandAnswer, work, keep=kept)
     return Answer(replace(answer, status="duplicate") if again else answer)
 
 
@@ -359,7 +359,9 @@ async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> 
         return approvals.Resolved(**asdict(info))
 
     scope = (caller.principal.user, "approvals.resolve", params.key)
-    resolved, again = await caller.idempotency.once(scope, params, approvals.Resolved, work)
+    # Not kept: it quotes the call. The same answer again changes nothing, and shows it as it is.
+    once = caller.idempotency.once
+    resolved, again = await once(scope, params, approvals.Resolved, work, keep=False)
     return Answer(replace(resolved, status="duplicate") if again else resolved)
 
 

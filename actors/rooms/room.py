@@ -389,6 +389,7 @@ class RoomActor(Actor[RoomMessages]):
         if self._control.overtaken(mark):
             return
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
+        changes = self._state.changes
         changed = await self._history.changed(
             {one.number for some in news.values() for one in some}
         )
@@ -407,7 +408,8 @@ class RoomActor(Actor[RoomMessages]):
                 return now
             due = [asked_also(one, told[one.name], changed) for one in due]
             last = messages[-1].seq if messages else 0
-            return floor.give_floor(now, due, now=wall_time(), shown=shown, last=last)
+            time = wall_time()
+            return floor.give_floor(now, due, now=time, shown=shown, last=last, changed=changes)
 
         self._steering.begin_batch(heard)
         await self._history.record(give)
@@ -415,7 +417,7 @@ class RoomActor(Actor[RoomMessages]):
             return
         said = [one.author for one in messages if one.kind == "person" and one.seq <= heard]
         last, sender = messages[-1].seq if messages else 0, said[-1] if said else ""
-        batch = self._batch = Batch(mark, last, heard, sender, {*news}, news=news)
+        batch = self._batch = Batch(mark, last, heard, sender, {*news}, changes=changes)
         before: trio.Event | None = None
         turns: list[Given] = []
         for number, due in enumerate(self._state.floor.speaking, given + 1):
@@ -493,7 +495,7 @@ class RoomActor(Actor[RoomMessages]):
 
         def note(state: RoomState) -> RoomState:
             heard = self._steering.heard(state.heard)
-            state = without_news(state, name, batch.news.get(name, ()))
+            state = without_news(state, name, batch.changes)
             return floor.shown_in_turn(state, name, agents=batch.shown, people=people, heard=heard)
 
         return note
@@ -541,7 +543,7 @@ class RoomActor(Actor[RoomMessages]):
             unheard = {one for one in speaking if one not in batch.announced | {*state.waiting}}
             shown = floor.shown_at_least(state, told, agents=batch.shown, people=batch.heard)
             for name in told:
-                shown = without_news(shown, name, batch.news.get(name, ()))
+                shown = without_news(shown, name, batch.changes)
             possible = self._possible(noted(shown, *notices))[0]
             heard = cleared if history.unanswered() else max(cleared, history.said)
             after = floor.end_round(possible, reason, heard=heard, unheard=unheard, keep=keep)

@@ -112,6 +112,8 @@ def _said(request: ModelRequest, name: str, others: Sequence[str]) -> list[Model
     words = list(dict.fromkeys(word for text in texts for word in WORD.findall(text)))
     calls = [call for row in rows if isinstance(row, AssistantMessage) for call in row.calls]
     asked = {msgspec.json.decode(call.arguments)["effect"] for call in calls}
+    # After a compaction the summary names the effects.
+    asked |= {one for row in rows for one in re.findall(rf"\b{name}/\w+\.\d+", row.text)}
     end: list[ModelEvent] = [UsageReport(Usage(10, 5))]
     for mode, number in words:
         effect, choice = f"{name}/{mode}.{number}", crc32(f"{name}{number}".encode()) % 6

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import attrs
 import pytest
@@ -232,10 +232,10 @@ def forgets_people(given: Run, who: Principal) -> None:
 
 
 def keeps_only_the_round(
-    state: RoomState, speakers: Sequence[Due], *, now: float, shown: object = None, last: int = 0
+    state: RoomState, speakers: Sequence[Due], *, now: float, shown: object, **more: Any
 ) -> RoomState:
     """A member answers the people of its round, whatever it has not read yet."""
-    return GIVE(state, speakers, now=now, last=last)
+    return GIVE(state, speakers, now=now, **more)
 
 
 async def steers_unnoticed(self: MemberRunner, run: Run, text: str, who: Principal) -> Run:

@@ -254,3 +254,11 @@ def test_a_message_is_written_as_documented() -> None:
         '"data":{"role":"user","author":"al","text":"hi","i":0,"number":0,"reply_to":0},'
         '"seq":3,"run_id":"r"}'
     )
+
+
+def test_a_wrong_word_is_answered_by_the_possible_ones() -> None:
+    wrong: JsonObject = {"id": "apr_1", "decision": "allow", "key": "k"}
+    with pytest.raises(wire.FrameError, match="one of allow-always, allow-once, deny"):
+        wire.decode_params(wrong, approvals.ApprovalsResolveParams)
+    with pytest.raises(wire.FrameError, match=r"got `bool` - at `\$.decision`$"):
+        wire.decode_params({**wrong, "decision": True}, approvals.ApprovalsResolveParams)

@@ -239,11 +239,13 @@ def test_those_who_have_read_a_message_are_told_of_its_last_change_once() -> Non
     for text in ("one", "two"):
         wish = Amendment("edit", 3, ALICE, text)
         state = after_change(state, wish, HELLO, members=("ann", "ben", "cid"))
-    assert state.news == {"ann": (News(3),)}
+    last = News(3, change=2)
+    assert state.news == {"ann": (last,)}
     now = replace(HELLO, text="two", edited=1.0)
     assert news_lines(state.news["ann"], {3: now}) == ["[#3 edited person alice] two"]
-    assert read_before(state, "ann", state.news["ann"], {3: now}) == (News(3),)
-    assert without_news(state, "ann", state.news["ann"]).news == {}
+    assert read_before(state, "ann", state.news["ann"], {3: now}) == (last,)
+    assert without_news(state, "ann", 1).news == state.news, "the turn was told of the first one"
+    assert without_news(state, "ann", 2).news == {}
 
 
 def test_reactions_are_told_by_name_and_number() -> None:
@@ -447,4 +449,4 @@ def test_newcomers_are_told_no_change_of_what_was_said_before_they_were_added(ac
     called = after_change(
         state, Amendment("edit", 3, ALICE, "@ben"), HELLO, new=["ben"], members=["ben"]
     )
-    assert called.news["ben"] == (News(3),)
+    assert called.news["ben"] == (News(3, change=1),)

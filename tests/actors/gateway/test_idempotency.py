@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import apsw
@@ -17,9 +17,13 @@ import motet
 from motet.actors.gateway.idempotency import KEPT_FOR, Idempotency
 from motet.client.client import Client, connect
 from motet.client.requests import RequestFailed
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import JsonObject, ToolMessage
+from motet.protocols.commands import COMMANDS
 from motet.protocols.gateway import CommandAnswer
+from motet.protocols.models import ModelRequest
+from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import KeyConflict
+from motet.testing import Answer, FunctionModel, call, say
 from tests.scripted import Scripted
 
 WHOSE = ("alice", "command", "k")
@@ -133,7 +137,7 @@ async def test_answers_are_stored_and_known_to_the_next_host(tmp_path: Path) -> 
 
     async with served() as (_, client):
         first = await client.call("runs.stop", **stop)
-        asked = await client.send("s", "/who", key="c")
+        asked = await client.send("s", "/queue steer", key="c")
         with trio.fail_after(5):
             while kept(tmp_path) != 2:
                 await trio.sleep(0.01)
@@ -143,8 +147,62 @@ async def test_answers_are_stored_and_known_to_the_next_host(tmp_path: Path) -> 
         goes_on, stopped = await host.runs(session="s")
         assert goes_on.status in ("queued", "running")
         assert stopped.status == "cancelled"
-        assert await client.send("s", "/who", key="c") == replace(asked, status="duplicate")
+        assert await client.send("s", "/queue steer", key="c") == replace(asked, status="duplicate")
         with pytest.raises(RequestFailed, match="used for something else"):
             await client.call("runs.stop", **{**stop, "session": "other"})
         await host.delete("s")
         assert kept(tmp_path) == 0  # they may quote it
+
+
+WORD = "tangerine"
+
+
+async def test_no_answer_that_is_kept_quotes_a_withdrawn_message(tmp_path: Path) -> None:
+    """Law: once a message is withdrawn, no row has its text, whatever was asked meanwhile, and by
+    whom; a resend of the question gets what there is then."""
+
+    def pays(request: ModelRequest) -> Answer:
+        last = request.messages[-1]
+        return say("well") if isinstance(last, ToolMessage) else call("pay", to=last.text)
+
+    helper = motet.Agent("helper", model=FunctionModel(pays, name="helper"))
+
+    @helper.tool(effects="write", approval=True)
+    def pay(to: str) -> str:
+        return to
+
+    plan = RoomPlan(("helper",))
+    questions = [
+        f"/{name}" for name in COMMANDS if name not in ("leave", "archive", "stop", "stopall")
+    ]
+    questions += ["/approve deny", "/approve apr_1 yes", "/resolve retry", f"/search {WORD}"]
+    async with motet.open_host(tmp_path, agents=[helper]) as host:
+        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+        async with connect(url) as client:
+            room = (await client.create_room("den", plan)).name
+            for _ in range(2):
+                await client.post(room, f"@helper pay {WORD}")
+            with trio.fail_after(10):
+                while not (asked := await client.approvals(room=room)):
+                    await trio.sleep(0.01)
+            quoted = 0
+            for number, text in enumerate(questions):
+                with suppress(RequestFailed):
+                    quoted += WORD in str(await client.post(room, text, key=f"q{number}"))
+            assert quoted >= 2
+            denied: dict[str, object] = {"id": asked[0].id, "decision": "deny", "key": "d"}
+            assert WORD in str(await client.call("approvals.resolve", **denied))
+            for seq in (1, 2):
+                await client.delete(room, seq)
+            again = msgspec.convert(await client.call("approvals.resolve", **denied), JsonObject)
+            assert again["status"] == "duplicate"
+            assert WORD not in str(again)
+            for number, text in enumerate(questions):
+                with suppress(RequestFailed):
+                    assert WORD not in str(await client.post(room, text, key=f"q{number}")) or (
+                        WORD in text
+                    )
+    with closing(apsw.Connection(str(tmp_path / "motet.db"))) as db:
+        rows = [*db.execute("SELECT key, answer FROM idempotency")]  # pyright: ignore[reportUnknownMemberType]  # its stub
+    assert [key for key, answer in rows if WORD in str(answer)] == []
+    assert len(rows) > len(COMMANDS) // 2

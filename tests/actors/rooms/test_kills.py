@@ -10,6 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import Literal, TypeAlias
 
+import attrs
 import pytest
 
 import motet
@@ -198,6 +199,52 @@ def test_a_notice_of_a_turn_that_was_cut_off_is_told_once(fault: mt.HostFault, e
         assert len(host.call(answers)) + len(host.call(notices)) == 1
 
     mt.sweep(story, fault, every=every, config=CONFIG, check=check).check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "every"),
+    [
+        ("crash", 53),
+        pytest.param("crash", 1, marks=pytest.mark.sweep),
+        pytest.param("power", 1, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_change_that_a_member_was_told_of_is_in_no_later_turn(
+    fault: mt.HostFault, every: int
+) -> None:
+    """Law: a member is told of each change in one turn, wherever its host dies: also in that turn,
+    which had an effect already. A turn that is repeated reads the same again.
+    """
+
+    async def change(host: Host) -> None:
+        room = await host.open_room(changing)
+        for number, sign in enumerate("+-", 1):
+            if number <= len(await room.history()):
+                await room.react(number, sign, user="dora")
+
+    changing = attrs.evolve(den("acts", 1), reactions=True)
+
+    def story(host: mt.SimulatedHost) -> None:
+        for number in SAID:
+            host.post(changing, f"@dot words {number}", user="dora", key=number)
+            host.advance(0.4)  # the turn that is told may be within its tool, or before its answer
+            host.call(change)
+            host.advance(1)
+
+    def check(host: mt.SimulatedHost) -> None:
+        story(host)
+        host.settle()
+        read = Counter(re.findall(r"reacts to #\d", "\n".join({*host.call(told)})))
+        assert set(read.values()) == {1}, read
+
+    mt.sweep(story, fault, every=every, config=CONFIG, check=check).check()
+
+
+async def told(host: Host) -> list[str]:
+    """What the first member has read."""
+    found = await host.history("agent:dot:room:group:den", limit=500)
+    return [one.row.text for one in found if isinstance(one.row, UserMessage)]
 
 
 async def answers(host: Host) -> list[str]:
