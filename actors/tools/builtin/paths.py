@@ -33,13 +33,14 @@ def owner_of(workspace: Path) -> Owner | None:
     """The owner of new files in ``workspace``; None: the user of the host.
 
     A host that runs as root acts for the owner of the workspace, so that the file tools and the
-    shell can change each other's files. An empty workspace of root's is given to :data:`NOBODY`.
+    shell can change each other's files. An empty workspace of root's is given to :data:`NOBODY`,
+    whose group is used in place of root's too.
     """
     if os.geteuid() != 0:
         return None
     found = os.stat(workspace)
     if found.st_uid != 0:
-        return Owner(found.st_uid, found.st_gid)
+        return Owner(found.st_uid, found.st_gid or NOBODY)
     if any(workspace.iterdir()):
         return None
     os.chown(workspace, NOBODY, NOBODY)

@@ -259,6 +259,14 @@ class TestConfined:
         assert (await confined.run(workspace, "id -u; touch made")) == "1234\n"
         assert (workspace / "made").stat().st_uid == 1234
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    async def test_commands_are_never_in_the_group_of_root(
+        self, confined: Shell, workspace: Path
+    ) -> None:
+        """Files of the system that this group may read are mounted."""
+        os.chown(workspace, 1234, 0)
+        assert await confined.run(workspace, "id -u; id -G") == f"1234\n{NOBODY}\n"
+
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root owns what others may not write")
     async def test_a_full_workspace_of_root_stays_roots_and_the_error_names_the_remedy(
         self, confined: Shell, workspace: Path
