@@ -38,6 +38,8 @@ KEY_FILE, KEY_BYTES = "redaction.key", 16
 FILES = ("", "-wal", "-shm")
 """Ends of the names of a database's files while it is open."""
 LOCK_FILE = "motet.lock"
+LOG_LIMIT = 16 << 20
+"""Bytes that the write-ahead log keeps when all of it is in the database."""
 TURNS = 256
 BUSY_TIMEOUT = 2.0
 """Seconds that SQLite waits for a lock of another program before it gives up."""
@@ -147,6 +149,8 @@ class Location:
                 connection.run("PRAGMA auto_vacuum = INCREMENTAL")
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
+            # A log that grew while a reader was stuck would keep its size.
+            connection.run(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
             # Else a text that was deleted would stay in the free parts of pages.
             connection.run("PRAGMA secure_delete = ON")
         for name, (function, places) in FUNCTIONS.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,6 +50,21 @@ def stop(
 
     setup = load_setup(config, state)
     raise typer.Exit(end(setup, target, everything=all, grace=grace, json=json))
+
+
+@app.command(epilog=examples("motet backup /backups/motet-1"))
+def backup(
+    target: Annotated[
+        Path, typer.Argument(metavar="DEST", help="A directory that is made; a state directory.")
+    ],
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Copy the stored state into a new directory, also while a server uses it."""
+    from motet.cli.backup import backup as copy_state
+    from motet.cli.setup import load_setup
+
+    raise typer.Exit(copy_state(load_setup(config, state).state, target))
 
 
 @app.command(epilog=examples("motet resend run_7f3a"))

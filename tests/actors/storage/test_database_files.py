@@ -125,6 +125,27 @@ async def test_the_look_for_damage_at_a_start_is_bounded(
     assert "in part only" in caplog.text
 
 
+async def test_the_log_gives_its_space_back_when_a_stuck_reader_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("motet.actors.storage.location.LOG_LIMIT", 100_000)
+    log = tmp_path / f"{DATABASE_FILE}-wal"
+    add = "INSERT INTO events VALUES ('s', ?, 0, 'message', NULL, ?)"
+    with Location.directory(tmp_path) as location:
+        writer = Writer(location)
+        await writer.open()
+        with closing(location.connect(read_only=True)) as stuck:
+            stuck.run("BEGIN")
+            stuck.run("SELECT count(*) FROM events")
+            for number in range(8):
+                await writer.submit((Statement(add, (number, "x" * 1_000_000)),))
+        assert log.stat().st_size > 8_000_000
+        for number in range(8, 12):
+            await writer.submit((Statement(add, (number, "x")),))
+        assert log.stat().st_size <= 100_000
+        await writer.aclose()
+
+
 async def test_an_old_database_is_made_to_shrink(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old, old:
         old.execute("CREATE TABLE t (x)")
