@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from motet.actors.storage.location import BUSY_TIMEOUT, DATABASE_FILE, KEY_FILE
 from motet.cli.exits import OK
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.storage import StorageError
+
+STEPS = 1_000
+"""Steps of SQLite between two looks at the size of the copy."""
+PORTION, PAUSE = 4 << 20, 0.02
+"""Bytes that are written to the disk at once, and the seconds of rest behind them."""
 
 
 def backup(state: Path, target: Path) -> int:
@@ -60,11 +66,37 @@ def _copy(file: Path, copy: Path) -> None:
     """Reads in one transaction, which waits for nobody and lets the host write."""
     with closing(Connection(str(file), apsw.SQLITE_OPEN_READONLY)) as source:
         source.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
-        source.run("VACUUM INTO ?", (str(copy),))
+        with closing(_Pace(copy)) as pace:
+            source.set_progress_handler(pace, STEPS)
+            source.run("VACUUM INTO ?", (str(copy),))
     with closing(Connection(str(copy), apsw.SQLITE_OPEN_READONLY)) as made:
         ((said, *_),) = made.run("PRAGMA quick_check(1)")
     if said != "ok":
         raise apsw.CorruptError(" ".join(str(said).split()))
+
+
+class _Pace:
+    """Writes the copy to the disk as it grows, and pauses: all of it at once, at the end, would
+    hold the commits of the host up for long.
+    """
+
+    def __init__(self, copy: Path) -> None:
+        self._copy, self._size = copy, 0
+        self._descriptor: int | None = None
+
+    def __call__(self) -> bool:
+        if self._descriptor is None and self._copy.exists():
+            self._descriptor = os.open(self._copy, os.O_RDONLY)
+        size = 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+        if self._descriptor is not None and size - self._size >= PORTION:
+            self._size = size
+            os.fdatasync(self._descriptor)
+            time.sleep(PAUSE)
+        return False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 def _sync(path: Path) -> None:
