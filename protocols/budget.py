@@ -85,7 +85,8 @@ class Budget(msgspec.Struct, eq=False):
     @property
     def deadline(self) -> float:
         """When the wall time of this run, or of one above it, is over; ``inf`` without a limit."""
-        return min(level.own_deadline for level in self.lineage)
+        own, above = self.own_deadline, self.parent
+        return own if above is None else min(own, above.deadline)
 
     @property
     def own_deadline(self) -> float:

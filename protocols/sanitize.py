@@ -31,8 +31,12 @@ _SYMBOLS = frozenset("`~^<>|+=$")
 def is_silent(text: str, *tokens: str) -> bool:
     """Whether the reply is one of the tokens (``NO_REPLY`` by default), and is not to be shown."""
     upper = text.upper()
-    matches = (SilenceMatch(token) for token in tokens or (NO_REPLY,) if token in upper)
-    return any(match.goes_on(text) and match.whole for match in matches)
+    for token in tokens or (NO_REPLY,):
+        if token in upper:
+            match = SilenceMatch(token)
+            if match.goes_on(text) and match.whole:
+                return True
+    return False
 
 
 class SilenceMatch(msgspec.Struct, eq=False):
@@ -303,6 +307,8 @@ class StreamFilter(msgspec.Struct, eq=False):
 
 
 def _visible(segments: list[Segment]) -> str:
+    if not segments:
+        return ""
     return "".join([p.text for p in segments if p.kind not in ("thinking", "final")])
 
 

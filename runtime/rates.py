@@ -106,9 +106,13 @@ class SlidingWindow:
 
     def wait(self, now: float) -> float:
         """Seconds until the next event may come; 0: now."""
-        while self._events and self._oldest + self.period <= now:
-            self._events.popitem(last=False)
-        return 0.0 if len(self._events) < self.limit else self._oldest + self.period - now
+        events = self._events
+        while events:
+            oldest = next(iter(events.values()))
+            if now < oldest + self.period:
+                return 0.0 if len(events) < self.limit else oldest + self.period - now
+            events.popitem(last=False)
+        return 0.0
 
     def record(self, now: float, event: object = None) -> None:
         """Count an event that happened, also above the limit: then the oldest one is dropped."""
@@ -116,10 +120,6 @@ class SlidingWindow:
             self._events.popitem(last=False)
         self._events[object() if event is None else event] = now
         self.idle = now + self.period
-
-    @property
-    def _oldest(self) -> float:
-        return next(iter(self._events.values()))
 
 
 @attrs.define

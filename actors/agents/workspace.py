@@ -441,7 +441,7 @@ def prompt_input(run: PromptRun) -> PromptInput:
         agent=run.agent,
         type=profile.acts_as,
         mode=run.mode or mode_of(profile, run.session),
-        tools=tuple(PromptTool(one.name, one.description) for one in run.tools if hosted),
+        tools=tuple([PromptTool(one.name, one.description) for one in run.tools]) if hosted else (),
         programs=run.programs,
         skills=run.workspace.skills if USE_SKILL in names else (),
         mcp=run.mcp if hosted or (run.mcp and not is_small(run.mcp)) else (),

@@ -90,7 +90,7 @@ class ApprovalGate:
             return False
         if not step.is_journalled and not tool.only_reads:
             return False
-        step.move(call_id, "clear")
+        step.states.move(call_id, "clear")
         return True
 
     async def authorize(
@@ -162,7 +162,7 @@ class ApprovalGate:
                 return False
             caller = run.lineage.caller
             run = None if caller is None else self._table.runs.get(caller[0])
-        step.move(request.call.id, "begin")
+        step.states.move(request.call.id, "begin")
         return True
 
     # Asking

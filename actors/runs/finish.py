@@ -108,11 +108,13 @@ class Outcome:
         )
 
 
-async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bool:
+async def store(
+    outcome: Outcome, terminal: events.Terminal, queue: SessionQueue, services: Services
+) -> bool:
     """Store the end of a run, behind those that are late; else its session stores it when it can.
 
     Whether it is stored: the journal of events must not have an end that a crash could take back.
-    In one transaction with its terminal event, so that a crash leaves both or neither. Then
+    In one transaction with its ``terminal`` event, so that a crash leaves both or neither. Then
     publish the approvals that it has withdrawn.
     """
     run, finish = outcome.run, outcome.finish
@@ -127,7 +129,7 @@ async def store(outcome: Outcome, queue: SessionQueue, services: Services) -> bo
         withdraw=run.carried.has_approval,
         inputs=run.carried.entered,
         agents=run.carried.handed_to,
-        event=outcome.terminal(),
+        event=terminal,
         user=run.input.principal.user,
     )
     is_stored = False

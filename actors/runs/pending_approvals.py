@@ -79,19 +79,13 @@ class CallApprovals:
         """Of the calls whose tools run now, or are about to."""
         return tuple(self.mark(call) for call in self.calls if self.states[call.id] in BEGINS)
 
-    @contextmanager
-    def watched(
-        self, journalled: Callable[[], Awaitable[None]], look: Callable[[], None]
-    ) -> Generator[None]:
-        """The block of the calls: ``look`` is called when another one of an ordered step may be
-        asked.
-        """
+    def watch(self, journalled: Callable[[], Awaitable[None]], look: Callable[[], None]) -> None:
+        """Call ``look`` when another one of an ordered step may be asked, until :meth:`forget`."""
         self.journalled, self._look = journalled, look
-        try:
-            yield
-        finally:
-            # Or the whole step would wait for the garbage collector.
-            self.journalled = self._look = None
+
+    def forget(self) -> None:
+        """The calls have ended. Without this, the step would wait for the garbage collector."""
+        self.journalled = self._look = None
 
     def may_ask(self, index: int) -> bool:
         """In an ordered step, whether a call may be taken to its gates.

@@ -377,10 +377,11 @@ class SessionQueue:
     ) -> None:
         """Whether an input may come in. Raises ``QueueFull``, ``SessionBusy``."""
         live, user = (*self.running, *self.inputs), run.input.principal.user
-        users = (*(one.input.principal.user for one in live), *(one.user for one in suspended))
-        if any(one != user for one in users):
-            return  # it is told nothing of another's session: the store does not know it there
-        busy = bool(users or self.arriving) or held
+        if live or suspended:
+            users = {one.input.principal.user for one in live} | {one.user for one in suspended}
+            if users != {user}:
+                return  # it is told nothing of another's session: the store does not know it there
+        busy = bool(live or suspended or self.arriving) or held
         if run.placement.mode == "reject" and busy:
             raise SessionBusy(
                 f"session {run.session!r} is at work, and its inputs are refused meanwhile: "
@@ -464,8 +465,11 @@ class SessionQueue:
 
     def drop_strays(self) -> None:
         """Drop inputs that were only to enter a run which has ended or is suspended since."""
-        into = [(run, run.placement.only_enters) for run in self.inputs]
-        lost = [run for run, target in into if target is not None and target.result is not None]
+        lost = [
+            run
+            for run in self.inputs
+            if (into := run.placement.only_enters) is not None and into.result is not None
+        ]
         if lost:
             self._drop(lost, TOO_LATE)
 

@@ -31,6 +31,7 @@ from motet.protocols.run import Progress, RunResult
 from motet.protocols.run_states import (
     NEVER_STARTS,
     RUNNING,
+    TRANSITIONS,
     LifeEvent,
     RunState,
     is_over,
@@ -285,9 +286,12 @@ class Run:
         """Whom policy is asked about when it calls a tool: its ancestors, the people whose words
         it answers, and itself.
         """
-        people = (*self.input.asked_by, self.input.principal)
-        own = [Subject(self.agent.name, who.user, who.role, self.session) for who in people]
-        return (*self.lineage.ancestors, *own)
+        agent, session, who = self.agent.name, self.session, self.input.principal
+        own = Subject(agent, who.user, who.role, session)
+        if not self.input.asked_by:  # as almost always
+            return (*self.lineage.ancestors, own)
+        others = [Subject(agent, who.user, who.role, session) for who in self.input.asked_by]
+        return (*self.lineage.ancestors, *others, own)
 
     def ask_also(self, who: Principal) -> None:
         """Words of this person enter it too: from now on policy is asked about them."""
@@ -373,7 +377,9 @@ class Run:
 
     def move(self, event: LifeEvent) -> None:
         """Change the state. Raises ``LifecycleError``."""
-        self.state = next_state(self.state, event, self.id)
+        # In place of `next_state`, except where that raises.
+        after = TRANSITIONS[self.state].get(event)
+        self.state = after or next_state(self.state, event, self.id)
 
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now, and all that work for it; whether nobody had before.

@@ -199,13 +199,14 @@ class Runner:
         # The terminal event goes into the transaction of the rows. Published here alone, a kill
         # between the two would leave an end that is not on disk, or rows of a run without an end.
         outcome = self._outcome(finish)
-        is_stored = await store(outcome, self.queue, self.services)
+        terminal = outcome.terminal()
+        is_stored = await store(outcome, terminal, self.queue, self.services)
         if finish.status == "completed":
             await learn(outcome, self.services)
         if is_stored:
-            await self.publisher.emit(outcome.terminal())
+            await self.publisher.emit(terminal)
         else:
-            self.services.events.show(run, outcome.terminal())
+            self.services.events.show(run, terminal)
         return outcome
 
     def _outcome(self, finish: Finish) -> Outcome:

@@ -284,7 +284,7 @@ class RunTable:
             # waiting for a run that has ended must not be started by the loop below.
             self._ripen(queue)
             queue.drop_strays()
-            while (run := self.start_next(queue)) is not None:
+            while queue.inputs and (run := self.start_next(queue)) is not None:
                 queue.starting.append(run)
 
     def _ripen(self, queue: SessionQueue) -> None:

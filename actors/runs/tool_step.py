@@ -164,10 +164,11 @@ class ToolStep:
             record=self.record,
         )
         steps[run.id] = approvals
+        approvals.watch(self.journalled, batch.look_again)
         try:
-            with approvals.watched(self.journalled, batch.look_again):
-                return await batch.run()
+            return await batch.run()
         finally:
+            approvals.forget()
             del steps[run.id]
 
     async def report_cut(self) -> None:
@@ -236,7 +237,9 @@ class ToolStep:
         try:
             if isinstance(became, Failed):
                 raise became.error
-            result = self._screened(became.value)
+            result = became.value
+            if result.name in guard.WEB_TOOLS or result.name.startswith(FOREIGN):
+                result = self._screened(result)
             if self._repeats:
                 result = self._since_kill(call, result)
             if self._fixes:
@@ -272,12 +275,10 @@ class ToolStep:
             if not self.services.events.put(self.run, event):
                 await self.services.events.emit(self.run, event)
         # After the event, which is cut as a whole or not at all: so no end comes without a begin.
-        self.approvals.move(call.id, "announce")
+        self.states.move(call.id, "announce")
 
     def _screened(self, result: CallResult) -> CallResult:
         """A result of the web or of an MCP server; if it reads like orders, behind a warning."""
-        if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
-            return result
         finding = guard.check(result.text, self.services.toolkits.current.guard, "result")
         if finding is None:
             return result

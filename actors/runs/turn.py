@@ -51,7 +51,7 @@ def is_cut(response: ModelResponse) -> bool:
 
 def goes_on(response: ModelResponse) -> bool:
     """Whether more of the answer follows with the next request: it was cut off or paused."""
-    return is_cut(response) or response.stop_reason == "paused"
+    return response.stop_reason in ("length", "paused")
 
 
 def incomplete(response: ModelResponse) -> frozenset[str]:
@@ -237,11 +237,11 @@ class Turn:
         ``whole``: its text has the draft in it, as gates have let it pass.
         """
         self._expect("model")
-        response = with_unique_ids(response)
         draft = self.take_draft()
         text = response.text if whole else draft + response.text
         if not response.calls:
             return self._said(response, text)
+        response = with_unique_ids(response)
         self.rows.append(AssistantMessage(text, response.calls))
         return self._end(self._closing, text) if self._closing else self._act(response)
 

@@ -318,8 +318,10 @@ def _steered(
 
 def _handed_over(run_id: str, agents: tuple[str, ...]) -> tuple[Statement, ...]:
     """The agents that have taken over, one after the other."""
-    runs = tuple(Statement(_HAND_RUN_OVER, (run_id, agent)) for agent in agents)
-    return (*runs, Statement(_HAND_SESSION_OVER, (run_id, agents[-1]))) if agents else ()
+    if not agents:
+        return ()
+    runs = (Statement(_HAND_RUN_OVER, (run_id, agent)) for agent in agents)
+    return (*runs, Statement(_HAND_SESSION_OVER, (run_id, agents[-1])))
 
 
 def finish_statements(
@@ -512,8 +514,12 @@ class RunTables(TableStore):
     ) -> tuple[str, ...] | None:
         """End a run; the approvals that this withdraws, or None when it has ended before."""
         run_id, now = request.run_id, self._clock()
-        stored = [stored_form(row) for row in transcript]
-        messages = [(role_of(row), body) for body, row in stored]
+        rows, messages, size = list[ChatMessage](), list[tuple[str, str]](), 0
+        for row in transcript:
+            body, stored = stored_form(row)
+            rows.append(stored)
+            messages.append((role_of(stored), body))
+            size += len(body)
         # The acceptance of an input, if this process has stored it, has looked for older errors.
         errors, is_known = self._errors, run_id in self._unfinished
         is_clean = is_known and errors is not None and not errors.may_be_open(session)
@@ -527,13 +533,15 @@ class RunTables(TableStore):
             except ExpectationFailed:
                 return None
             # The cache holds what a reader would decode, not what the run had in hand.
-            change.add([row for _, row in stored], sum([len(body) for body, _ in stored]))
+            change.add(rows, size)
         for one in (run_id, *request.inputs):
             self._unfinished.pop(one, None)
         self._journal.discard(run_id)
         if sequels and errors is not None:
             errors.tell()
-        found = rows_of(_WITHDRAW_APPROVALS, statements, answer) if request.withdraw else ()
+        if not request.withdraw:
+            return ()
+        found = rows_of(_WITHDRAW_APPROVALS, statements, answer)
         return tuple([str(approval) for (approval,) in found])
 
     @handles(RecoverRuns)

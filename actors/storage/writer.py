@@ -226,16 +226,10 @@ class GroupCommit(Generic[T, R]):
         finally:
             # The one place that settles entries, also when the commit broke off. Nothing here
             # awaits, so that no entry can arrive between the wake-ups and the choice of a leader.
-            for entry in group:
-                _wake(entry)
             self._led = bool(self._waiting)
-            if self._led:
-                _wake(self._waiting[0])
-
-
-def _wake(entry: _Entry[T, R]) -> None:
-    if entry.task is not None:
-        trio.lowlevel.reschedule(entry.task)
+            for entry in (*group, *self._waiting[:1]):
+                if entry.task is not None:
+                    trio.lowlevel.reschedule(entry.task)
 
 
 def identity(file: str) -> tuple[int, int, int] | None:

@@ -224,7 +224,7 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
                 value = await value
         else:
             value = await begin(*given, **typed)
-        return fitting(value)
+        return value if type(value) is str else fitting(value)
 
     return run
 
