@@ -295,7 +295,8 @@ class RoomHistory:
             if after.deleted and not left and self._cut <= self.answered:
                 state = replace(state, heard=max(state.heard, self.said))
             # Until the storage takes it, turns read the old text, and rows on their way have it.
-            if working := is_text and reads():
+            # So may a turn that has the floor and no run yet: the floor is on disk, its run is not.
+            if working := is_text and (bool(state.floor.speaking) or reads()):
                 state = replace(state, scrubbing=(*state.scrubbing, after.seq))
             change = ChangeMessage(room.name, after, state, before.text if is_text else None)
             with trio.CancelScope(shield=True):

@@ -8,17 +8,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import partial
+from random import Random
 from typing import Literal, TypeAlias
 
 import attrs
 import pytest
+import trio
 
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import AssistantMessage, UserMessage
-from motet.protocols.events import Warned
+from motet.protocols.events import RoomIdle, Warned
 from motet.protocols.models import ModelRequest
+from tests.slow_commits import slow_commits
 
 Kind: TypeAlias = Literal["listens", "acts", "is allowed"]
 KINDS: tuple[Kind, ...] = ("listens", "acts", "is allowed")
@@ -26,6 +29,7 @@ NUMBER = re.compile(r"words (\d)")
 SAID = ("1", "2", "3")
 CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.5, expires=20))
 NAMES = ("dot", "eli")
+STREAM = "room:den"
 ACTED: list[str] = []
 """Members that have used their tools, in the story that is played."""
 
@@ -241,6 +245,100 @@ def test_a_change_that_a_member_was_told_of_is_in_no_later_turn(
     mt.sweep(story, fault, every=every, config=CONFIG, check=check).check()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "fault", "every"),
+    [
+        (1, "crash", 11),
+        pytest.param(1, "crash", 1, marks=pytest.mark.sweep),
+        pytest.param(7, "crash", 1, marks=pytest.mark.sweep),
+        pytest.param(59, "power", 1, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_message_that_is_withdrawn_while_a_turn_begins_leaves_no_copy(
+    seed: int, fault: mt.HostFault, every: int
+) -> None:
+    """Law: a withdrawn text is in no stored event or row, wherever its host dies. With these seeds
+    it is withdrawn when the turn that reads it has the floor, and no run yet.
+    """
+    room = den("listens", 1)
+
+    async def withdraw(host: Host, after: float) -> None:
+        await trio.sleep(after)
+        opened = await host.open_room(room)
+        for one in await opened.history():
+            if "words 2" in one.text:
+                await opened.delete(one.seq, user="dora")
+
+    def story(host: mt.SimulatedHost) -> None:
+        slow.seconds = float
+        host.post(room, "@dot words 1", user="dora", key="1")
+        host.advance(2)
+        chance = Random(seed)
+        slow.seconds = lambda: chance.choice((0, 0.001, 0.004, 0.02))
+        host.post(room, "@dot words 2", user="dora", key="2")
+        host.call(withdraw, Random(seed).choice((0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.03)))
+        host.advance(2)
+
+    def check(host: mt.SimulatedHost) -> None:
+        slow.seconds = float
+        for number in SAID[:2]:
+            host.post(room, f"@dot words {number}", user="dora", key=number)
+        host.call(withdraw, 0)
+        host.advance(5)
+        host.settle()
+        assert [one for one in host.call(kept) if "words 2" in one] == []
+
+    with slow_commits() as slow:
+        mt.sweep(story, fault, seeds=(seed,), every=every, config=CONFIG, check=check).check()
+
+
+@pytest.mark.parametrize(
+    ("fault", "every"), [("crash", 1), pytest.param("power", 1, marks=pytest.mark.sweep)]
+)
+def test_the_end_of_a_room_that_is_stopped_before_its_first_round_is_told(
+    fault: mt.HostFault, every: int
+) -> None:
+    """Law: all that people say is followed by the end of a round in the stream, wherever the host
+    dies: also if a stop came before any round, and the kill between its state and its event.
+    """
+    room = den("listens", 1)
+
+    async def stop(host: Host) -> None:
+        await trio.sleep(0.01)  # the message is on its way to the disk
+        await host.stop(room="den")
+
+    def story(host: mt.SimulatedHost) -> None:
+        host.call(lambda host: host.open_room(room))
+        slow.seconds = lambda: 0.02
+        host.begin(post)
+        host.call(stop)
+        host.advance(1)
+
+    async def post(host: Host) -> None:
+        opened = await host.open_room(room)
+        await opened.post("@dot words 1", user="dora", key="1")
+
+    def check(host: mt.SimulatedHost) -> None:
+        slow.seconds = float
+        host.call(post)
+        host.advance(5)
+        host.settle()
+        found = [type(one.event) for one in host.call(lambda host: host.events.read(STREAM, 0, 99))]
+        assert found[-1] is RoomIdle, found
+        assert found.count(RoomIdle) == 1, found
+
+    with slow_commits() as slow:
+        mt.sweep(story, fault, every=every, config=CONFIG, check=check).check()
+
+
+async def kept(host: Host) -> list[str]:
+    """The events of the room and of its first member, and what that has read."""
+    streams = (STREAM, "session:agent:dot:room:group:den")
+    found = [one for stream in streams for one in await host.events.read(stream, 0, 500)]
+    return [*(str(one.event) for one in found), *await told(host)]
+
+
 async def told(host: Host) -> list[str]:
     """What the first member has read."""
     found = await host.history("agent:dot:room:group:den", limit=500)
@@ -254,5 +352,5 @@ async def answers(host: Host) -> list[str]:
 
 async def notices(host: Host) -> list[str]:
     """The stored warnings of the room."""
-    found = await host.events.read("room:den", 0, 500)
+    found = await host.events.read(STREAM, 0, 500)
     return [one.event.message for one in found if isinstance(one.event, Warned)]

@@ -24,7 +24,7 @@ from motet.protocols.models import ModelRequest
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.room_turns import Turn
-from motet.protocols.rooms import NOBODY, STOPPED, TOO_LATE, RoomMode
+from motet.protocols.rooms import NOBODY, TOO_LATE, RoomMode
 from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_idle, warnings
 from tests.actors.rooms.test_recovery import killed
 from tests.actors.rooms.victim import payers
@@ -231,26 +231,6 @@ async def test_the_end_of_a_round_that_a_kill_kept_unpublished_is_published(tmp_
             await room.wait()
             idle = [one for one in await stream(host) if isinstance(one, RoomIdle)]
             assert idle == [RoomIdle(NOBODY)]
-
-
-async def test_the_end_of_a_room_that_was_stopped_before_its_first_round_is_published(
-    tmp_path: Path,
-) -> None:
-    async with motet.open_host(tmp_path) as host:
-        room = await host.open_room(payers(ann=[]))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: room.post("@ann pay", user="alice"))
-            await trio.lowlevel.checkpoint()
-            await room.stop()
-        await room.wait()
-        assert [one.round for one in await stream(host) if isinstance(one, CallDropped)] == [0]
-    behind_the_host(tmp_path, "DELETE FROM events WHERE event = 'room.idle'")
-    for _ in range(2):
-        async with motet.open_host(tmp_path) as host:
-            room = await host.open_room(payers())
-            await room.wait()
-            idle = [one for one in await stream(host) if isinstance(one, RoomIdle)]
-            assert idle == [RoomIdle(STOPPED)]
 
 
 async def test_a_host_reopens_rooms_with_suspended_turns(tmp_path: Path) -> None:
