@@ -14,7 +14,7 @@ import msgspec
 
 from motet.protocols.room_people import PeopleChange, RoomPerson, candidates
 from motet.protocols.rooms import RoomMessage
-from motet.protocols.storage import Row, SqlValue, Statement
+from motet.protocols.storage import Row, SqlValue, Statement, forget_streams, last_number
 
 _PEOPLE = (
     "(SELECT json_group_array(json_object('user', user, 'role', role, 'joined', joined,"
@@ -173,12 +173,13 @@ def page_of(
 
 OWNED_COUNT: Final = "SELECT count(*) FROM rooms WHERE owner = ?"
 
+_LAST = last_number("'room:' || ?1")
 _PUT = (
     "INSERT INTO room_people (room, user, role, joined, since, muted, banned, came, event)"
     " SELECT name, ?2, ?3,"
     " iif(?8, (SELECT coalesce(max(seq), 0) FROM room_messages WHERE room = ?1), 0),"
     " ?4, ?5, ?6, ?7,"
-    " iif(?8, coalesce((SELECT head FROM streams WHERE stream = 'room:' || ?1), 0), 0)"
+    f" iif(?8, {_LAST}, 0)"
     " FROM rooms WHERE name = ?1 ON CONFLICT (room, user) DO UPDATE SET role = excluded.role,"
     " muted = excluded.muted, banned = excluded.banned, came = max(came, excluded.came)"
 )
@@ -291,17 +292,22 @@ DELETIONS: Final = (
     "DELETE FROM room_costs WHERE room = ?1 OR room GLOB ?1 || '[#/]*'",  # and of its rounds
     "DELETE FROM room_summaries WHERE room = ?1",
     "DELETE FROM events WHERE stream = 'room:' || ?1 OR stream GLOB 'room:' || ?1 || '/*'",
+    *forget_streams(
+        "stream = 'room:' || ?1"
+        " OR (stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
+    ),
     "DELETE FROM memories WHERE owner = 'room:' || ?1",
     "DELETE FROM team_task_needs WHERE user = 'room:' || ?1",
     "DELETE FROM team_tasks WHERE user = 'room:' || ?1",
     "DELETE FROM approval_grants WHERE user = 'room:' || ?1",
     "DELETE FROM idempotency WHERE user = 'room:' || ?1",
     # The answer of a command may quote the room.
-    "DELETE FROM idempotency WHERE answer IS NOT NULL AND method = 'rooms.post'",
+    "DELETE FROM idempotency WHERE answer IS NOT NULL"
+    " AND (method = 'rooms.post' OR instr(answer, ?1) > 0)",
     "DELETE FROM rooms WHERE name = ?1 OR name GLOB ?1 || '/*'",
 )
-"""All rows of a room but those of its members' sessions. The number of the last event stays in
-``streams``, so that a room of the same name never numbers its events anew."""
+"""All rows of a room but those of its members' sessions. The number of the last event stays under
+a digest, so that a room of the same name never numbers its events anew."""
 
 
 def deletion(room: str) -> tuple[Statement, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -127,3 +128,39 @@ class StateInUse(StorageError):
         )
         self.directory = directory
         self.pid = pid
+
+
+# Numbers of deleted streams
+
+STREAM_DIGEST: Final = "stream_digest"
+"""The SQL function :func:`stream_digest`."""
+
+
+def stream_digest(name: str) -> str:
+    """The name under which ``streams`` keeps the last number of a deleted stream.
+
+    A stream of the same name goes on behind that number, so that no reader takes a new event for
+    an old one; the row itself must not say whose stream it was. No stream has such a name: all
+    begin with their kind and a colon.
+    """
+    return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def last_number(stream: str) -> str:
+    """An SQL expression: the number of the last event of a stream, 0 if there never was one.
+
+    ``stream``: an expression with its name.
+    """
+    # The digest is made for a stream without a row only: ``coalesce`` stops at the first value.
+    head = "(SELECT head FROM streams WHERE stream = {})"
+    digest = f"{STREAM_DIGEST}({stream})"
+    return f"coalesce({head.format(stream)}, {head.format(digest)}, 0)"
+
+
+def forget_streams(which: str) -> tuple[str, str]:
+    """SQL that replaces the names of streams by their digests. ``which``: a condition."""
+    return (
+        f"INSERT INTO streams (stream, head) SELECT {STREAM_DIGEST}(stream), head FROM streams"
+        f" WHERE {which} ON CONFLICT (stream) DO UPDATE SET head = max(head, excluded.head)",
+        f"DELETE FROM streams WHERE {which}",
+    )

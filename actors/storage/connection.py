@@ -17,6 +17,7 @@ import outcome
 import trio
 
 from motet.protocols.storage import (
+    STREAM_DIGEST,
     ConstraintFailed,
     DatabaseClosed,
     DatabaseLocked,
@@ -25,6 +26,7 @@ from motet.protocols.storage import (
     SqlValue,
     StorageError,
     StorageUnavailable,
+    stream_digest,
 )
 
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -56,6 +58,8 @@ class Connection(apsw.Connection):
         super().__init__(filename, flags, vfs, STATEMENTS)
         # Without it a statement whose plan could depend on its parameters is compiled each time.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        digest: Callable[..., str] = stream_digest  # apsw gives values of any type
+        self.create_scalar_function(STREAM_DIGEST, digest, 1, deterministic=True)  # pyright: ignore
         self._cursor = cast(_Cursor, self.cursor())
 
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:

@@ -29,12 +29,12 @@ from motet.protocols.events import (
     event_name,
 )
 from motet.protocols.redaction.redact import redact_text
-from motet.protocols.storage import Row, SqlValue, Statement, Transact
+from motet.protocols.storage import Row, SqlValue, Statement, Transact, last_number
 from motet.protocols.texts import well_formed
 from motet.runtime.exceptions import to_json_types
 
 _COUNT = (
-    "INSERT INTO streams (stream, head) VALUES (?1, ?2)"
+    f"INSERT INTO streams (stream, head) VALUES (?1, {last_number('?1')} + ?2)"
     " ON CONFLICT (stream) DO UPDATE SET head = head + ?2"
 )
 _HEAD = "SELECT head FROM streams WHERE stream = ?"
@@ -50,7 +50,7 @@ READ_EVENTS = (
     " WHERE stream = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
 )
 READ_HEAD = (
-    "SELECT (SELECT head FROM streams WHERE stream = ?1),"
+    f"SELECT {last_number('?1')},"
     " (SELECT min(seq) FROM events WHERE stream = ?1),"
     f" (SELECT owner {_SESSION}), (SELECT generation {_SESSION})"
 )

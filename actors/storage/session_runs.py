@@ -73,7 +73,14 @@ from motet.protocols.sessions import (
     SetSessionModel,
     UnpublishedEnd,
 )
-from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement, Transaction
+from motet.protocols.storage import (
+    Commit,
+    ExpectationFailed,
+    Row,
+    Statement,
+    Transaction,
+    last_number,
+)
 from motet.runtime import handles
 from motet.runtime.outside import wall_time
 
@@ -205,10 +212,10 @@ STATE_OF_SESSION = (
     f" EXISTS ({OF_SESSION}) FROM sessions WHERE session = ?1"
 )
 
-_ADD_RUN = """
+_ADD_RUN = f"""
 INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given, after, open)
 VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''),
-        coalesce((SELECT head FROM streams WHERE stream = 'session:' || ?2), 0), 1)"""
+        {last_number("'session:' || ?2")}, 1)"""
 
 _JOIN_TEXT = """
 UPDATE runs SET text = ?2, status = 'running', updated = ?3

@@ -51,7 +51,13 @@ from motet.protocols.sessions import (
     SessionInfo,
     StoreSummary,
 )
-from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError
+from motet.protocols.storage import (
+    ExpectationFailed,
+    Row,
+    Statement,
+    StorageError,
+    forget_streams,
+)
 from motet.runtime import handles
 
 HISTORY_LIMIT = 200
@@ -169,6 +175,7 @@ _DELETIONS = (
     "DELETE FROM summaries WHERE session = ?",
     "DELETE FROM runs WHERE session = ?",
     "DELETE FROM events WHERE stream = 'session:' || ?",
+    *forget_streams("stream = 'session:' || ?"),
     FORGET,
     "DELETE FROM error_sequels WHERE session = ?",
     "DELETE FROM results WHERE session = ?",

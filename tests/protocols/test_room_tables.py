@@ -13,7 +13,7 @@ from motet.protocols import host_tables, room_newcomers
 from motet.protocols.room_people import PeopleChange, RoomPerson, Standing, audience, replaced
 from motet.protocols.room_tables import change_people, page_of, put_people, redeem
 from motet.protocols.sessions import Principal
-from motet.protocols.storage import Statement
+from motet.protocols.storage import STREAM_DIGEST, Statement, stream_digest
 
 STREAMS = "CREATE TABLE streams (stream TEXT PRIMARY KEY, head INTEGER NOT NULL) WITHOUT ROWID;"
 NAMES = ("a", "b", "c", "d", "e")
@@ -24,6 +24,7 @@ Known = dict[str, tuple[str, dict[str, RoomPerson]]]
 
 def database() -> sqlite3.Connection:
     made = sqlite3.connect(":memory:")
+    made.create_function(STREAM_DIGEST, 1, stream_digest, deterministic=True)
     made.executescript(host_tables.ROOMS + host_tables.ROOM_PEOPLE + host_tables.ROOM_ROLES)
     made.executescript(STREAMS + room_newcomers.STEP)
     return made

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import attrs
 import msgspec
@@ -14,6 +16,7 @@ from trio.testing import MockClock
 import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.location import DATABASE_FILE
 from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.gateway_rooms import RoomsList
@@ -49,7 +52,7 @@ class People:
 
 
 @asynccontextmanager
-async def people(model: Scripted) -> AsyncGenerator[People]:
+async def people(model: Scripted, state: Path | None = None) -> AsyncGenerator[People]:
     ann = motet.Agent("ann", model=model)
 
     @ann.tool(approval=True)
@@ -64,7 +67,7 @@ async def people(model: Scripted) -> AsyncGenerator[People]:
     def look(where: str = "") -> str:
         return "found"
 
-    async with motet.open_host(agents=[ann]) as host:
+    async with motet.open_host(state, agents=[ann]) as host:
         context = Context(host, Settings(tokens=TOKENS))
         async with connected(context, ALICE) as alice, connected(context, BOB) as bob:
             made = await alice.result(
@@ -415,8 +418,8 @@ async def test_members_see_that_a_tool_works_and_only_moderators_see_on_what() -
         assert "attic" not in str([one.data for one in await here.bob.until("room.idle")])
 
 
-async def test_the_commands_of_a_room_do_what_its_methods_do() -> None:
-    async with people(Scripted()) as here:
+async def test_the_commands_of_a_room_do_what_its_methods_do(tmp_path: Path) -> None:
+    async with people(Scripted(), tmp_path) as here:
 
         async def typed(who: Client, text: str) -> str:
             return str((await here.post(who, text, new_token()))["text"])
@@ -444,3 +447,5 @@ async def test_the_commands_of_a_room_do_what_its_methods_do() -> None:
             "chat.send", session="s", agent="ann", text="/ban x", key="q"
         )
         assert "about a room" in str(session["text"])
+    with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as base:
+        assert not [line for line in base.iterdump() if here.room in line], "nothing names it"

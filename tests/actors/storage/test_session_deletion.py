@@ -14,8 +14,8 @@ from motet.protocols.limits import Limits
 from motet.protocols.sessions import DeleteSession, Principal, SessionBusy
 from tests.scripted import Scripted, call, say
 
-KEPT = {"streams", "tokens"}
-"""Tables that may name a deleted session: the next number of its stream must stay its next."""
+KEPT = {"tokens"}
+"""Tables that may name a deleted session: a token names its user."""
 
 
 def mentions(state: Path, text: str) -> set[str]:
@@ -45,9 +45,13 @@ async def test_a_deleted_session_leaves_no_row_and_others_stay(tmp_path: Path) -
         assert await host.delete("oleander") == 6
         with pytest.raises(NotFound):
             await host.session("oleander")
+        head = await host.events.head("session:oleander")
+        assert head.head == head.oldest - 1 > 0, "no number is used again"
+        assert (await host.events.head("session:new")).head == 0
         assert (await host.session("other")).rows == 6
         await host.run(agent, "again", session="oleander")
         assert (await host.session("oleander")).rows == 2
+        assert (await host.events.head("session:oleander")).oldest == head.head + 1
         assert await host.delete("oleander") == 2
         assert await host.delete("other") == 6
 
