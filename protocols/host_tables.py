@@ -463,3 +463,19 @@ CREATE TABLE room_invites (
 ) WITHOUT ROWID;
 CREATE INDEX room_invites_room ON room_invites (room);
 """
+
+# What deletions before this step have left. Sessions by bytes: a text ends at its first NUL for
+# ``substr``. A stream that still has events is somebody's.
+FORGOTTEN_STREAMS = """
+CREATE TEMP TABLE forgotten AS
+    SELECT stream, head FROM streams
+    WHERE NOT EXISTS (SELECT 1 FROM events WHERE events.stream = streams.stream)
+    AND ((stream GLOB 'session:*' AND NOT EXISTS (
+            SELECT 1 FROM sessions WHERE session = CAST(substr(CAST(stream AS BLOB), 9) AS TEXT)))
+        OR (stream GLOB 'room:*' AND NOT EXISTS (
+            SELECT 1 FROM rooms WHERE name = substr(stream, 6))));
+INSERT INTO streams (stream, head) SELECT stream_digest(stream), head FROM forgotten WHERE true
+    ON CONFLICT (stream) DO UPDATE SET head = max(head, excluded.head);
+DELETE FROM streams WHERE stream IN (SELECT stream FROM forgotten);
+DROP TABLE forgotten;
+"""

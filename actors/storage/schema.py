@@ -56,6 +56,7 @@ MIGRATIONS: tuple[str, ...] = (
     tables.OPEN_RUNS,
     error_tables.WAITING_GROUPS,
     error_tables.SLICED_TAIL,
+    tables.FORGOTTEN_STREAMS,
 )
 VERSION = len(MIGRATIONS)
 

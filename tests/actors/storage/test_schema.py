@@ -10,7 +10,8 @@ import pytest
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
-from motet.protocols.storage import SchemaTooNew
+from motet.protocols import host_tables
+from motet.protocols.storage import SchemaTooNew, stream_digest
 
 TABLES = {
     "agent_errors", "agents", "approval_grants", "approvals", "conversations", "error_groups",
@@ -83,6 +84,25 @@ def test_an_old_database_gets_only_the_steps_it_lacks() -> None:
         migrate(connection, (*MIGRATIONS, "ALTER TABLE tokens ADD COLUMN seen REAL"))
         assert connection.run("PRAGMA user_version") == ((VERSION + 1,),)
         assert connection.run("SELECT seen FROM tokens") == ()
+
+
+def test_an_old_database_forgets_the_names_of_streams_that_were_deleted() -> None:
+    before = MIGRATIONS[: MIGRATIONS.index(host_tables.FORGOTTEN_STREAMS)]
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection, before)
+        connection.run(
+            "INSERT INTO sessions (session, agent, owner, created, updated)"
+            " VALUES ('a' || char(0) || 'b', 'x', 'ann', 1, 2);"
+            "INSERT INTO rooms (name, owner, state, created, updated) VALUES ('r', '', '{}', 1, 2);"
+            "INSERT INTO events VALUES ('session:early', 1, 1, 'warning', NULL, '{}')"
+        )
+        stay = {"session:a\0b", "session:early", "room:r", "host"}
+        for stream in (*stay, "session:a", "room:r/1"):
+            connection.run("INSERT INTO streams (stream, head) VALUES (?, 7)", (stream,))
+        migrate(connection)
+        left = {stream for (stream,) in connection.run("SELECT stream FROM streams WHERE head = 7")}
+        assert left == {*stay, stream_digest("session:a"), stream_digest("room:r/1")}
 
 
 def test_a_newer_database_is_refused_and_not_changed() -> None:
