@@ -241,6 +241,7 @@ class Run:
         found: tools of MCP servers that it has looked for and found.
         admission: higher than that of every run admitted before it.
         reads_anew: changes the rows that its model reads; None: it has not begun, or is over.
+        is_cut: it ends with what it runs under, and not by a stop of its own.
     """
 
     input: Input = attrs.field(repr=False)
@@ -272,6 +273,7 @@ class Run:
     next_agent: AnyAgent | None = None
     admission: int = 0
     reads_anew: Callable[[Fix], None] | None = attrs.field(default=None, repr=False)
+    is_cut: bool = False
 
     @property
     def child_limiter(self) -> trio.CapacityLimiter:
@@ -397,6 +399,11 @@ class Run:
         for child in tuple(self.lineage.below):
             child.cancel(self.stop_reason if self.is_for_next_host else CALLER_ENDED)
         return first
+
+    def cut(self) -> None:
+        """End it now with what it runs under: no stop, and its end gives that no reason."""
+        self.is_cut = True
+        self.scope.cancel()
 
     def follow_budget(self) -> None:
         """Have its wall time, and that of the runs below it, end as the budgets say now."""

@@ -242,6 +242,8 @@ class Runner:
         # The scope has swallowed its cancellation here. A stop has left its reason; without one it
         # was a deadline: the run's own limit, or, earlier than that, the limit of its caller.
         is_child, now = run.lineage.caller is not None, trio.current_time()
+        if run.is_cut:
+            return self._stop()
         if not run.stop_reason and is_child and now < self.turn.budget.own_deadline:
             run.cancel(CALLER_ENDED)  # the wall time of its caller is over
         if not run.stop_reason:  # only the wall time can have cancelled the scope

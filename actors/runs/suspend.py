@@ -110,8 +110,9 @@ class Suspension:
         # Until all of it is on disk, the run counts as one that has to end here.
         self.state = "failed"
         while await self._tries(step):
-            is_closing = trio.current_effective_deadline() == -inf or bool(self._run.stop_reason)
-            if is_closing and not self._run.was_stopped:
+            run = self._run
+            is_cut = run.is_cut or trio.current_effective_deadline() == -inf
+            if (is_cut or run.stop_reason) and not run.was_stopped:
                 self.state = "kept"
                 break
             with trio.CancelScope(shield=True):

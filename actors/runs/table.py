@@ -532,20 +532,20 @@ class SessionActors:
 
     Attributes:
         crowded: set when there are many sessions in memory.
-        alone: the scopes of runs that go on in their callers' tasks, in sessions without an actor.
+        alone: runs that go on in their callers' tasks, in sessions without an actor.
     """
 
     def __init__(self) -> None:
         self.crowded = trio.Event()
-        self.alone: dict[Run, trio.CancelScope] = {}
+        self.alone: dict[Run, None] = {}
         self._actors: dict[str, ActorRef[SessionMessage]] = {}
         self._start: Start | None = None
         self._most = 0
 
     async def end_alone(self) -> None:
         """Cancel the runs in their callers' tasks, and wait for their ends. Shield it."""
-        for scope in self.alone.values():
-            scope.cancel()
+        for run in self.alone:
+            run.cut()
         for run in tuple(self.alone):
             await run.ended.wait()
 

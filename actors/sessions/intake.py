@@ -229,7 +229,7 @@ class Intake:
         actors.count(len(self._table.queues))
 
         def cut_off() -> None:
-            if not scope.cancel_called:  # else its host is closing
+            if not run.is_cut:  # else its host is closing
                 dropped.extend(self._table.cancel_run(run, CALLER_GONE).dropped)
 
         beside: list[Callable[[Any], None]] = []
@@ -241,10 +241,10 @@ class Intake:
 
         run.lineage.start_soon = start_soon
         try:
-            with trio.CancelScope() as scope:
-                actors.alone[run] = scope
-                runner = Runner(run, queue, self._services, cut_off=cut_off)
-                await runner.execute()
+            actors.alone[run] = None  # the end of the router reaches it through its own scope
+            runner = Runner(run, queue, self._services, cut_off=cut_off)
+            await runner.execute()
+            if not run.is_cut:
                 note_end(runner)
                 if is_to_summarise(runner):
                     queue.tasks.append(lambda one: one.start_soon(one.summarise, runner))

@@ -107,6 +107,25 @@ async def test_a_run_whose_caller_goes_says_so(autojump_clock: MockClock) -> Non
     del autojump_clock
 
 
+async def test_a_run_that_ends_with_the_router_is_cancelled_and_not_over_its_time(
+    autojump_clock: MockClock,
+) -> None:
+    results: list[motet.RunResult[str]] = []
+
+    async def wait(host: motet.Host) -> None:
+        results.append(await host.run("a", "first", session="s", check=False))
+
+    async with motet.open_host(agents=[motet.Agent("a", model=Slow())]) as host:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, host)
+            await trio.sleep(SLOW / 2)
+            assert host.system.inject("/host/router", "crash")
+        assert [(one.status, one.detail) for one in results] == [
+            ("cancelled", "the host is closing")
+        ]
+    del autojump_clock
+
+
 async def test_nobody_waits_for_a_run_that_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     async with motet.open_host(agents=[motet.Agent("a", model="demo")]) as host:
         with monkeypatch.context() as patch, trio.fail_after(60):
