@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
 
 import msgspec
@@ -43,7 +42,6 @@ COLUMNS: Final = (
     " run_id, call_id, agent, user, fingerprint"
 )
 """Of ``agent_errors``, as :func:`insert_statement` writes them."""
-_WIDTH: Final = len(COLUMNS.split(", "))
 _FIELDS: Final = (*COLUMNS.split(", "), "resolved")
 _FIGURES: Final = ("count", "first_seen", "last_seen")
 
@@ -133,26 +131,19 @@ RUNS_OF: Final = (
 # Writing
 
 
-def insert_statement(records: Sequence[ErrorRecord]) -> Statement:
-    """One statement for all of them; returns the ids it wrote.
+def insert_statement(records: Sequence[ErrorRecord], *, again: bool = False) -> Statement:
+    """Writes all of them, row by row: rows of one statement take half as long again.
 
-    An error whose id is taken is not written. A group is padded to a power of two with copies of
-    its first error, so that SQLite compiles nine statements instead of one for each size. Large raw
+    An error whose id is taken fails the transaction; ``again``: it is not written then. Large raw
     errors are left to :func:`part_statements`.
     """
-    size = 1 << (len(records) - 1).bit_length()
-    padded = [*records, *[records[0]] * (size - len(records))]
-    params = [value for record in padded for value in _row(record)]
-    return Statement(_insert(size), tuple(params))
+    end = " ON CONFLICT (id) DO NOTHING" if again else ""
+    return Statement(_INSERT + end, each=tuple(map(_row, records)))
 
 
-@lru_cache
-def _insert(size: int) -> str:
-    one = f"({', '.join('?' * _WIDTH)})"
-    return (
-        f"INSERT INTO agent_errors ({COLUMNS}) VALUES {', '.join([one] * size)}"
-        " ON CONFLICT (id) DO NOTHING RETURNING id"
-    )
+_INSERT: Final = (
+    f"INSERT INTO agent_errors ({COLUMNS}) VALUES ({', '.join('?' * len(COLUMNS.split(', ')))})"
+)
 
 
 class _Parts(Sequence[Row]):

@@ -44,6 +44,8 @@ RETRY, RETRY_MOST = 0.25, 2.0
 """Seconds between two attempts to store, at first and at most."""
 BATCH, BATCH_BYTES = 256, 4_000_000
 """Records in one transaction, and their bytes, at most."""
+PASSES = 8
+"""Passes of the event loop in which a batch is prepared, if its items are small."""
 LARGE = 262_144
 """Bytes of an item that is prepared apart, so that no other waits for it."""
 INLINE = 4_500
@@ -383,6 +385,15 @@ class Spool(ABC, Generic[T, R]):
                     await self._doors.prepared.park()
                 delay = min(2 * delay, RETRY_MOST)
 
+    async def _gather(self) -> None:
+        """Let items that are prepared in the next passes come along: they share a commit then."""
+        several = len(self._ready) > 1
+        for _ in range(PASSES):
+            if len(self._ready) >= BATCH or not (several or self._lanes[0]):
+                return
+            await trio.lowlevel.checkpoint()
+            several = False
+
     async def _watch(self) -> None:
         """Move records to the spill file that the store does not take in time."""
         while True:
@@ -413,6 +424,7 @@ class Spool(ABC, Generic[T, R]):
 
     async def _store_batch(self) -> bool:
         """Store the first records in memory; False if the store takes none of them."""
+        await self._gather()
         entries = (self._ready or self._held_up).values()
         batch = {entry.id: entry for entry in _portion(entries, BATCH_BYTES)}
         records = [entry.record for entry in batch.values() if entry.record is not None]

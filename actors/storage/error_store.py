@@ -308,8 +308,10 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                     await trio.sleep(RETRY)
                 if is_gone:
                     await self._resolve_late()
-                while is_gone and self._spool.unindexed >= TAIL:
-                    if not (await self._write((Statement(INDEX_TAIL),)))[0]:
+                while is_gone and (known := self._spool.unindexed) >= TAIL:
+                    await trio.sleep(RETRY)
+                    is_over = self._spool.unindexed - known < TAIL  # else a crowd goes on
+                    if is_over and not (await self._write((Statement(INDEX_TAIL),)))[0]:
                         self._spool.unindexed = 0
             except StorageError:
                 is_gone = False

@@ -37,7 +37,14 @@ from motet.protocols.errors import (
     ListErrors,
     StoredError,
 )
-from motet.protocols.storage import Commit, Row, SqlValue, Statement, StorageError
+from motet.protocols.storage import (
+    Commit,
+    ConstraintFailed,
+    Row,
+    SqlValue,
+    Statement,
+    StorageError,
+)
 from motet.protocols.texts import well_formed
 
 
@@ -49,16 +56,17 @@ class SqliteErrors:
         self._readers = readers
 
     async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
-        written, *_ = await self._commit((insert_statement(records), *part_statements(records)))
-        missing = {record.id: record for record in records}
-        for (made,) in written:
-            missing.pop(str(made), None)
-        if not missing:
+        parts = part_statements(records)
+        try:
+            await self._commit((insert_statement(records), *parts))
             return set()
-        ids = msgspec.json.encode([*missing]).decode()
-        (found,) = await self._commit((Statement(SAME, (ids,)),))
-        stored = {str(id_) for id_, *same in found if same == _identity(missing[str(id_)])}
-        return missing.keys() - stored
+        except ConstraintFailed:
+            pass  # an id is taken, by this error itself if a kill came before its answer
+        ids = {record.id: record for record in records}
+        same = Statement(SAME, (msgspec.json.encode([*ids]).decode(),))
+        *_, found = await self._commit((insert_statement(records, again=True), *parts, same))
+        stored = {str(id_) for id_, *rest in found if rest == _identity(ids[str(id_)])}
+        return ids.keys() - stored
 
     async def get(self, error_id: str, *, brief: bool = False) -> StoredError | None:
         key = (well_formed(error_id),)

@@ -293,7 +293,7 @@ def test_groups_count_the_stored_errors(
             else:
                 keys = {"user": user, "session": session, "tool": tool, "fingerprint": group}
                 statement = insert_statement([record(number, **keys, at=float(at))])
-                run(statement.sql, *statement.params)
+                run(statement.sql, *statement.each[0])
             kept = run("SELECT timestamp, seq FROM error_records ORDER BY timestamp, seq")
             assert oldest() == [seq for _, seq in kept]
         counted = run(

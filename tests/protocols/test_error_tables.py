@@ -114,7 +114,7 @@ def test_lists_do_not_depend_on_the_errors_that_are_indexed(
             else:
                 made = record(number, user=user, session=session, tool=tool, fingerprint=group)
                 statement = insert_statement([made])
-                connection.run(statement.sql, statement.params)
+                connection.run_each(statement.sql, statement.each)
                 if op == "changed":
                     connection.run("UPDATE agent_errors SET timestamp = ? WHERE seq % 2", (at,))
                 if op == "old":  # by another program, in a place before all others
@@ -143,7 +143,9 @@ def test_an_error_that_is_stored_alone_writes_few_pages(tmp_path: Path) -> None:
             before = written(connection)
             for number in range(first, first + count, together):
                 statement = insert_statement([record(number + n) for n in range(together)])
-                connection.run(statement.sql, statement.params)
+                connection.run("BEGIN")
+                connection.run_each(statement.sql, statement.each)
+                connection.run("COMMIT")
             return written(connection) - before
 
         tail = "SELECT count(*) FROM error_records WHERE indexed = 0"
@@ -175,11 +177,11 @@ async def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
         for number in range(1, 9):
             made = record(number, session="s" if number % 2 else "z", fingerprint=f"f{number % 3}")
             statement = insert_statement([made])
-            connection.run(statement.sql, statement.params)
+            connection.run_each(statement.sql, statement.each)
         connection.run("UPDATE error_records SET resolved = 9.0 WHERE seq <= 2")
         migrate(connection)
         statement = insert_statement([record(9, fingerprint="f1"), record(10, fingerprint="new")])
-        connection.run(statement.sql, statement.params)
+        connection.run_each(statement.sql, statement.each)
         connection.close()
         readers, writer = Readers(location), Writer(location)
         errors = SqliteErrors(writer.submit, readers)
@@ -225,7 +227,7 @@ def test_a_changed_message_changes_the_errors_that_quote_it_and_nothing_else_of_
             made = record(number, user=user, session=session, fingerprint=group)
             made = msgspec.structs.replace(made, raw_error=raw, arguments=given)
             statement = insert_statement([made])
-            connection.run(statement.sql, statement.params)
+            connection.run_each(statement.sql, statement.each)
             known_now = known.corrected(made)
             hidden = session == "s" and kind != "says"
             assert ("secret" in known_now.raw_error + known_now.arguments) != hidden

@@ -219,6 +219,29 @@ async def test_a_stop_writes_what_waits_and_the_next_start_stores_it_first(tmp_p
     assert not file.exists()
 
 
+async def test_tasks_that_report_again_as_soon_as_they_are_answered_share_their_commits() -> None:
+    """A commit with a half of them, while the other half waits, would write all pages twice."""
+    spool, sizes = Notes(None, lambda: False), list[int]()
+
+    async def report(text: str) -> None:
+        for number in range(10):
+            await spool.deliver(f"{text} {number}", patient=True)
+
+    async def store(records: Sequence[Note]) -> Collection[str]:
+        sizes.append(len(records))
+        return await Notes.store(spool, records)
+
+    spool.store = store  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(spool.run)
+        async with trio.open_nursery() as reporters:
+            for number in range(100):
+                reporters.start_soon(report, f"text {number}")
+        nursery.cancel_scope.cancel()
+    assert len(spool.kept) == 1_000
+    assert len(sizes) <= 12
+
+
 async def test_so_many_items_are_taken_in_one_pass_of_the_loop() -> None:
     spool = Notes(None, lambda: False)
     async with trio.open_nursery() as nursery:

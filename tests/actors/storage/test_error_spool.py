@@ -133,7 +133,7 @@ async def test_an_error_that_moves_to_the_database_between_two_looks_is_shown(
     def moved(_folder: Path | None) -> dict[str, ErrorRecord]:
         with closing(Connection(str(tmp_path / DATABASE_FILE))) as database:
             statement = insert_statement([record])
-            database.run(statement.sql, statement.params)
+            database.run_each(statement.sql, statement.each)
         return {}
 
     monkeypatch.setattr("motet.cli.stored.waiting_errors", moved)

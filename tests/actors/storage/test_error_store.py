@@ -7,13 +7,14 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.errors import ErrorRecord, GetError, ListErrors, StoredError, StoreError
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import DatabaseLocked, DiskFull, StorageError
 from motet.runtime import ActorDead, open_system
@@ -135,6 +136,34 @@ async def test_a_clash_of_ids_is_retried_with_a_new_suffix(location: Location) -
         second = await opened.store.ask(failure("two"))
         assert (first.id[-6:], second.id[-6:]) == ("aaaaaa", "bbbbbb")
         assert await opened.store.ask(GetError(first.id)) == first
+
+
+async def test_an_error_that_is_stored_already_is_no_clash_and_another_one_is(
+    location: Location,
+) -> None:
+    """As after a kill before the answer: the batch comes again, with others."""
+    one, other = (
+        ErrorRecord(f"err_20260101_000000_00000{n}", 7.0, "s", "t", '{"message":"x"}', "x")
+        for n in range(2)
+    )
+    async with open_store(location) as opened:
+        errors = opened.errors
+        assert await errors.store([one]) == set()
+        foreign = msgspec.structs.replace(one, session_id="another")
+        assert await errors.store([one, other]) == set()
+        assert await errors.store([foreign, other]) == {one.id}
+        listed = await opened.store.ask(ListErrors())
+    assert [(error.id, error.session_id) for error in listed] == [(other.id, "s"), (one.id, "s")]
+
+
+def test_the_ids_of_a_process_come_again_after_65_536_and_neighbours_share_their_beginning(
+    location: Location,
+) -> None:
+    made = [*map(location.hex_source(), itertools.repeat(3, 65_536))]
+    assert len({*made}) == 65_536
+    assert {one[:2] for one in made} == {f"{location.turn:02x}"}
+    assert len({one[:4] for one in made[:200]}) <= 2
+    assert all(one[-2] != other[-2] for one, other in itertools.pairwise(made))
 
 
 async def test_eight_clashes_are_a_failure_that_says_where_to_look(location: Location) -> None:
