@@ -189,6 +189,15 @@ def add_step(run_id: str, step: int, row: ChatMessage, *, must: bool = False) ->
     return Statement(_ADD_STEP, (run_id, step, body), changes=1 if must else None)
 
 
+def _add_steps(steps: Sequence[tuple[str, int, str]]) -> Statement:
+    """Store encoded rows with one statement: four of them cost as much as two in one each."""
+    return (
+        Statement(_ADD_STEP, steps[0])
+        if len(steps) == 1
+        else Statement(_ADD_STEP, each=tuple(steps))
+    )
+
+
 def begin_run(run_id: str, now: float) -> Statement:
     """A queued run starts; one that has started stays as it is."""
     return Statement(_BEGIN_RUN, (now, run_id))
@@ -203,8 +212,18 @@ class _Waiting(msgspec.Struct, eq=False):
     entries: list[Entry] = []
 
     def statements(self, run_id: str) -> tuple[Statement, ...]:
-        """All entries, each of which is its statement from now on."""
-        found = [e if isinstance(e, Statement) else add_step(run_id, *e) for e in self.entries]
+        """All entries, as statements from now on: one for the rows that follow each other."""
+        found: list[Statement] = []
+        steps: list[tuple[str, int, str]] = []
+        for entry in (*self.entries, None):
+            if isinstance(entry, tuple):
+                steps.append((run_id, entry[0], encode_message(entry[1])))
+                continue
+            if steps:
+                found.append(_add_steps(steps))
+                steps = []
+            if entry is not None:
+                found.append(entry)
         self.entries[:] = found
         return tuple(found)
 
@@ -265,7 +284,13 @@ class RunJournal:
     def pending(self, run_id: str) -> tuple[Statement, ...]:
         """The statements of a run that are not on disk yet, for a transaction that writes them."""
         waiting = self._waiting.get(run_id)
-        return () if waiting is None else waiting.statements(run_id)
+        return () if waiting is None else self._statements(run_id, waiting)
+
+    def _statements(self, run_id: str, waiting: _Waiting) -> tuple[Statement, ...]:
+        entries = len(waiting.entries)
+        statements = waiting.statements(run_id)
+        self._count -= entries - len(statements)
+        return statements
 
     def written(self, run_id: str, statements: tuple[Statement, ...]) -> None:
         """Drop these statements of a run: they are on disk, or lost."""
@@ -310,7 +335,7 @@ class RunJournal:
             self._room.set()
 
     async def _flush(self, write: Write) -> None:
-        taken = {run_id: one.statements(run_id) for run_id, one in self._waiting.items()}
+        taken = {run_id: self._statements(run_id, one) for run_id, one in self._waiting.items()}
         try:
             await write(tuple(one for waiting in taken.values() for one in waiting))
         except StorageUnavailable as error:

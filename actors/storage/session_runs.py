@@ -26,7 +26,6 @@ from motet.actors.storage.tables import (
     TableStore,
     clamped,
     encode_message,
-    role_of,
     rows_of,
     storable,
     stored_form,
@@ -525,7 +524,7 @@ class RunTables(TableStore):
         for row in transcript:
             body, stored = stored_form(row)
             rows.append(stored)
-            messages.append((role_of(stored), body))
+            messages.append((str(stored.__struct_config__.tag), body))
             size += len(body)
         # The acceptance of an input, if this process has stored it, has looked for older errors.
         errors, is_known = self._errors, run_id in self._unfinished

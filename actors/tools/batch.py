@@ -111,6 +111,8 @@ class RunningBatch:
 
     async def _begin(self, asks: Asks[CallResult]) -> bool:
         """Begin the calls that may; returns whether there is any to wait for."""
+        if self._begun == len(self._calls):
+            return self._under_way > 0
         # A call that finished in spite of a cancellation must not be followed by another one.
         await trio.lowlevel.checkpoint_if_cancelled()
         now, may_begin = trio.current_time(), self._may_begin

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.storage.run_access import LIMIT, PATIENCE, RunJournal
+from motet.protocols.chat import UserMessage
 from motet.protocols.storage import Statement, StorageError
 
 
@@ -145,3 +146,26 @@ async def test_a_run_that_waits_for_room_is_released_when_the_writer_ends(
         await journal.run(disk.write)
     await wait_all_tasks_blocked()
     assert (journal.lost, nursery.child_tasks) == (1, frozenset())
+
+
+async def test_rows_that_follow_each_other_share_a_statement_and_leave_all_of_their_room(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk, journal = Disk(), RunJournal()
+    nursery.start_soon(journal.run, disk.write)
+    for _ in range(2):  # with less room than it has left, the second time would never end
+        for step in range(LIMIT - 2):
+            await journal.note("r", step, UserMessage(str(step)))
+        await journal.add("r", Statement("hand over"))
+        await journal.note("r", LIMIT, UserMessage("last"))
+        steps, handed, last = journal.pending("r")
+        assert (len(steps.each), steps.each[-1][1], handed.sql) == (
+            LIMIT - 2,
+            LIMIT - 3,
+            "hand over",
+        )
+        assert (last.params[1], last.sql) == (LIMIT, steps.sql)
+        await trio.sleep(2 * PATIENCE)
+        assert journal.pending("r") == ()
+    assert [len(group) for group in disk.written] == [3, 3]
+    nursery.cancel_scope.cancel()
