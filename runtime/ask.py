@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from threading import get_ident
 from typing import Any, TypeVar
 
 import outcome
@@ -51,7 +50,8 @@ async def ask(
 ) -> R:
     """Put ``request`` in the mailbox (or see ``here.py``), and wait for its outcome (G1, G3)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
-    handler = owner.handlers.get(type(message)) if owner.kernel.plain_in == get_ident() else None
+    is_plain = owner.kernel.plain_in._is_owned()  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
+    handler = owner.handlers.get(type(message)) if is_plain else None
     if handler is None:
         message = owner.admit(message)
         handler = owner.handlers[type(message)]
@@ -69,18 +69,17 @@ async def ask(
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
     # around the ask come on top, in each round, since another task may move them meanwhile.
     inherited = limit if work is None else min(limit, work.deadline)
-    places, aside = None, None
     while True:
         until = trio.current_effective_deadline()
         if inherited < until:
             until = inherited
-        if here:
-            places = _place(mailbox, handler, until)
+        places = _place(mailbox, handler, until) if here else None
         if places is not None:
             aside = HereAsk(mailbox, message, target, task, until, limit, None, context)
             aside.asker, aside.take = work, take or nobody
             envelope: Ask = aside
         else:
+            aside = None
             # An ask that ends the search at once, as almost all do, is spared the calls of it. A
             # place or the turn is free, or held by work that waits for nothing; and there is room.
             if work is not None:
@@ -99,12 +98,12 @@ async def ask(
         else:
             task.custom_sleep_data = envelope  # for dumps: Trio resets it at the wake-up
         try:
-            if places is not None and aside is not None:
-                result = await places.answer_here(aside, handler)
-            else:
+            if places is None or aside is None:
                 if not mailbox.put(envelope):
                     mailbox.put_ask_or_overflow(envelope)
                 result = await wait_task_rescheduled(envelope.abort)
+            else:
+                result = await places.answer_here(aside, handler)
         finally:
             if not envelope.settled:
                 envelope.drop()

@@ -15,7 +15,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from threading import get_ident
 from typing import Any, Final, Generic, Self, TypeVar
 
 import outcome
@@ -193,7 +192,8 @@ class Asks(Generic[R]):
         span: AskSpan | None = None
         try:
             # As in ``ask.py``: what is usual costs no calls.
-            is_plain = owner.kernel.plain_in == get_ident() and type(request) in owner.handlers
+            plain_in = owner.kernel.plain_in
+            is_plain = plain_in._is_owned() and type(request) in owner.handlers  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
             message = request if is_plain else owner.admit(request)
             mailbox, target = owner.mailbox, owner.turn
             if owner.handlers[type(message)].concurrent > 1:

@@ -31,7 +31,7 @@ from motet.runtime.feed import DeadLetters, Feed, Restarts
 from motet.runtime.foreign import shown
 from motet.runtime.handlers import Handler
 from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
-from motet.runtime.loops import loop_here
+from motet.runtime.loops import NO_THREAD, loop_here, mark_thread
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.telemetry import GuardedTelemetry, Meter, Telemetry, TraceEvent
 from motet.runtime.timers import Timers
@@ -126,7 +126,7 @@ class Kernel:
         # The thread in which messages are sent as they are, if there is one. One comparison serves
         # two checks, since a call of its own for the thread would be a twentieth of a tell.
         plain = self.tracer is None and not check_messages
-        self.plain_in = self.loop.thread if plain else 0
+        self.plain_in = mark_thread() if plain else NO_THREAD
         self.dead_letters = DeadLetters(self.meter)
         self.restarts = Restarts()
         self.timers = Timers()
@@ -239,7 +239,8 @@ class Owner:
 
     def envelope(self, message: M) -> M | Told:
         """The item to put in the mailbox for a told message; see :meth:`admit`."""
-        if self.kernel.plain_in == get_ident() and type(message) in self.handlers:
+        plain_in = self.kernel.plain_in
+        if plain_in._is_owned() and type(message) in self.handlers:  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
             return message
         return self.with_context(self.admit(message))
 

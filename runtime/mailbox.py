@@ -32,6 +32,7 @@ from motet.runtime.errors import ActorDead, ActorPaused, AskCycle, MailboxFull, 
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
 from motet.runtime.here import Places
+from motet.runtime.loops import NO_THREAD, ThreadMark
 from motet.runtime.order import DIRECT_UP_TO, MailboxSpec, Order
 from motet.runtime.outside import is_cancelled
 from motet.runtime.queues import NOBODY, NOTHING, Holder, Item, Queue, Senders, WaitingTell
@@ -107,7 +108,7 @@ class Mailbox(Counters):
         concurrent: Collection[type] = (),
         order: Order | None = None,
         direct: Container[type] = (),
-        direct_in: int = 0,
+        direct_in: ThreadMark = NO_THREAD,
     ) -> None:
         super().__init__()
         self.path = path
@@ -119,11 +120,10 @@ class Mailbox(Counters):
         # One queue for each type with concurrent handlers, and the workers, while they may begin.
         self.concurrent = dict.fromkeys(concurrent, NOTHING) if concurrent else _NONE
         self.order = order
-        # The types of messages that a tell may append to `queue` by itself, in one thread: nothing
-        # wraps them, and none has a queue of its own.
+        # A tell may append these types itself, in one thread: unwrapped, in no queue of their own.
         one_queue = not self.concurrent and order is None
         self.direct = direct
-        self.direct_in = direct_in if one_queue and spec.capacity <= DIRECT_UP_TO else 0
+        self.direct_in = direct_in if one_queue and spec.capacity <= DIRECT_UP_TO else NO_THREAD
         self.places: Places | None = None
         self.stash = NOTHING  # stashed by handlers of the turn, in order
         self.stashed = 0  # items in `stash` and in `concurrent`

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from threading import get_ident
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 import trio
@@ -61,14 +60,15 @@ class ActorRef(Address, Generic[P_contra]):
         before there can be room (G11).
         """
         mailbox = self._mailbox
+        queue = mailbox.queue
         # `envelope` and `put` do the same, but each call would be a tenth of a tell.
         if (
-            mailbox.direct_in == get_ident()
+            mailbox.direct_in._is_owned()  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
             and type(message) in mailbox.direct
-            and len(mailbox.queue) < mailbox.limit
+            and len(queue) < mailbox.limit
         ):
             mailbox.accepted += 1
-            mailbox.queue.append(message)
+            queue.append(message)
             task = mailbox.receiver
             if task is not None:
                 mailbox.receiver = None

@@ -267,12 +267,20 @@ class Workers:
                 # As in the turn: one scope for all messages, until one is cancelled in it.
                 with self._scope(task) as scope:
                     needed = await self._work(kind, task, scope)
+                # After a cancellation, which keeps it True. Without this look, each of many workers
+                # that are cancelled together would open a scope only to find no work.
+                needed = needed and self._is_needed(kind)
         except Exception as error:
             self._incarnation.fail(unwrapped(error))
         finally:
             del self._serving[task]
             self._count_down(kind)
             self._leave(task)
+
+    def _is_needed(self, kind: type[Message]) -> bool:
+        """Whether a worker for ``kind`` finds work, or may wait for it."""
+        queue = self._incarnation.owner.mailbox.concurrent[kind]
+        return bool(queue and queue.items) or len(self._idle.get(kind, ())) < MOST_IDLE
 
     async def _work(
         self, kind: type[Message], task: trio.lowlevel.Task, scope: trio.CancelScope
