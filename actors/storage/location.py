@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import uuid4
 
 import apsw
@@ -50,6 +50,11 @@ STRIDE = 167
 
 T = TypeVar("T")
 
+Make: TypeAlias = Callable[[type[Connection]], Connection]
+Lend: TypeAlias = Callable[[Make, Callable[[Connection], None]], Connection]
+"""Gives one connection to all parts of a host: it makes it, of a class of its own, and prepares it
+once for each host."""
+
 
 @attrs.define(eq=False)
 class Location:
@@ -66,6 +71,7 @@ class Location:
     _release: Callable[[], None]
     _vfs: str | None = None
     turn: int | None = None
+    _lend: Lend | None = None
 
     def hex_source(self) -> Callable[[int], str]:
         """The source of the ids of errors, which begin with the turn."""
@@ -104,12 +110,16 @@ class Location:
         return cls(None, name, filename, apsw.SQLITE_OPEN_URI, keeper.close)
 
     @classmethod
-    def simulated(cls, vfs: str, filename: str, release: Callable[[], None]) -> Location:
+    def simulated(
+        cls, vfs: str, filename: str, release: Callable[[], None], lend: Lend | None = None
+    ) -> Location:
         """A database on a disk that a registered VFS simulates; it never blocks.
 
         It has the journal and sync modes of a directory, so that a power cut loses the same.
+        ``lend``: gives all the same connection; by default each has its own.
         """
-        return cls(None, "the database on a simulated disk", filename, 0, release, vfs)
+        name = "the database on a simulated disk"
+        return cls(None, name, filename, 0, release, vfs, None, lend)
 
     def redaction_key(self) -> bytes | None:
         """The key of the tags of masks, made at the first call. None: the process's own.
@@ -132,9 +142,10 @@ class Location:
 
     def connect(self, *, read_only: bool = False) -> Connection:
         """A new connection. Blocking: call it through :meth:`run`. Raises ``StorageError``."""
-        mode = apsw.SQLITE_OPEN_READONLY if read_only else WRITE
         try:
-            connection = Connection(self._filename, mode | self._flags, self._vfs)
+            if self._lend is not None:
+                return self._lend(self._open, self._configure)
+            connection = self._open(Connection, read_only)
             try:
                 self._configure(connection, read_only)
             except BaseException:
@@ -144,7 +155,14 @@ class Location:
             raise storage_error(error, self.name) from error
         return connection
 
-    def _configure(self, connection: Connection, read_only: bool) -> None:
+    def _open(self, kind: type[Connection], read_only: bool = False) -> Connection:
+        mode = apsw.SQLITE_OPEN_READONLY if read_only else WRITE
+        connection = kind(self._filename, mode | self._flags, self._vfs)
+        for name, (function, places) in FUNCTIONS.items():
+            connection.create_scalar_function(name, function, places, deterministic=True)  # pyright: ignore
+        return connection
+
+    def _configure(self, connection: Connection, read_only: bool = False) -> None:
         connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
         connection.run("PRAGMA foreign_keys = ON")
         if not read_only and (self.path is not None or self._vfs is not None):
@@ -157,8 +175,6 @@ class Location:
             connection.run(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
             # Else a text that was deleted would stay in the free parts of pages.
             connection.run("PRAGMA secure_delete = ON")
-        for name, (function, places) in FUNCTIONS.items():
-            connection.create_scalar_function(name, function, places, deterministic=True)  # pyright: ignore
 
     def files(self) -> tuple[str, ...]:
         """The files of a database in a directory, while it is open."""

@@ -67,7 +67,10 @@ def migrate(connection: Connection, steps: tuple[str, ...] = MIGRATIONS) -> None
     Raises ``SchemaTooNew`` for a database that a newer motet has written.
     """
     # Nobody writes between this look and the copy, since the lock of the location is ours.
-    new = _version(connection) == 0 and not connection.run("SELECT 1 FROM sqlite_schema LIMIT 1")
+    version = _version(connection)
+    if version == len(steps):
+        return
+    new = version == 0 and not connection.run("SELECT 1 FROM sqlite_schema LIMIT 1")
     if new and connection.run("PRAGMA page_size") == ((4096,),):  # as SQLite and the image have it
         copy_image(new_database(steps), connection)
     else:

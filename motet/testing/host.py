@@ -279,11 +279,13 @@ def simulated_host(
     """
     with ExitStack() as stack:
         workspace = stack.enter_context(tempfile.TemporaryDirectory(prefix="motet-"))
+        ended = stack.enter_context(ExitStack())
         loop = SimulatedLoop(
             seed=seed, choices=choices, policy=policy, guards=guards, max_steps=max_steps
         )
         stack.enter_context(loop)
         host = SimulatedHost(loop, config or HostConfig(), agents, workspace, watch)
+        ended.callback(host.disk.unplug)
         if setup is not None:
             host.setup.append(setup)
         stack.enter_context(host.processes.installed())

@@ -77,7 +77,7 @@ class File:
     """
 
     seen: bytearray = attrs.field(factory=bytearray)
-    _synced: bytearray = attrs.field(factory=bytearray, alias="synced")
+    _synced: bytes | bytearray = attrs.field(default=b"", alias="synced")
     pending: list[Change] = attrs.field(factory=list[Change])
     _done: list[Change] = attrs.field(factory=list[Change], init=False)
 
@@ -96,17 +96,19 @@ class File:
             self._do()
 
     @property
-    def synced(self) -> bytearray:
+    def synced(self) -> bytes | bytearray:
         """The content that a loss of power leaves."""
-        self._do()
+        if self._done:
+            self._do()
         return self._synced
 
     def _do(self) -> None:
+        synced = self._synced = bytearray(self._synced)
         for change in self._done:
             if isinstance(change, int):
-                _resize(self._synced, change)
+                _resize(synced, change)
             else:
-                _write(self._synced, change[1], change[0])
+                _write(synced, change[1], change[0])
         self._done.clear()
 
     def survivor(self, chance: Chance) -> File:

@@ -56,7 +56,7 @@ class HostWorld:
         watch: bool,
     ) -> None:
         self.loop = loop
-        self.disk = SimulatedDisk(loop.sim.random)
+        self.disk = SimulatedDisk(loop.sim.random, kept=True)
         self.processes = FakeProcesses(loop.refuse)
         self.ledger = Ledger()
         self.history = History()
@@ -140,6 +140,7 @@ class HostWorld:
             self._mute(False)
         self._jobs.clear()
         self._open.clear()
+        self.disk.clear()
         self._boot()
 
     def restart(self, drain: float | None = None, *, drains: bool = True) -> None:

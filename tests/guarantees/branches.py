@@ -128,7 +128,7 @@ class Branches:
 
         The result restores the file, which a child deletes when its disk is crashed.
         """
-        system = self.host.disk._system  # pyright: ignore[reportPrivateUsage]
+        system = self.host.disk._connected()  # pyright: ignore[reportPrivateUsage]
         file = Path(system._locks)  # pyright: ignore[reportPrivateUsage]
         spare = Path(self._folder.name, file.name)
         if not spare.exists():

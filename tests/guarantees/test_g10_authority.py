@@ -144,7 +144,7 @@ class World:
     # The laws
 
     def read(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        reader = apsw.Connection("/motet.db", vfs=self.host.disk._system.name)
+        reader = apsw.Connection("/motet.db", vfs=self.host.disk.vfs)
         try:
             return list(reader.execute(sql, values))  # pyright: ignore[reportUnknownMemberType]
         finally:

@@ -331,7 +331,7 @@ async def _idle(host: Host) -> bool:
 
 def rows_of(host: mt.SimulatedHost) -> dict[str, str]:
     """All rows of all tables, as text."""
-    reader = apsw.Connection("/motet.db", vfs=host.disk._system.name)
+    reader = apsw.Connection("/motet.db", vfs=host.disk.vfs)
 
     def run(sql: str) -> list[Any]:
         return list(reader.execute(sql))  # pyright: ignore[reportUnknownMemberType]

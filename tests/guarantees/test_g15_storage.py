@@ -40,7 +40,7 @@ MOST_JOBS = 4
 
 def has_call(disk: mt.SimulatedDisk, ctx: motet.Context[Any]) -> bool:
     """Whether a reader of the database finds the call of this context."""
-    reader = apsw.Connection("/motet.db", vfs=disk._system.name)
+    reader = apsw.Connection("/motet.db", vfs=disk.vfs)
     try:
         bodies = reader.execute(  # pyright: ignore[reportUnknownMemberType]
             "SELECT body FROM steps WHERE run_id = ?", (ctx.run_id,)

@@ -93,7 +93,7 @@ class World:
     reasons: dict[int, str] = attrs.field(factory=lambda: defaultdict[int, str](str))
 
     def read(self, sql: str) -> list[tuple[Any, ...]]:
-        reader = apsw.Connection("/motet.db", vfs=self.host.disk._system.name)
+        reader = apsw.Connection("/motet.db", vfs=self.host.disk.vfs)
         try:
             return list(reader.execute(sql))  # pyright: ignore[reportUnknownMemberType]
         finally:

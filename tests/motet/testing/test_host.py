@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import NoReturn
 
 import pytest
@@ -16,6 +17,7 @@ from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
 from motet.protocols.errors import RunCancelled
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import RunInfo
+from motet.protocols.storage import StorageError
 from motet.testing.processes import answers
 
 
@@ -188,3 +190,49 @@ def test_a_stop_drops_no_refused_input() -> None:
 
 async def _submit_to_nobody(host: Host) -> None:
     await host.submit("hello", session="main", agent="nobody")
+
+
+def _a_life(words: str, *, crash: bool = False) -> tuple[str, list[int], list[str]]:
+    """The trace of a world, the changes of its disk, and the texts that are in its database."""
+    agent = motet.Agent("helper", model=mt.ScriptedModel([mt.say(words)] * 3))
+    changes: list[int] = []
+    with mt.simulated_host(seed=3) as host:
+        host.run(agent, words)
+        changes.append(host.disk.changes)
+        if crash:
+            host.crash()
+        host.restart()
+        host.run(agent, words)
+        changes.append(host.disk.changes)
+        rows = [row for rows in mt.snapshot(host).transcripts.values() for row in rows]
+        return host.trace.hash, changes, [row.row.text for row in rows]
+
+
+def test_a_world_finds_nothing_of_the_worlds_before_it_though_it_has_their_connection() -> None:
+    first = _a_life("hello", crash=True)
+    assert first == _a_life("hello", crash=True)
+    assert _a_life("other")[2] == ["other"] * 4
+
+
+@pytest.mark.parametrize("way", ["io", "readonly", "full"])
+def test_a_disk_that_fails_at_the_end_of_a_world_harms_no_later_one(way: str) -> None:
+    expected = _a_life("hello")
+    agent = motet.Agent("helper", model=mt.ScriptedModel([mt.say("hello")]))
+    with mt.simulated_host() as host:
+        if way == "full":
+            host.disk.room = host.disk.used
+        else:
+            host.disk.broken = way
+        with pytest.raises(StorageError):
+            host.start(agent, "lost")
+    assert _a_life("hello") == expected
+
+
+def test_the_disk_of_a_world_that_has_ended_can_be_read_by_a_host_in_another_one() -> None:
+    agent = motet.Agent("helper", model=mt.ScriptedModel([mt.say("hello")]))
+    with mt.simulated_host() as ended:
+        ended.run(agent, "hello")
+    _a_life("other")
+    with ended.disk.location() as location, closing(location.connect()) as connection:
+        assert connection.run("SELECT count(*) FROM messages") == ((2,),)
+        assert connection.run("PRAGMA integrity_check") == (("ok",),)
