@@ -258,7 +258,7 @@ class Play:
         self.setup = tuple(host.setup)
         self.host_seed = host.seed
         self.test = current_test()
-        self._data: tuple[str, ...] = ()
+        self._past: Snapshot | None = None
         self.restless = ""
         self.settled = False
         self.observed: Observed | None = None
@@ -356,7 +356,7 @@ class Play:
         finally:
             self._count()
             self._length = len(self.host.trace)
-            self._data = tuple(told(self.history(), self.host.workspace))
+            self._past = self.history()
             if replaying is not None:
                 replaying.compare(self.lines())
 
@@ -553,7 +553,8 @@ class Play:
         The data are the arguments and results of tools, the requests of models with their rows, and
         all events.
         """
-        return (*islice(self.host.trace.lines(), self._length or None), *self._data)
+        data = told(self._past, self.host.workspace) if self._past is not None else ()
+        return (*islice(self.host.trace.lines(), self._length or None), *data)
 
     def as_test(self, invariants: Sequence[Invariant] = ()) -> str:
         """The source of a test with this program, and with the body of the test that drew it."""
