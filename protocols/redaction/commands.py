@@ -55,6 +55,11 @@ def _flag_value(rules: Rules, text: str, at: int, flag: str, program: str) -> It
     for name, form in rules.by_program[program]:
         if not flag.startswith(name):
             continue
+        if form == "pair" and (key := rules.expression("flag-key").match(text, at + len(name))):
+            start, end = key.span("value")  # a token in place of the user, as some vendors want it
+            if values.looks_random(text[start:end]):
+                yield start, end, at, "token"
+                return
         value = rules.expression(f"flag-{form}").match(text, at + len(name))
         if value is None:
             continue

@@ -52,6 +52,8 @@ def emails(rules: Rules, text: str, low: str) -> Iterator[Found]:
         if domain is None:
             continue
         start = at - local.end()
+        if text[start - 1 : start] == "$":
+            continue  # a variable in front of a host
         after = text[domain.end() : domain.end() + 2]
         if (after[:1] == ":" and after[1:] in ("/", "~", ".")) or after == "'s":
             continue
