@@ -57,7 +57,7 @@ class Budget(msgspec.Struct, eq=False):
     usage: Usage = NOTHING
     usd: float = 0.0
     children: int = 0
-    _metered: bool = False
+    metered: bool = False
     """Whether a limit of this run, or of one above it, counts tokens or dollars."""
     _held: list[Usage] = []
     _largest_answer: int = 0
@@ -69,7 +69,7 @@ class Budget(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         own = self.limits.tokens is not None or self.limits.usd is not None
-        self._metered = own or (self.parent is not None and self.parent._metered)
+        self.metered = own or (self.parent is not None and self.parent.metered)
 
     def __repr__(self) -> str:
         return (
@@ -118,11 +118,11 @@ class Budget(msgspec.Struct, eq=False):
             return "wall"
         if self.turns >= self.limits.turns:
             return "turns"
-        return self.refuses(NOTHING) if self._metered else None
+        return self.refuses(NOTHING) if self.metered else None
 
     def refuses(self, expected: Usage) -> LimitName | None:
         """The limit that a request using this much would break, at whatever level."""
-        if not self._metered:
+        if not self.metered:
             return None
         above = self.parent
         return self._breaks(expected) or (None if above is None else above.refuses(expected))
@@ -133,13 +133,13 @@ class Budget(msgspec.Struct, eq=False):
         ``most``: the greatest length of the answer that the request allows. Where no limit counts
         it, nothing.
         """
-        if not self._metered:
+        if not self.metered:
             return NOTHING
         if used := self.usage.total_tokens:
             answer = self._largest_answer if most is None else most
             share = (prompt_tokens + answer) / used
             return Usage(prompt_tokens, answer, cost=self.usd * share)
-        if self.parent is not None and self.parent._metered:
+        if self.parent is not None and self.parent.metered:
             return self.parent.expects(prompt_tokens, most)
         return Usage(prompt_tokens, most or 0)
 
@@ -148,7 +148,7 @@ class Budget(msgspec.Struct, eq=False):
 
         Raises :class:`OverBudget` when it is not there; then nothing is held.
         """
-        if not self._metered:
+        if not self.metered:
             return
         if (name := self.refuses(expected)) is not None:
             raise OverBudget(name)
@@ -157,7 +157,7 @@ class Budget(msgspec.Struct, eq=False):
 
     def release(self, expected: Usage) -> None:
         """The request is over; what it really used was spent."""
-        if self._metered:
+        if self.metered:
             for level in self.lineage:
                 level._held.remove(expected)
 
@@ -177,7 +177,7 @@ class Budget(msgspec.Struct, eq=False):
 
     def warning(self) -> str:
         """The warning about an unknown price that a limit depends on: once per tree."""
-        if not self._metered:
+        if not self.metered:
             return ""
         lineage = self.lineage
         root = lineage[-1]

@@ -22,7 +22,7 @@ from motet.actors.transcript.history import UNCALIBRATED, usage_of
 from motet.actors.transcript.summary import SUMMARY_DEADLINE
 from motet.actors.transcript.window import ContextWindow, Plan, PreparedRows, due_after_run
 from motet.protocols import events
-from motet.protocols.budget import OverBudget
+from motet.protocols.budget import NOTHING, OverBudget
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import (
@@ -143,8 +143,10 @@ class ModelStep:
         if isinstance(asked, ModelResponse):
             return asked
         budget = self._turn.budget
-        expected = budget.expects(sent.tokens, asked.max_output_tokens)
-        budget.hold(expected)
+        metered, expected = budget.metered, NOTHING
+        if metered:
+            expected = budget.expects(sent.tokens, asked.max_output_tokens)
+            budget.hold(expected)
         shown, publish = self._shown_parts(), self._publisher.part
         try:
             with self._trace.model(self.full_name, asked, iteration=budget.turns) as span:
@@ -169,7 +171,8 @@ class ModelStep:
             # A stop that came before the turn takes the answer wins, and keeps what was shown.
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
-            budget.release(expected)
+            if metered:
+                budget.release(expected)
         if response.stop_reason == "context_exhausted":
             raise Llm(
                 f"{self.full_name}: the answer did not fit in the model's context window",
@@ -180,7 +183,7 @@ class ModelStep:
             self.view = self.view.calibrated(sent, response.usage.input_tokens)
         if response.calls:
             response = self._with_unique_calls(response, decision.iteration)
-        if unchecked := budget.warning():
+        if metered and (unchecked := budget.warning()):
             await self._services.events.warn(self._run, "limits", unchecked, grave=False)
         return response
 

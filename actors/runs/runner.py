@@ -436,9 +436,10 @@ class Runner:
         response = settled
         if self.run.lineage.children is not None:
             await self.inbox.children.before_end(response, self.inbox.texts)
-        if not response.calls:
-            await self.inbox.texts.admit()
-        if not self.turn.is_last(response, more=bool(self.inbox.texts.ready())):
+        texts, inputs = self.inbox.texts, self.queue.inputs
+        if inputs and not response.calls:
+            await texts.admit()
+        if not self.turn.is_last(response, more=bool(inputs and texts.ready())):
             return await self._take(response, whole=False)
         draft = self.turn.draft
         whole = replace(response, text=draft + response.text) if draft else response
@@ -458,11 +459,13 @@ class Runner:
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Give the turn an answer; one that was cut off is published when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
-        self.inbox.texts.offer()
         if fixes := self.run.carried.fixes:  # since the model was asked
             response = fixed_answer(fixes, response)
+        if is_steered := bool(self.queue.inputs):  # seldom: the calls for nothing are spared
+            self.inbox.texts.offer()
         decision = self.turn.answered(response, whole=whole)
-        await self.inbox.texts.record()
+        if is_steered:
+            await self.inbox.texts.record()
         self.publisher.before = draft = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
         if heard and not draft:
@@ -472,9 +475,11 @@ class Runner:
     async def _observe(self, results: list[CallResult]) -> Decision:
         """Give the turn the results of calls, and the messages that arrived meanwhile."""
         self.inbox.children.take()
-        self.inbox.texts.offer()
+        if is_steered := bool(self.queue.inputs):
+            self.inbox.texts.offer()
         decision = self.turn.observed(results, wall_time())
-        await self.inbox.texts.record()
+        if is_steered:
+            await self.inbox.texts.record()
         return await self._entered(decision)
 
     async def _entered(self, decision: Decision) -> Decision:
@@ -538,7 +543,8 @@ class Runner:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.tool_step.states.has_any("suspended"):
             return []
-        await self.inbox.texts.admit()
+        if self.queue.inputs:
+            await self.inbox.texts.admit()
         self.tool_step = None
         return list(results)
 

@@ -336,7 +336,9 @@ class Turn:
         return self.loops.observe_batch(
             one
             for one in ended
-            if not limited or counts_as(one[1].outcome, one[1].failure, one[0].name) != "error"
+            if not limited
+            or one[1].outcome == "done"
+            or counts_as(one[1].outcome, one[1].failure, one[0].name) != "error"
         )
 
     def spend(self, usage: Usage) -> None:
