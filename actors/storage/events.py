@@ -56,7 +56,7 @@ READ_HEAD = (
 )
 # An event counts as of a session only while its run is there: run ids are never used twice.
 OF_SESSION = (
-    f"SELECT 1 {_SESSION} AND owner = ?2 AND (?3 IS NULL"
+    f"SELECT (SELECT head FROM streams WHERE stream = ?1) {_SESSION} AND owner = ?2 AND (?3 IS NULL"
     f" OR EXISTS (SELECT 1 FROM runs WHERE run_id = ?3 AND session = {_NAME}))"
 )
 NEAR = 1_000
@@ -143,11 +143,12 @@ def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """One transaction that numbers and stores the records, each with its text.
 
     It also settles the runs whose terminal events are among the records. A
-    statement :data:`OF_SESSION` fails when a record is of a session that was deleted meanwhile.
+    statement :data:`OF_SESSION` fails when a record is of a session that was deleted meanwhile;
+    else it has the head of the stream, so that such a stream needs no statement for it.
     """
-    streams = _by_stream(records)
+    streams, known = _by_stream(records), proofs(records)
     statements = [Statement(_COUNT, (stream, len(items))) for stream, items in streams]
-    statements += [Statement(_HEAD, (stream,), expect=1) for stream, _ in streams]
+    statements += [Statement(_HEAD, (one,), expect=1) for one in _without(known, streams)]
     for stream, items in streams:
         for left in range(len(items), 0, -AT_ONCE):
             first = len(items) - left
@@ -159,7 +160,7 @@ def append_events(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     )
     if ended:
         statements += [Statement(sql, each=ended) for sql in SETTLE]
-    statements += [Statement(OF_SESSION, one, expect=1) for one in proofs(records)]
+    statements += [Statement(OF_SESSION, one, expect=1) for one in known]
     return Transact(tuple(statements))
 
 
@@ -205,9 +206,11 @@ def numbered_records(
 ) -> list[EventRecord]:
     """The records with the numbers that the transaction of :func:`append_events` gave them."""
     numbers: dict[str, count[int]] = {}
-    streams = _by_stream(records)
-    for (stream, items), rows in zip(streams, answer[len(streams) :], strict=False):
-        ((head,),) = rows
+    streams, known = _by_stream(records), proofs(records)
+    heads = dict(zip(_without(known, streams), answer[len(streams) :], strict=False))
+    heads |= {one[0]: rows for one, rows in zip(reversed(known), reversed(answer), strict=False)}
+    for stream, items in streams:
+        ((head,),) = heads[stream]
         assert isinstance(head, int)
         numbers[stream] = count(head - len(items) + 1)
     return [
@@ -227,6 +230,14 @@ def record_of(row: Row) -> EventRecord:
         run_id=None if run_id is None else str(run_id),
         owner=None if not owner or owner[0] is None else str(owner[0]),
     )
+
+
+def _without(
+    known: Sequence[Proof], streams: Sequence[tuple[str, list[tuple[EventRecord, str]]]]
+) -> list[str]:
+    """The streams of which no record has a proof."""
+    proved = {one[0] for one in known}
+    return [stream for stream, _ in streams if stream not in proved]
 
 
 def _by_stream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import get_args
@@ -80,6 +81,31 @@ def test_many_events_of_a_stream_are_numbered_in_their_order(tmp_path: Path) -> 
             " WHERE e.stream = streams.stream) FROM streams"
         )
         assert sorted(heads) == [("a", 3 * AT_ONCE + 4, 3 * AT_ONCE + 4), ("b", 4, 4)]
+
+
+def test_streams_with_and_without_an_owner_are_numbered_in_one_transaction(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location, closing(location.connect()) as connection:
+        migrate(connection)
+        for session in ("s", "t"):
+            row = (session, "a", f"owner of {session}", 0.0, 0.0, "run_1")
+            connection.run(
+                "INSERT INTO sessions (session, agent, owner, created, updated, generation)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
+        streams = ("room", "session:s", "x", "session:t")
+        last = Counter[str]()
+        for at in (streams[:2], streams, ("session:t", "room", "session:t")):
+            owners = ["owner of " + one[-1] if ":" in one else None for one in at]
+            records = [
+                storable(EventRecord(stream, text(n), 1.0, owner=owner))
+                for n, (owner, stream) in enumerate(zip(owners, at, strict=True))
+            ]
+            (answer,) = commit_group(connection, [append_events(records).statements], "here")
+            assert not isinstance(answer, StorageError)
+            for stream, live in zip(at, numbered_records(records, answer), strict=True):
+                last[stream] += 1
+                assert (live.stream, live.seq) == (stream, last[stream])
 
 
 def test_every_event_has_a_name_of_its_own() -> None:
