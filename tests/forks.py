@@ -44,6 +44,7 @@ import msgspec
 import motet
 from motet.cli.commands import command
 from motet.testing import simulated_host
+from motet.testing.disk_files import end_resting
 
 ROOT = Path(__file__).parents[1]
 READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_")
@@ -305,6 +306,7 @@ def _warm_up() -> None:
     command()
     with simulated_host():
         pass
+    end_resting()
 
 
 def _serve(listener: socket.socket) -> tuple[Request, Sequence[int]] | None:

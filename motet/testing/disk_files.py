@@ -68,6 +68,7 @@ class System(apsw.VFS):
         self.process = os.getpid()
         self.name = f"motet-disk-{next(_numbers)}"
         self._connection: Lent | None = None
+        self._at_exit: weakref.finalize[[], System] | None = None  # closes it
         self._opened: _Database | None = None
         self._database: _Database | None = None  # of the connection
         super().__init__(self.name, _BASE)
@@ -86,7 +87,7 @@ class System(apsw.VFS):
             self._connection = made
             self._database = self._opened
             # SQLite would close it later, without the files that are then gone.
-            weakref.finalize(self, made.end)
+            self._at_exit = weakref.finalize(self, made.end)
         if not self._connection.holders:
             prepare(self._connection)
         self._connection.holders += 1
@@ -106,10 +107,17 @@ class System(apsw.VFS):
         except apsw.Error:
             left = False
         if not left or self._database is None:
-            connection.end()
-            self._connection = None
+            self.end()
             return False
         return True
+
+    def end(self) -> None:
+        """Close the connection, and its file of locks."""
+        if self._connection is not None and self._at_exit is not None:
+            # It refers to the connection, and that to this object, which would never be freed.
+            self._at_exit.detach()
+            self._connection.end()
+            self._connection = None
 
     def plug(self, volume: Volume) -> None:
         """Put another volume under the connection."""
@@ -245,7 +253,17 @@ def plugged(volume: Volume, *, kept: bool) -> System:
     return System(volume)
 
 
+def end_resting() -> None:
+    """End the kept connections, with their files; for a process that is about to fork."""
+    for system in _resting:
+        system.end()
+    _resting.clear()
+
+
 def unplugged(system: System) -> None:
     """Keep the connection of a system whose volume is not needed any more."""
-    if len(_resting) < MOST_RESTING and system.unplug():
-        _resting.append(system)
+    if system.unplug():
+        if len(_resting) < MOST_RESTING:
+            _resting.append(system)
+        else:
+            system.end()

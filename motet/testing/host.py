@@ -12,11 +12,9 @@ Invariant: the same calls with the same seed and choices give the same trace byt
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
@@ -280,7 +278,7 @@ def simulated_host(
     One at a time in a process. Leaving the block closes the host in order.
     """
     with ExitStack() as stack:
-        workspace = stack.enter_context(_workspace())
+        workspace = stack.enter_context(tempfile.TemporaryDirectory(prefix="motet-"))
         ended = stack.enter_context(ExitStack())
         loop = SimulatedLoop(
             seed=seed, choices=choices, policy=policy, guards=guards, max_steps=max_steps
@@ -301,24 +299,6 @@ def simulated_host(
         stack.enter_context(host.web.installed())
         host.open()
         yield host
-
-
-_empty: list[tempfile.TemporaryDirectory[str]] = []
-"""The folder of an earlier world that has left nothing in it, for the next one."""
-
-
-@contextmanager
-def _workspace() -> Generator[str]:
-    folder = _empty.pop() if _empty else None
-    if folder is None or not Path(folder.name).is_dir():
-        folder = tempfile.TemporaryDirectory(prefix="motet-")
-    try:
-        yield folder.name
-    finally:
-        if not _empty and Path(folder.name).is_dir() and not os.listdir(folder.name):
-            _empty.append(folder)
-        else:
-            folder.cleanup()
 
 
 def _who(user: str | None) -> Principal:
