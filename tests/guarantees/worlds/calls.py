@@ -321,7 +321,11 @@ async def look(host: Host) -> dict[str, Seen]:
 
 
 async def _look(host: Host, room: str) -> Seen:
-    messages = await host.rooms.history(room, limit=1000, principal=OWNER)
+    messages: tuple[RoomMessage, ...] = ()
+    before: int | None = None
+    while page := await host.rooms.history(room, before=before, limit=1000, principal=OWNER):
+        messages = page + messages
+        before = page[0].seq
     # The first message of a thread is the room's, and calls there.
     messages = tuple(one for one in messages if one.seq > 1 or "/" not in room)
     events: list[AnyEvent] = []
