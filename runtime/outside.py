@@ -22,7 +22,6 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
@@ -48,7 +47,6 @@ __all__ = [
     "monotonic",
     "replaced",
     "steady_time",
-    "suffixes",
     "wall_time",
 ]
 
@@ -114,19 +112,6 @@ def monotonic() -> float:
 def fresh_hex(nbytes: int) -> str:
     """Random bytes in hexadecimal, for unique ids."""
     return _now.fresh_hex(nbytes)
-
-
-def suffixes(turn: int) -> Callable[[int], str]:
-    """Hexadecimal digits of three bytes that no other process makes: its turn, then a number.
-
-    ``turn``: below 256. 65,536 numbers come in a row before one of them comes again.
-    """
-    numbers = count(int(fresh_hex(2), 16))
-    return lambda _nbytes: f"{turn:02x}{next(numbers) * _STRIDE % 65_536:04x}"
-
-
-_STRIDE: Final = 40_503
-"""Odd, so that every number comes; and large, so that neighbours look different."""
 
 
 @contextmanager
