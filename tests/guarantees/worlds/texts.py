@@ -25,7 +25,6 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms.definition import member_session
-from motet.actors.runs.run import Run
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
@@ -450,19 +449,16 @@ class Story:
                 yield from image.problems(name)
 
     def _at_once(self) -> Iterator[str]:
-        """A person of a group has one run under way, and what they said has their name in front.
-
-        What is sent to a run has the author of that run, and no name in front of its text.
-        """
+        """A person of a group has one run under way. What is sent to a run has that run's author."""
         table = self.host.host._parts.table
         if PLACES[1] in table.queues:
-            going = (*table.queues[PLACES[1]].running, *table.suspended_in(PLACES[1]))
-            people = Counter(one.author for one in going)
+            said = [(one.author, one.input.text) for one in table.queues[PLACES[1]].running]
+            said += [(one.author, one.text) for one in table.suspended_in(PLACES[1])]
+            people = Counter(author for author, _ in said)
             yield from (f"{who} has {runs} runs" for who, runs in people.items() if runs > 1)
-            for one in going:
-                text = one.input.text if isinstance(one, Run) else one.text
-                if text.startswith("[") and not text.startswith(f"[{one.author}] "):
-                    yield f"{text!r} is a run of {one.author}"
+            for who, text in said:
+                if text.startswith("[") and not text.startswith(f"[{who}] "):
+                    yield f"{text!r} is a run of {who}"
 
     def _ended(self) -> Iterator[str]:
         """All is over: each acknowledged text was answered once, and all of it was told."""
