@@ -449,7 +449,7 @@ class Story:
                 yield from image.problems(name)
 
     def _at_once(self) -> Iterator[str]:
-        """A person of a group has one run under way. What is sent to a run has that run's author."""
+        """A person of a group has one run under way. A text for a run has that run's author."""
         table = self.host.host._parts.table
         if PLACES[1] in table.queues:
             said = [(one.author, one.input.text) for one in table.queues[PLACES[1]].running]
