@@ -20,12 +20,21 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-import outcome
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, current_task, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
-from motet.runtime.envelope import EXPIRED, TIMED_OUT, Answer, Ask, Result, TakingAsk, left_behind
+from motet.runtime.envelope import (
+    EXPIRED,
+    TIMED_OUT,
+    Answer,
+    Ask,
+    Raised,
+    Result,
+    TakingAsk,
+    left_behind,
+    reschedule,
+)
 from motet.runtime.errors import AskTimeout
 from motet.runtime.handlers import Handler
 from motet.runtime.here import HereAsk, Places, nobody
@@ -50,9 +59,10 @@ async def ask(
 ) -> R:
     """Put ``request`` in the mailbox (or see ``here.py``), and wait for its outcome (G1, G3)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
-    is_plain = owner.kernel.plain_in._is_owned()  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
-    handler = owner.handlers.get(type(message)) if is_plain else None
-    if handler is None:
+    if (
+        not owner.kernel.plain_in._is_owned()  # pyright: ignore[reportPrivateUsage]  # see `ThreadMark`
+        or (handler := owner.handlers.get(type(message))) is None
+    ):
         message = owner.admit(message)
         handler = owner.handlers[type(message)]
     try:
@@ -63,7 +73,6 @@ async def ask(
     target = owner.turn if handler.concurrent == 1 else Work(owner.path)
     work = current_work.get()
     limit = inf if seconds is None else trio.current_time() + seconds
-    here = handler.here and kind is not AbandoningAsk
     if take is not None:
         kind = partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
@@ -73,13 +82,14 @@ async def ask(
         until = trio.current_effective_deadline()
         if inherited < until:
             until = inherited
-        places = _place(mailbox, handler, until) if here else None
-        if places is not None:
-            aside = HereAsk(mailbox, message, target, task, until, limit, None, context)
+        aside: HereAsk | None = None
+        if handler.here and (places := _place(mailbox, handler, until, kind)) is not None:
+            aside = HereAsk(
+                mailbox, message, target, task, until, limit, None, context, places=places
+            )
             aside.asker, aside.take = work, take or nobody
             envelope: Ask = aside
         else:
-            aside = None
             # An ask that ends the search at once, as almost all do, is spared the calls of it. A
             # place or the turn is free, or held by work that waits for nothing; and there is room.
             if work is not None:
@@ -98,15 +108,17 @@ async def ask(
         else:
             task.custom_sleep_data = envelope  # for dumps: Trio resets it at the wake-up
         try:
-            if places is None or aside is None:
+            if aside is None:
                 if not mailbox.put(envelope):
                     mailbox.put_ask_or_overflow(envelope)
                 result = await wait_task_rescheduled(envelope.abort)
             else:
-                result = await places.answer_here(aside, handler)
-        finally:
+                result = await aside.places.answer_here(aside, handler)
+        except BaseException:
             if not envelope.settled:
                 envelope.drop()
+            raise
+        finally:
             if timer is not None:
                 owner.kernel.timers.stop(timer)
             if work is not None:
@@ -121,11 +133,13 @@ async def ask(
         inherited = limit
 
 
-def _place(mailbox: Mailbox, handler: Handler, until: float) -> Places | None:
+def _place(
+    mailbox: Mailbox, handler: Handler, until: float, kind: Callable[..., Ask]
+) -> Places | None:
     """The handlers of the actor, with a place taken in the asker's task; None: there is none."""
     # None while no handler may begin. The queue: as `put`, which sees whether it is open.
     places = mailbox.places if len(mailbox.queue) < mailbox.limit else None
-    if places is None or (until < inf and until <= trio.current_time()):
+    if places is None or kind is AbandoningAsk or (until < inf and until <= trio.current_time()):
         return None
     return places if places.take_place(handler) else None
 
@@ -153,7 +167,7 @@ class AbandoningAsk(Ask, eq=False):
     def _deliver(self, result: Result) -> None:
         if not self.left:
             super()._deliver(result)
-        elif isinstance(result, outcome.Error):
+        elif isinstance(result, Raised):
             left_behind(self, result.error)
 
 
@@ -176,7 +190,7 @@ def forward(owner: Owner, request: Asked[Any, R], reply_to: ReplyTo[R]) -> bool:
                 mailbox.put_ask_or_overflow(ask)
         except Exception as error:
             ask.queue = None
-            ask.settle(outcome.Error(error))
+            ask.settle(Raised(error))
 
     return reply_to.act(put)
 

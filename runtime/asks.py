@@ -17,13 +17,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, Generic, Self, TypeVar
 
-import outcome
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.ask import may_ask_again
-from motet.runtime.envelope import WOKEN, Answer, Ask, Deferred, Result
+from motet.runtime.envelope import WOKEN, Answer, Ask, Deferred, Raised, Result, reschedule
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.foreign import ForeignError
 from motet.runtime.gather import Cut, Done, Failed, Settled
@@ -295,7 +294,7 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
         else:
             # Never a Cancelled of the asker, which is not parked in this ask: so it is an error of
             # the handler or of the mailbox.
-            assert isinstance(result, outcome.Error)
+            assert isinstance(result, Raised)
             error = result.error
             # One of many is a value, which cannot end the program.
             self.asks.end(

@@ -46,11 +46,13 @@ def nobody(_: object) -> None:
 class HereAsk(TakingAsk, eq=False, kw_only=True):
     """The record of such an ask, as others see it: an edge, a request that is handled (G11).
 
-    ``asker``: the work that it was asked from. ``left``: the asker is cancelled, and its Cancelled
+    ``places``: of the actor, one of which is its own. ``asker``: the work that it was asked from.
+    ``left``: the asker is cancelled, and its Cancelled
     is not on the way: an item of the handler met it first, or it is in a group of the handler's.
     ``result`` is empty also if the handler has just returned a value.
     """
 
+    places: Places
     take: Callable[[Any], object] = nobody
     asker: Work | None = None
     left: bool = False

@@ -358,6 +358,7 @@ class Incarnation:
             return
         ask.scope = scope
         ask.target.serves = ask
+        result: Result | None = None
         try:
             message = ask.message
             if type(ask) is Ask:  # as `call_of` does: a call is a hundredth of an ask
@@ -367,16 +368,18 @@ class Incarnation:
             if self._observer is not None:
                 call = self._observed(message, ask.context, call)
             value = await call
-            ask.result = Answer(value)
-            if type(value) is ReplyTo:  # the handler has ended, and the ask stays open
-                ask.result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
+            if type(value) is not ReplyTo:
+                result = Answer(value)
+            else:  # the handler has ended, and the ask stays open
+                result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
         except BaseException as error:
             if ask.fail_with(error):
                 raise
         finally:
             # In a `finally`, so that no way out of a handler leaves the asker waiting (G3).
             ask.target.serves = None
-            result, ask.result = ask.result, None
+            if result is None:
+                result, ask.result = ask.result, None
             if mailbox.reserved and self._is_put_aside(ask, result):
                 mailbox.put_aside(ask)
             else:

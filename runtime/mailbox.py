@@ -22,12 +22,11 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Collection, Container, Sequence
 from typing import Final
 
-import outcome
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, wait_task_rescheduled
 
 from motet.protocols.messages import Message
-from motet.runtime.envelope import WOKEN, Ask, Told
+from motet.runtime.envelope import WOKEN, Ask, Raised, Told, reschedule
 from motet.runtime.errors import ActorDead, ActorPaused, AskCycle, MailboxFull, TellCycle, WaitCycle
 from motet.runtime.feed import DeadLetter, DeadLetters
 from motet.runtime.foreign import divided, shown
@@ -438,7 +437,7 @@ class Mailbox(Counters):
             error = ActorDead(self.path, reason)
             if isinstance(sender, Ask):
                 sender.queue = None
-                sender.settle(outcome.Error(error))
+                sender.settle(Raised(error))
             else:
                 sender.refused(error)
 
@@ -497,7 +496,7 @@ class Mailbox(Counters):
         chain = cycle_of(work)
         if chain is not None:
             self.withdraw(ask)
-            ask.settle(outcome.Error(self._refusal(AskCycle(chain))))
+            ask.settle(Raised(self._refusal(AskCycle(chain))))
 
     def _refusal(self, cycle: WaitCycle) -> Exception:
         return cycle if self.holder is None else self.holder.refusal(cycle)
@@ -591,7 +590,7 @@ class Mailbox(Counters):
     def _refuse(self, item: Item, error: Exception) -> None:
         if isinstance(item, Ask):
             item.queue = None
-            item.settle(outcome.Error(error))
+            item.settle(Raised(error))
 
     def bury(self, item: Item, reason: str) -> None:
         """Make a dead letter of an accepted item that is in no queue and not running."""

@@ -14,11 +14,10 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
-import outcome
-from trio.lowlevel import current_task, reschedule
+from trio.lowlevel import current_task
 
 from motet.protocols.messages import Message
-from motet.runtime.envelope import WOKEN, Ask, Told
+from motet.runtime.envelope import WOKEN, Ask, Raised, Told, reschedule
 from motet.runtime.errors import TellCycle, WaitCycle
 from motet.runtime.waits import Groups, current_work, refuse_cycle
 
@@ -59,7 +58,7 @@ class Queue(deque[Item]):
 
     def present(self) -> Iterator[Item]:
         """The items in order."""
-        return (item for item in self if not self.is_gap(item))
+        return (item for item in self if not self.is_gap(item)) if self.gaps else iter(self)
 
     def is_gap(self, item: Item) -> bool:
         """Whether an item of this queue was withdrawn."""
@@ -147,7 +146,7 @@ class WaitingTell:
 
     def refused(self, error: Exception) -> None:
         """The message was not accepted."""
-        reschedule(self.task, outcome.Error(error))
+        reschedule(self.task, Raised(error))
 
     def describe(self, now: float) -> str:  # noqa: ARG002 (the protocol's signature)
         return f"room in {self.path}"

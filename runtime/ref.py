@@ -9,12 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 import trio
-from trio.lowlevel import reschedule
 
 from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import AbandoningAsk, ask, forward, observed_ask
 from motet.runtime.cell import Cell
-from motet.runtime.envelope import WOKEN, Address
+from motet.runtime.envelope import WOKEN, Address, reschedule
 from motet.runtime.lifecycle import OVER, Terminated
 from motet.runtime.monitors import ending, wait_terminated
 from motet.runtime.order import DIRECT_UP_TO

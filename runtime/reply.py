@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
-import outcome
 import trio
 
-from motet.runtime.envelope import Address, Answer, Ask, Deferred, Result
+from motet.runtime.envelope import Address, Answer, Ask, Deferred, Raised, Result
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.waits import Work, current_work
 
@@ -66,7 +65,7 @@ class ReplyTo(Address, Generic[R_contra]):
 
     def fail(self, error: Exception) -> bool:
         """Raise ``error`` at the asker; False, and nothing happens, if the token is closed."""
-        return self.act(lambda ask: ask.settle(outcome.Error(error)))
+        return self.act(lambda ask: ask.settle(Raised(error)))
 
     async def run(self, fn: Callable[[*Ts], Awaitable[R_contra]], *args: *Ts) -> None:
         """Answer with what ``await fn(*args)`` returns or raises, as a handler would.
@@ -117,7 +116,7 @@ class ReplyTo(Address, Generic[R_contra]):
             error = MotetRuntimeError(
                 f"a handler of {ask.mailbox.path} returned the reply token of another request"
             )
-            return outcome.Error(error)
+            return Raised(error)
         self._store = store
         self._handled.set()
         act, self._act = self._act, None

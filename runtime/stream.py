@@ -11,12 +11,11 @@ from collections.abc import AsyncGenerator
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
-import outcome
 import trio
 from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
-from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Replies, Result, left_behind
+from motet.runtime.envelope import WOKEN, AskerLeft, ItemsAsk, Raised, Replies, Result, left_behind
 from motet.runtime.errors import AskTimeout
 from motet.runtime.foreign import PROGRAM_ENDS, shown
 from motet.runtime.kernel import Owner
@@ -107,10 +106,7 @@ class StreamAsk(ItemsAsk, eq=False):
         if self._outcome is None:
             raise RuntimeError("the stream has not ended: iterate over it to the end first")
         self._taken = True
-        # Not `unwrap`, which works once: `result` may be read any number of times.
-        if isinstance(self._outcome, outcome.Error):
-            raise self._outcome.error
-        return self._outcome.value
+        return self._outcome.unwrap()
 
     async def leave(self) -> BaseException | None:
         """End the handler if it runs, wait for it, and return an error that was never raised.
@@ -127,11 +123,11 @@ class StreamAsk(ItemsAsk, eq=False):
             # Shielded without a limit: it is the wait of G1, as long as the handler's clean-up.
             with trio.CancelScope(shield=True):
                 await self.ended.wait()
-            if isinstance(self._outcome, outcome.Error):
+            if isinstance(self._outcome, Raised):
                 left_behind(self, self._outcome.error)
                 self._taken = True
         match self._outcome:
-            case outcome.Error(error=error) if not self._taken:
+            case Raised(error=error) if not self._taken:
                 # Not a Cancelled, which belongs to the handler.
                 return error if isinstance(error, (Exception, *PROGRAM_ENDS)) else None
             case _:
@@ -150,7 +146,7 @@ class StreamAsk(ItemsAsk, eq=False):
     def _settle_unhandled(self) -> None:
         # The same deadline cancels the reader. The error is for a reader that moved it.
         self.settled = True
-        self._deliver(outcome.Error(AskTimeout(self.mailbox.path, type(self.message), 0)))
+        self._deliver(Raised(AskTimeout(self.mailbox.path, type(self.message), 0)))
 
 
 async def _open_stream(

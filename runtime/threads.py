@@ -29,12 +29,11 @@ from functools import partial
 from threading import Condition, get_ident
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple, cast
 
-import outcome
 import trio
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.ask import ask
-from motet.runtime.envelope import TIMED_OUT, Answer, Ask, Result, Told
+from motet.runtime.envelope import TIMED_OUT, Answer, Ask, Raised, Result, Told
 from motet.runtime.errors import ActorDead, AskTimeout, MailboxFull, unwrapped
 from motet.runtime.kernel import HomeLoop, Kernel, Owner
 from motet.runtime.loops import loop_here
@@ -115,7 +114,7 @@ class LoopFuture(Future[R]):
             if result is None:
                 super().cancel()
                 self.set_running_or_notify_cancel()  # tells those in `concurrent.futures.wait`
-            elif isinstance(result, outcome.Error):
+            elif isinstance(result, Raised):
                 self.set_exception(result.error)
             else:
                 self.set_result(cast("R", result.value))  # the handler's type was checked
@@ -158,7 +157,7 @@ class FutureAsk(Ask, eq=False, kw_only=True):
         except Exception as error:
             self.queue = None
             self.settled = True
-            self._deliver(outcome.Error(error))
+            self._deliver(Raised(error))
 
     def give_up(self) -> None:
         """The future was cancelled: withdraw, or cancel the handler."""
@@ -193,9 +192,9 @@ class FutureAsk(Ask, eq=False, kw_only=True):
             self.owner.kernel.timers.stop(self.timer)
         if type(result) is Answer and result.value is TIMED_OUT:
             assert self.seconds is not None
-            result = outcome.Error(AskTimeout(self.owner.path, type(self.message), self.seconds))
+            result = Raised(AskTimeout(self.owner.path, type(self.message), self.seconds))
         if self.span is not None:
-            error = result.error if isinstance(result, outcome.Error) else None
+            error = result.error if isinstance(result, Raised) else None
             self.span.end(CutOff() if result is _CANCELLED else error)
         self.future.settle(None if result is _CANCELLED else result)
 
@@ -523,7 +522,7 @@ class Portal:
         self, fn: Callable[[], Awaitable[R]], future: LoopFuture[R], scope: trio.CancelScope
     ) -> None:
         if self._closing:
-            future.settle(outcome.Error(self._ended()))
+            future.settle(Raised(self._ended()))
             return
         self._scopes[scope] = None
         self._nursery.start_soon(self._run, fn, future, scope, name=f"{self._loop.path} (portal)")
@@ -531,7 +530,7 @@ class Portal:
     async def _run(
         self, fn: Callable[[], Awaitable[R]], future: LoopFuture[R], scope: trio.CancelScope
     ) -> None:
-        result: Result | None = outcome.Error(self._ended())
+        result: Result | None = Raised(self._ended())
         try:
             with scope, foreign_code:
                 value = await fn()
@@ -539,7 +538,7 @@ class Portal:
             if scope.cancelled_caught and not self._closing:
                 result = None
         except Exception as error:
-            result = outcome.Error(unwrapped(error))
+            result = Raised(unwrapped(error))
         finally:
             # Also when the block of the system is cancelled: then this is its end.
             del self._scopes[scope]

@@ -20,11 +20,11 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVarTuple
 
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, current_task, wait_task_rescheduled
 
 from motet.protocols.messages import Message
 from motet.runtime import here
-from motet.runtime.envelope import WOKEN, Answer, Ask, Told
+from motet.runtime.envelope import WOKEN, Answer, Ask, Told, reschedule
 from motet.runtime.errors import unwrapped
 from motet.runtime.handlers import Handler
 from motet.runtime.here import IN_A_ROW, HereAsk, is_only_cancelled, nobody

@@ -25,6 +25,7 @@ import trio
 from trio._core import _run  # pyright: ignore[reportPrivateUsage]  # no public name for it
 
 import motet
+from motet.runtime.envelope import Raised
 from motet.runtime.testing.trace import drivers
 from motet.testing.stories.acts import PLANNED_TIMEOUT, Mishap
 
@@ -178,7 +179,7 @@ def _steps(
         # Trio sends the end of a wait, which its own function further inside returns or raises. A
         # sleep ends by a cancellation, too, of a scope of its own.
         cancelled = scope.cancel_called or outside.effectively_cancelled
-        if cancelled and isinstance(value, outcome.Error):
+        if cancelled and isinstance(value, outcome.Error | Raised):
             call.interrupted = call.interrupted or isinstance(value.error, trio.Cancelled)
         elif due is not None and due.late and wakers is not None:
             call.mishap = None

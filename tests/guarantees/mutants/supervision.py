@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import outcome
 
 import motet.runtime.actor as actor_module
 import motet.runtime.cell as cell_module
 import motet.runtime.incarnation as incarnation_module
 from motet.runtime import links
 from motet.runtime.cell import Cell
-from motet.runtime.envelope import Ask
+from motet.runtime.envelope import Ask, Raised
 from motet.runtime.errors import ActorDead, LinkBroken
 from motet.runtime.kernel import Owner
 from motet.runtime.stopping import within
@@ -184,7 +183,7 @@ def _refuse_all_of_the_group() -> list[Patch]:
             for item in [*cell.mailbox.queue.present()]:
                 if isinstance(item, Ask) and item.asked_from is not None:
                     cell.mailbox.withdraw(item)
-                    item.settle(outcome.Error(ActorDead(cell.path, "it starts again")))
+                    item.settle(Raised(ActorDead(cell.path, "it starts again")))
         await execute(supervisor, decision, now)
 
     return [(Supervisor, "_execute", refuse_and_execute)]
