@@ -93,12 +93,10 @@ async def ask(
             # An ask that ends the search at once, as almost all do, is spared the calls of it. A
             # place or the turn is free, or held by work that waits for nothing; and there is room.
             if work is not None:
-                free = mailbox.places
                 busy = target is work or target.waits or owner.halted
                 if handler.concurrent > 1:
-                    busy = (
-                        free is None or free.busy.get(handler.message_type, 0) >= handler.concurrent
-                    )
+                    kinds = None if mailbox.places is None else mailbox.places.busy
+                    busy = kinds is None or kinds.get(handler.message_type, 0) >= handler.concurrent
                 if busy or len(mailbox.queue) >= mailbox.limit:
                     owner.refuse_endless(work, handler.message_type)
             envelope = kind(mailbox, message, target, task, until, limit, mailbox.queue, context)

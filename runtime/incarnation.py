@@ -368,9 +368,8 @@ class Incarnation:
             if self._observer is not None:
                 call = self._observed(message, ask.context, call)
             value = await call
-            if type(value) is not ReplyTo:
-                result = Answer(value)
-            else:  # the handler has ended, and the ask stays open
+            result = Answer(value)
+            if type(value) is ReplyTo:  # the handler has ended, and the ask stays open
                 result = self._defer(ask, value)  # pyright: ignore[reportUnknownArgumentType]
         except BaseException as error:
             if ask.fail_with(error):
