@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, TypeVar
 
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, current_task, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.envelope import (
@@ -83,7 +83,7 @@ async def ask(
         if inherited < until:
             until = inherited
         aside: HereAsk | None = None
-        if handler.here and (places := _place(mailbox, handler, until, kind)) is not None:
+        if handler.here and (places := _place(mailbox, handler, until, task, kind)) is not None:
             aside = HereAsk(
                 mailbox, message, target, task, until, limit, None, context, places=places
             )
@@ -132,14 +132,14 @@ async def ask(
 
 
 def _place(
-    mailbox: Mailbox, handler: Handler, until: float, kind: Callable[..., Ask]
+    mailbox: Mailbox, handler: Handler, until: float, task: Task, kind: Callable[..., Ask]
 ) -> Places | None:
     """The handlers of the actor, with a place taken in the asker's task; None: there is none."""
     # None while no handler may begin. The queue: as `put`, which sees whether it is open.
     places = mailbox.places if len(mailbox.queue) < mailbox.limit else None
     if places is None or kind is AbandoningAsk or (until < inf and until <= trio.current_time()):
         return None
-    return places if places.take_place(handler) else None
+    return places if places.take_place(handler, task) else None
 
 
 class AbandoningAsk(Ask, eq=False):

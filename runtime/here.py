@@ -108,8 +108,8 @@ class Places(Protocol):
     def notify(self, kind: type[Message], /) -> None:
         """A message of ``kind`` waits."""
 
-    def take_place(self, handler: Handler, /) -> bool:
-        """Whether the asker may handle its request here, now; see ``here.py``. Then a place is its
+    def take_place(self, handler: Handler, task: trio.lowlevel.Task, /) -> bool:
+        """Whether ``task`` may handle its request itself, now; see ``here.py``. Then a place is its
         own, which :meth:`answer_here` gives back.
         """
         ...

@@ -396,7 +396,7 @@ class Incarnation:
         """Call the handler of a request."""
         message = ask.message
         kind = type(message)
-        if isinstance(ask, ItemsAsk) and kind in self._calls.streams:
+        if kind in self._calls.streams and isinstance(ask, ItemsAsk):
             return self._calls.streams[kind](self.actor, message, ask.replies)
         return self._calls.all[kind](self.actor, message)
 

@@ -160,7 +160,11 @@ class Workers:
 
     def _end_one(self) -> None:
         self._begun -= 1
-        if not self._begun and self._none_left is not None:
+        self._note_end()
+
+    def _note_end(self) -> None:
+        """A task has ended, or a handler in the task of its asker."""
+        if self._none_left is not None and not (self._begun or self._here):
             self._none_left.set()
 
     def cancel_at(self, when: float) -> None:
@@ -177,7 +181,7 @@ class Workers:
         if not self.busy:
             self.cancel_at(-math.inf)
         # A loop: a task that ends may have started another one.
-        while self._begun:
+        while self._begun or self._here:
             self._none_left = trio.Event()
             # Shielded without a limit, as the end of any nursery: the tasks it waits for are
             # cancelled at the time that was ordered.
@@ -327,8 +331,8 @@ class Workers:
 
     # ------------------------------------------------------------------ in the asker's task
 
-    def take_place(self, handler: Handler) -> bool:
-        """Whether the asker may handle its request here, now. Then a place is its own."""
+    def take_place(self, handler: Handler, task: trio.lowlevel.Task) -> bool:
+        """Whether ``task`` may handle its request itself, now. Then a place is its own."""
         owner, kind = self._incarnation.owner, handler.message_type
         queue, busy = owner.mailbox.concurrent[kind], self.busy.get(kind, 0)
         if busy >= handler.concurrent or (queue and queue.items):
@@ -337,7 +341,7 @@ class Workers:
             return False
         if here.allowed is not None and not here.allowed():
             return False
-        asker = id(current_task())
+        asker = id(task)
         if asker != self._asker:  # the one before has let others run
             self._asker, self._in_a_row = asker, 0
         self._in_a_row += 1
@@ -345,7 +349,6 @@ class Workers:
             self._in_a_row = 0
             return False
         self.busy[kind] = busy + 1
-        self._begun += 1
         return True
 
     async def answer_here(self, ask: HereAsk, handler: Handler) -> Any:
@@ -409,7 +412,8 @@ class Workers:
         """The handler of ``ask`` has ended, and its place is free."""
         del self._here[ask]
         self._count_down(kind)
-        self._end_one()
+        if self._none_left is not None:
+            self._note_end()
         # Those that came meanwhile found the place taken.
         mailbox = self._incarnation.owner.mailbox
         queue = mailbox.concurrent[kind]

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import trio
+from trio.lowlevel import Task
+
 from motet.protocols.messages import Message
 from motet.runtime.envelope import TakingAsk
 from motet.runtime.handlers import Handler
@@ -96,12 +99,13 @@ def _do_not_wait() -> list[Patch]:
     """The end of the actor does not wait for them."""
     answer = Workers.answer_here
 
+    class Unseen(dict[HereAsk, trio.CancelScope | None]):
+        def __bool__(self) -> bool:
+            return False
+
     async def answer_unknown(workers: Workers, ask: HereAsk, handler: Handler) -> object:
-        workers._begun -= 1
-        try:
-            return await answer(workers, ask, handler)
-        finally:
-            workers._begun += 1
+        workers._here = Unseen(workers._here)
+        return await answer(workers, ask, handler)
 
     return [(Workers, "answer_here", answer_unknown)]
 
@@ -135,11 +139,11 @@ def _overtake() -> list[Patch]:
     """Who asks here goes before those that wait."""
     take = Workers.take_place
 
-    def take_before_others(workers: Workers, handler: Handler) -> bool:
+    def take_before_others(workers: Workers, handler: Handler, task: Task) -> bool:
         queues = workers._incarnation.owner.mailbox.concurrent
         queue, queues[handler.message_type] = queues[handler.message_type], Queue()
         try:
-            return take(workers, handler)
+            return take(workers, handler, task)
         finally:
             queues[handler.message_type] = queue
 
@@ -150,10 +154,10 @@ def _have_no_limit() -> list[Patch]:
     """More run in the tasks of askers than there are places."""
     take = Workers.take_place
 
-    def take_any(workers: Workers, handler: Handler) -> bool:
+    def take_any(workers: Workers, handler: Handler, task: Task) -> bool:
         kind = handler.message_type
         busy = workers.busy.pop(kind, 0)
-        taken = take(workers, handler)
+        taken = take(workers, handler, task)
         if busy:
             workers.busy[kind] = workers.busy.get(kind, 0) + busy
         return taken
