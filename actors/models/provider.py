@@ -208,16 +208,17 @@ class Provider(Actor[Generate]):
     async def _placed(self, ticket: Ticket, replies: Replies[Streamed]) -> None:
         """Wait for a place, and say the position now and then."""
         placed = self._waiting[ticket] = trio.Event()
-        await replies.send(Queued())
+        await _say(replies, Queued())
         said = 0
         while not placed.is_set():
-            position = self._queue.position(ticket, trio.current_time())
+            now = trio.current_time()
+            position = self._queue.position(ticket, now)
             if position != said:
                 said = position
-                await replies.send(Queued(position=position))
-            with trio.move_on_after(POSITION_EVERY):
+                await _say(replies, Queued(position=position))
+            with trio.CancelScope(deadline=now + POSITION_EVERY):
                 await placed.wait()
-        await replies.send(Queued(waits=False))
+        await _say(replies, Queued(waits=False))
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
         """Seconds until the next attempt. Raises :class:`Llm` when there is none."""
@@ -225,6 +226,14 @@ class Provider(Actor[Generate]):
         if isinstance(decision, GiveUp):
             raise llm_error(self._model.name, failure, decision.reason) from failure
         return decision.delay
+
+
+async def _say(replies: Replies[Streamed], notice: Queued) -> None:
+    """Send a notice; without a step of its own, unless the reader is far behind."""
+    try:
+        replies.send_nowait(notice)
+    except trio.WouldBlock:
+        await replies.send(notice)
 
 
 def llm_error(model: str, failure: ModelFailure, reason: str) -> Llm:
