@@ -22,7 +22,8 @@ from motet.actors.errors.log import logger
 from motet.actors.hooks.points import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.registry import Hook, HookSet
 from motet.protocols import hooks
-from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Verdict, point_of
+from motet.protocols.hook_rules import POINTS, HookFault, merge
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, Verdict
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MailboxFull, UnderWay, handles
 from motet.runtime.exceptions import safe_text, sole
@@ -35,65 +36,11 @@ SLACK = 1.0
 """Seconds a chain may take beyond the time-outs of its hooks, the wait in the mailbox included."""
 
 
-@attrs.frozen
-class HookFault:
-    """The failure of a hook, for the event log.
-
-    ``on_error``: its policy, block or continue. ``error_id``: of what it raised, if that is stored.
-    """
-
-    hook: str
-    on_error: OnError
-    event: AnyHookEvent
-    message: str
-    error_id: str | None = None
-
-    def __str__(self) -> str:
-        where, what = f"at {point_of(self.event)}", "the run"
-        if self.tool:
-            after = isinstance(self.event, hooks.AfterTool)
-            where, what = f"on tool {self.tool!r}", "the result" if after else "the call"
-        elif isinstance(self.event, hooks.BeforeChild):
-            where, what = f"on child {self.event.child!r}", "the child"
-        refused = {"the result": "was withheld", "the run": "ended"}.get(what, "was denied")
-        meant = f"{what} {refused}" if self.on_error == "block" else f"{what} went on"
-        found = f" [Error ID: {self.error_id}]" if self.error_id else ""
-        return f"hook {self.hook!r} failed {where}, {meant}: {self.message}{found}"
-
-    @property
-    def tool(self) -> str:
-        """The tool of the call that the event is about; empty for other events."""
-        return self.event.name if isinstance(self.event, hooks.BeforeTool | hooks.AfterTool) else ""
-
-
 Warn: TypeAlias = Callable[[HookFault], None]
 OnVerdict: TypeAlias = Callable[[Hook, Verdict, float], None]
 """Gets each hook's own verdict, and the seconds it took."""
 Keep: TypeAlias = Callable[[AnyHookEvent, str, Exception], Awaitable[str | None]]
 """Stores the error that a hook has raised, by the hook's name; gives its id. Raises nothing."""
-
-_STRONGEST_FIRST: tuple[type[AnyDecision], ...] = (
-    hooks.Abort,
-    hooks.Deny,
-    hooks.Ask,
-    hooks.Continue,
-    hooks.Respond,
-)
-
-
-def merge(verdicts: Sequence[Verdict]) -> Verdict:
-    """The strongest verdict, the first of equals; if all allow, the last replacement."""
-    for kind in _STRONGEST_FIRST:
-        for verdict in verdicts:
-            if isinstance(verdict.decision, kind):
-                return verdict
-    for verdict in reversed(verdicts):
-        if isinstance(verdict.decision, hooks.Replace):
-            return verdict
-    changed = [
-        v for v in verdicts if isinstance(v.decision, hooks.Allow) and v.decision.args is not None
-    ]
-    return changed[-1] if changed else Verdict(hooks.Allow())
 
 
 async def decide(
@@ -104,52 +51,113 @@ async def decide(
     keep: Keep | None = None,
 ) -> Verdict:
     """Ask every hook in order; each sees the event as the one before left it. Abort ends it."""
-    verdicts: list[Verdict] = []
-    for hook in chain:
-        began = trio.current_time()
-        verdict = await _consult(hook, event, warn, keep)
-        if on_verdict is not None:
-            on_verdict(hook, verdict, trio.current_time() - began)
-        verdicts.append(verdict)
-        if isinstance(verdict.decision, hooks.Abort):
-            break
-        event = replaced(event, verdict.decision)
-    verdict = merge(verdicts)
-    if not isinstance(verdict.decision, hooks.Ask):
+    asked = Asked(chain, event, on_verdict)
+    while asked.at < len(chain):
+        if (found := await asked.go_on()) is None:
+            continue
+        hook, error_id = chain[asked.at], None
+        if isinstance(found, Exception):
+            cause = sole(found)
+            problem = f"{type(cause).__name__}: {safe_text(cause)}"
+            error_id = await keep(asked.event, hook.name, found) if keep is not None else None
+        else:
+            problem = found
+        warn(HookFault(hook.name, hook.on_error, asked.event, problem, error_id))
+        allowed = hook.on_error == "continue"
+        decision = hooks.Allow() if allowed else refusal(asked.event, hook.name)
+        asked.take(Verdict(decision, hook.name, "error"), trio.current_time())
+    verdict = merge(asked.verdicts)
+    if type(verdict.decision) is not hooks.Ask:
         return verdict
     # The person who decides sees every hook's question, and the arguments that the call would run
     # with: those that the hooks which allow it have left.
-    asked = [(v.hook, v.decision.reason) for v in verdicts if isinstance(v.decision, hooks.Ask)]
-    args = event.args if isinstance(event, hooks.BeforeTool) else None
-    return replace(verdict, args=args, asked=tuple(asked))
+    asks = [
+        (v.hook, v.decision.reason) for v in asked.verdicts if isinstance(v.decision, hooks.Ask)
+    ]
+    args = asked.event.args if isinstance(asked.event, hooks.BeforeTool) else None
+    return replace(verdict, args=args, asked=tuple(asks))
 
 
-async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn, keep: Keep | None) -> Verdict:
-    error_id: str | None = None
-    try:
-        with foreign_code:  # also the object that the hook has returned
-            value, late = await _call(hook, event)
-            if (restricted := restriction(event, value)) is not None:
-                return Verdict(restricted, hook.name)
-            if not late:
-                return Verdict(allowance(event, value), hook.name)
-        problem = f"no answer within {hook.timeout:g} s"
-    except Exception as error:
-        cause = sole(error)
-        problem = f"{type(cause).__name__}: {safe_text(cause)}"
-        error_id = await keep(event, hook.name, error) if keep is not None else None
-    warn(HookFault(hook.name, hook.on_error, event, problem, error_id))
-    if hook.on_error == "continue":
-        return Verdict(hooks.Allow(), hook.name, "error")
-    return Verdict(refusal(event, hook.name), hook.name, "error")
+@attrs.define(eq=False)
+class Asked:
+    """An event on its way through its hooks.
+
+    Attributes:
+        event: as the hooks so far have left it.
+        at: the index of the hook that is asked; the length of the chain at its end.
+        began: when that hook was asked, on Trio's clock.
+        verdicts: of the hooks so far.
+    """
+
+    _chain: Sequence[Hook]
+    event: AnyHookEvent
+    _on_verdict: OnVerdict | None
+    at: int = 0
+    began: float = attrs.field(factory=trio.current_time)
+    verdicts: list[Verdict] = attrs.field(factory=list[Verdict])
+
+    async def go_on(self) -> Exception | str | None:
+        """Ask the hooks that are left, until one has failed: its error, or why it has none.
+
+        All of them have one scope, whose deadline moves, since a scope costs more than most hooks.
+        It is used up when its time has come, and one that fails leaves it, so that its failure is
+        handled outside. None then too, if a late hook has restricted something nevertheless.
+        """
+        chain, hook = self._chain, self._chain[self.at]
+        until = self.began + hook.timeout
+        try:
+            with (
+                foreign_code,  # around the scope too, and what the hooks have returned
+                trio.CancelScope(deadline=until) as scope,
+                UnderWay(self.event.run_id, "") as under_way,
+            ):
+                while self.at < len(chain):
+                    hook = chain[self.at]
+                    limit = self.began + hook.timeout
+                    # Moving it for each takes as long as asking it: a thousandth is not missed.
+                    if not 0 <= limit - until <= hook.timeout / 1000:
+                        scope.deadline = until = limit
+                    under_way.what = f"hook {hook.name!r}"
+                    value = await hook.fn(own_copy(self.event))
+                    now = trio.current_time()
+                    verdict = verdict_of(hook, self.event, value, late=now >= until)
+                    if verdict is None:
+                        break
+                    self.take(verdict, now)
+                    if now >= until:
+                        return None
+                else:
+                    return None
+            return f"no answer within {hook.timeout:g} s"
+        except Exception as error:
+            return error
+
+    def take(self, verdict: Verdict, now: float) -> None:
+        """Go on to the next hook, or end."""
+        if self._on_verdict is not None:
+            self._on_verdict(self._chain[self.at], verdict, now - self.began)
+        self.verdicts.append(verdict)
+        self.began, decision = now, verdict.decision
+        self.at = len(self._chain) if type(decision) is hooks.Abort else self.at + 1
+        if type(decision) is not hooks.Allow or decision.args is not None:
+            self.event = replaced(self.event, decision)
 
 
-async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
-    """The return value of the hook, and whether it came too late."""
-    value: object = None
-    with trio.move_on_after(hook.timeout) as scope, UnderWay(event.run_id, f"hook {hook.name!r}"):
-        value = await hook.fn(own_copy(event))
-    return value, trio.current_time() >= scope.deadline
+def verdict_of(hook: Hook, event: AnyHookEvent, value: object, *, late: bool) -> Verdict | None:
+    """The verdict by a hook's return value; None: it allows something, but too late.
+
+    Raises ``TypeError`` and ``ValueError`` for a value that is none.
+    """
+    if (
+        not late
+        and type(value) is hooks.Allow
+        and value.args is None
+        and POINTS[hook.point].decides
+    ):
+        return Verdict(value, hook.name)  # as almost always
+    if (restricted := restriction(event, value)) is not None:
+        return Verdict(restricted, hook.name)
+    return None if late else Verdict(allowance(event, value), hook.name)
 
 
 def refusal(event: AnyHookEvent, hook: str) -> AnyDecision:
@@ -182,7 +190,7 @@ class Hooks(Actor[Gate | Observe]):
         self._warn = warn
         self._keep = keep
 
-    @handles(Gate, concurrent=AT_ONCE)
+    @handles(Gate, concurrent=AT_ONCE, here=True)
     async def gate(self, request: Gate) -> Verdict:
         return await self._decided(request.event)
 
@@ -229,7 +237,7 @@ class HooksClient:
             return Verdict(hooks.Allow())
         if self._ref is None:
             return self._silence(chain, event, "no Hooks actor runs to ask them")
-        within = sum(hook.timeout for hook in chain) + SLACK
+        within = sum([hook.timeout for hook in chain]) + SLACK
         try:
             return await self._ref.ask(Gate(event), timeout=within)
         except Exception as error:  # dead, stopped, overloaded or too slow

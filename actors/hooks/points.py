@@ -1,27 +1,21 @@
-"""The points of hooks as one table: the event, the allowed decisions, the failure policy. Pure.
+"""The values that hooks return, as decisions that their points allow. Pure.
 
-Rules: ``Abort`` works at every point that waits for its hooks; where the default is ``block``,
-only a returned decision lets something happen; points without decisions have observers only.
-
-A hook's return value becomes a decision that its point allows (:func:`restriction`,
-:func:`allowance`): one that restricts is taken however malformed it is; one that lets something
-happen must be well-formed, and is refused by ``TypeError`` or ``ValueError``, a fault of the hook.
+One that restricts (:func:`restriction`) is taken however malformed it is; one that lets something
+happen (:func:`allowance`) must be well-formed, and is refused by ``TypeError`` or ``ValueError``, a
+fault of the hook.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TypeVar
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
 from motet.actors.transcript.grammar import close_calls
 from motet.protocols import hooks
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ConfigError
+from motet.protocols.hook_rules import POINTS
 from motet.protocols.hooks import (
     Abort,
     Allow,
@@ -30,66 +24,11 @@ from motet.protocols.hooks import (
     Ask,
     Continue,
     Deny,
-    OnError,
-    Point,
     Replace,
     Respond,
     point_of,
 )
 from motet.protocols.models import ModelRequest, ModelResponse
-
-
-@attrs.frozen
-class PointRule:
-    """One row of the table. ``replaces``: the field of the event that a ``Replace`` is for."""
-
-    event: type[AnyHookEvent]
-    decides: tuple[type[AnyDecision], ...] = ()
-    on_error: OnError = "continue"
-    replaces: str = ""
-
-    @property
-    def is_gate(self) -> bool:
-        return bool(self.decides)
-
-
-POINTS: Mapping[Point, PointRule] = MappingProxyType(
-    {
-        "session_start": PointRule(hooks.SessionStart, (Abort, Allow)),
-        "session_end": PointRule(hooks.SessionEnd),
-        "before_input": PointRule(
-            hooks.BeforeInput, (Abort, Deny, Respond, Replace, Allow), "block", "text"
-        ),
-        "before_model": PointRule(
-            hooks.BeforeModel, (Abort, Respond, Replace, Allow), "block", "request"
-        ),
-        "after_model": PointRule(hooks.AfterModel, (Abort, Replace, Allow), "continue", "response"),
-        "before_tool": PointRule(hooks.BeforeTool, (Abort, Deny, Ask, Respond, Allow), "block"),
-        "after_tool": PointRule(hooks.AfterTool, (Abort, Replace, Allow), "continue", "text"),
-        "before_output": PointRule(
-            hooks.BeforeOutput, (Abort, Deny, Continue, Replace, Allow), "block", "text"
-        ),
-        "before_child": PointRule(hooks.BeforeChild, (Abort, Deny, Allow), "block"),
-        "after_child": PointRule(hooks.AfterChild),
-        "before_compact": PointRule(hooks.BeforeCompact, (Abort, Deny, Allow)),
-        "after_compact": PointRule(hooks.AfterCompact),
-        "run_end": PointRule(hooks.RunEnd),
-        "error": PointRule(hooks.RunError),
-        "warning": PointRule(hooks.RunWarning),
-    }
-)
-
-TOOL_POINTS: frozenset[Point] = frozenset({"before_tool", "after_tool"})
-"""Here ``match`` selects tools."""
-
-
-def rule_of(point: str) -> PointRule:
-    """The row of a point. Raises ``ConfigError`` that lists all points."""
-    for known, rule in POINTS.items():
-        if known == point:
-            return rule
-    raise ConfigError(f"no such point {point!r}: hooks stand at {', '.join(POINTS)}")
-
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -150,14 +89,14 @@ def replaced(event: AnyHookEvent, decision: AnyDecision) -> AnyHookEvent:
 
 def own_copy(event: AnyHookEvent) -> AnyHookEvent:
     """The event with copies of its mutable parts, so that a hook cannot change them in place."""
-    match event:
-        case hooks.BeforeTool(args=args) | hooks.AfterTool(args=args):
-            return replace(event, args=copied(args))
-        case hooks.BeforeModel(request=request):
-            tools = tuple(replace(t, parameters=copied(t.parameters)) for t in request.tools)
-            return replace(event, request=replace(request, tools=tools))
-        case _:
-            return event
+    # A struct that `match` compares in vain takes much longer than a look at its type.
+    if type(event) is hooks.BeforeTool or type(event) is hooks.AfterTool:
+        return replace(event, args=copied(event.args))
+    if type(event) is hooks.BeforeModel and event.request.tools:
+        request = event.request
+        tools = tuple([replace(t, parameters=copied(t.parameters)) for t in request.tools])
+        return replace(event, request=replace(request, tools=tools))
+    return event
 
 
 def copied(args: JsonObject | None) -> JsonObject:

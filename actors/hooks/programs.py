@@ -15,11 +15,11 @@ from typing import Unpack
 
 import attrs
 
-from motet.actors.hooks.points import rule_of
 from motet.actors.hooks.registry import HookOptions, HookSet
 from motet.protocols.config import HookConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.hook_programs import HookProgramError, decision_of, payload
+from motet.protocols.hook_rules import rule_of
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, Point
 from motet.runtime.processes import HeadTail, environment, open_child
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
-from motet.actors.hooks.points import TOOL_POINTS, PointRule, rule_of
 from motet.protocols import hooks
 from motet.protocols.errors import ConfigError
+from motet.protocols.hook_rules import TOOL_POINTS, PointRule, rule_of
 from motet.protocols.hooks import (
     Abort,
     Allow,
@@ -77,11 +77,13 @@ class HookSet:
 
     Attributes:
         points: those that have hooks: a set to look into before an event is built.
+        blocking: those with a hook whose failure blocks.
     """
 
     def __init__(self) -> None:
         self._hooks: dict[Point, list[Hook]] = {}
         self.points: Set[Point] = self._hooks.keys()
+        self.blocking: Set[Point] = frozenset()
 
     def __repr__(self) -> str:
         return f"<HookSet hooks={len(self.all())}>"
@@ -113,6 +115,7 @@ class HookSet:
         chain = self._hooks.setdefault(point, [])
         chain.append(Hook(name, point, fn, patterns, policy, timeout, priority))
         chain.sort(key=_priority)
+        self.blocking = _blocking(self.all())
 
     def swap(self, before: Collection[Hook], after: Iterable[Hook]) -> None:
         """Replace the hooks ``before`` by ``after``, which come first among equal priorities."""
@@ -122,18 +125,21 @@ class HookSet:
         for chain in chains.values():
             chain.sort(key=_priority)
         self._hooks, self.points = chains, chains.keys()
+        self.blocking = _blocking(self.all())
 
     def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
         """The hooks at a point, in order; at a tool point only those that match the tool."""
         chain = self._hooks.get(point, ())
-        if point not in TOOL_POINTS:
+        if not chain or point not in TOOL_POINTS:
             return tuple(chain)
-        return tuple(hook for hook in chain if hook.matches(tool))
+        return tuple([hook for hook in chain if "*" in hook.patterns or hook.matches(tool)])
 
     def of(self, event: AnyHookEvent) -> tuple[Hook, ...]:
         """The hooks that an event concerns, in order."""
-        tool = event.name if isinstance(event, hooks.BeforeTool | hooks.AfterTool) else ""
-        return self.at(point_of(event), tool)
+        # `isinstance` is slow for the events that are none of a tool.
+        if type(event) is hooks.BeforeTool or type(event) is hooks.AfterTool:
+            return self.at(point_of(event), event.name)
+        return self.at(point_of(event))
 
     def all(self) -> tuple[Hook, ...]:
         """Every hook, point by point."""
@@ -142,6 +148,10 @@ class HookSet:
 
 def _priority(hook: Hook) -> int:
     return hook.priority
+
+
+def _blocking(hooks: Iterable[Hook]) -> frozenset[Point]:
+    return frozenset(hook.point for hook in hooks if hook.on_error == "block")
 
 
 def _policy(

@@ -20,7 +20,7 @@ import trio
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import LogTail, logger, redact_logs
-from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
+from motet.actors.hooks.chain import Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
 from motet.actors.hosting.answers import Access, Answers
@@ -60,6 +60,7 @@ from motet.protocols.error_records import Origin
 from motet.protocols.errors import ConfigError, Errors
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
+from motet.protocols.hook_rules import HookFault
 from motet.protocols.hooks import AfterTool, AnyHookEvent, BeforeTool
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model

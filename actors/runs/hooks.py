@@ -45,11 +45,8 @@ class RunHooks:
     @property
     def guard_answers(self) -> bool:
         """Whether a hook must allow an answer before it is shown."""
-        points = self._hooks.points
-        if "after_model" not in points and "before_output" not in points:
-            return False
-        chain = (*self._hooks.at("after_model"), *self._hooks.at("before_output"))
-        return any(hook.on_error == "block" for hook in chain)
+        blocking = self._hooks.blocking
+        return "after_model" in blocking or "before_output" in blocking
 
     @property
     def watch_end(self) -> bool:
@@ -63,6 +60,8 @@ class RunHooks:
     async def input(self, text: str) -> str | ModelResponse:
         """The input as it may enter the transcript, or the answer to give at once."""
         match await self._decided(hooks.BeforeInput(*self._base, text)):
+            case hooks.Allow():
+                return text
             case hooks.Replace(text=str(text)):
                 return text
             case hooks.Respond(text=answer):
@@ -75,6 +74,8 @@ class RunHooks:
         if "before_model" not in self._hooks.points:
             return request
         match await self._decided(hooks.BeforeModel(*self._base, request, iteration)):
+            case hooks.Allow():
+                return request
             case hooks.Replace(request=ModelRequest() as request):
                 return request
             case hooks.Respond(text=answer):
@@ -87,6 +88,8 @@ class RunHooks:
         if "after_model" not in self._hooks.points:
             return response
         match await self._decided(hooks.AfterModel(*self._base, response, iteration)):
+            case hooks.Allow():
+                return response
             case hooks.Replace(response=ModelResponse() as response):
                 return response
             case _:
@@ -97,6 +100,8 @@ class RunHooks:
         if "before_output" not in self._hooks.points:
             return response
         match await self._decided(hooks.BeforeOutput(*self._base, response.text, self._continued)):
+            case hooks.Allow():
+                return response
             case hooks.Replace(text=str(text)):
                 return replace(response, text=text)
             case hooks.Continue() as go_on:
@@ -131,9 +136,10 @@ class RunHooks:
 
     async def _decided(self, event: AnyHookEvent) -> AnyDecision:
         verdict = await self._client.ask(event)
-        if isinstance(verdict.decision, hooks.Abort | hooks.Deny):
-            raise _ending(event, verdict, verdict.decision.reason)
-        return verdict.decision
+        decision = verdict.decision
+        if type(decision) is hooks.Abort or type(decision) is hooks.Deny:
+            raise _ending(event, verdict, decision.reason)
+        return decision
 
 
 def _ending(event: AnyHookEvent, verdict: Verdict, reason: str) -> AgentError:

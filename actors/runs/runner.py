@@ -363,8 +363,8 @@ class Runner:
 
     async def _journal_withheld(self) -> None:
         try:
-            store = self.services.store
-            await store.ask(RecordIntent(self.run.id, 0, UserMessage(WITHHELD)))
+            withheld = RecordIntent(self.run.id, 0, UserMessage(WITHHELD))
+            await self.services.runs.record_intent(withheld)
         except Exception as error:
             message = f"after a crash now, the input would pass its gates: {error}"
             await self.services.events.warn(self.run, "transcript", message)

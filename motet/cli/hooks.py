@@ -7,8 +7,7 @@ import sys
 import msgspec
 import trio
 
-from motet.actors.hooks.chain import HookFault, decide
-from motet.actors.hooks.points import rule_of
+from motet.actors.hooks.chain import decide
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import Hook, HookSet
 from motet.cli.exits import FAILED, OK
@@ -18,6 +17,7 @@ from motet.cli.setup import Setup
 from motet.protocols import hooks
 from motet.protocols.chat import JsonObject, UserMessage
 from motet.protocols.errors import ConfigError
+from motet.protocols.hook_rules import HookFault, rule_of
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, Verdict
 from motet.protocols.models import ModelRequest, ModelResponse, Usage
 from motet.protocols.sessions import LOCAL

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.hooks.chain import AT_ONCE, HookFault, Observe
+from motet.actors.hooks.chain import AT_ONCE, Observe
 from motet.actors.hooks.registry import HookSet
 from motet.actors.tools.tool import Tool, tool
+from motet.protocols.hook_rules import HookFault
 from motet.protocols.hooks import (
     Abort,
     AfterTool,

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.hooks.chain import HookFault, decide, merge
+from motet.actors.hooks.chain import decide
 from motet.actors.hooks.registry import HookSet
 from motet.protocols.chat import JsonObject
+from motet.protocols.hook_rules import HookFault, merge
 from motet.protocols.hooks import (
     Abort,
     AfterTool,
@@ -217,6 +218,41 @@ async def test_a_fault_of_a_gate_declared_continue_allows_and_is_reported(
         ("continue", "shell", BEFORE)
     ]
     assert faults[0].message.startswith(message)
+    del autojump_clock
+
+
+async def test_each_gate_has_its_whole_time_after_slow_ones(autojump_clock: MockClock) -> None:
+    """They share a scope, whose deadline is that of the gate that is asked."""
+    asked: list[str] = []
+
+    async def slow(_event: BeforeTool) -> Decision:
+        await trio.sleep(1.5)
+        asked.append("slow")
+        return Allow()
+
+    assert await ask_all(slow, slow, always(Allow()), slow) == (Allow(), [])
+    assert asked == ["slow"] * 3
+    decision, faults = await ask_all(slow, hanging, slow, on_error="continue")
+    assert (decision, [fault.hook for fault in faults]) == (Allow(), [hanging.__qualname__])
+    assert asked == ["slow"] * 5
+    del autojump_clock
+
+
+async def test_gates_are_asked_after_one_that_refuses_too_late(autojump_clock: MockClock) -> None:
+    asked: list[str] = []
+
+    async def late(_event: BeforeTool) -> Decision:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3)
+        return Deny("late")
+
+    async def next_one(_event: BeforeTool) -> Decision:
+        await trio.sleep(1)
+        asked.append("next")
+        return Allow()
+
+    assert await ask_all(late, next_one) == (Deny("late"), [])
+    assert asked == ["next"]
     del autojump_clock
 
 

@@ -11,9 +11,9 @@ import pytest
 from trio.testing import MockClock
 
 import motet
-from motet.actors.hooks.points import POINTS
 from motet.protocols import events
 from motet.protocols.errors import Aborted
+from motet.protocols.hook_rules import POINTS
 from motet.protocols.hooks import Abort, Ask, Continue, Deny, OnError, Point, Replace, Respond
 from motet.protocols.models import ModelResponse
 from tests.actors.hooks.stage import (

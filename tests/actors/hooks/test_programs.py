@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.hooks.chain import HookFault, decide
-from motet.actors.hooks.points import POINTS
+from motet.actors.hooks.chain import decide
 from motet.actors.hooks.programs import add_command
 from motet.actors.hooks.registry import HookSet
 from motet.actors.hosting.config import load_config
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.hook_programs import NAMES, HookProgramError, decision_of, payload
+from motet.protocols.hook_rules import POINTS, HookFault
 from motet.protocols.hooks import (
     Abort,
     AfterChild,

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from motet.actors.hooks.points import POINTS
 from motet.actors.hooks.registry import HookSet
 from motet.protocols.errors import ConfigError
+from motet.protocols.hook_rules import POINTS
 from motet.protocols.hooks import Abort, AfterTool, Allow, BeforeTool, Decision, Point
 
 

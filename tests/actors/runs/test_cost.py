@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -17,13 +19,20 @@ from trio.testing import MockClock
 import motet
 from bench.turns import FakeModel, double
 from motet.actors.runs.run import Run
+from motet.protocols.hooks import Point
 
 OURS = ("motet.actors.", "motet.runtime.", "motet.protocols.")
 TURNS = 10
 
 
-def calls_of_a_turn(*, tools: bool) -> float:
-    """Calls of Python functions in one turn in a new session, resumptions included."""
+def calls_of_a_turn(*, tools: bool, points: Sequence[Point] = ()) -> float:
+    """Calls of Python functions in one turn in a new session, resumptions included.
+
+    ``points`` have a gate each that allows all.
+    """
+
+    async def gate(_event: object) -> motet.Allow:
+        return motet.Allow()
 
     async def story() -> float:
         calls = 0
@@ -34,6 +43,9 @@ def calls_of_a_turn(*, tools: bool) -> float:
 
         agent = motet.Agent("a", model=FakeModel(tools), tools=[double] if tools else [])
         async with motet.open_host(agents=[agent]) as host:
+            for point in points:
+                on: Any = host.on
+                on(point)(gate)
             for turn in range(3 * TURNS):  # all that is made at first use is there then
                 await host.run(agent, "hi", session=f"first-{turn}")
             before = sys.getprofile()
@@ -52,6 +64,14 @@ def calls_of_a_turn(*, tools: bool) -> float:
 def test_a_turn_makes_no_more_calls_than_it_did(tools: bool, most: int) -> None:
     """Lower the bound when a turn gets cheaper: it is one per cent above the count."""
     assert calls_of_a_turn(tools=tools) <= most
+
+
+@pytest.mark.parametrize(("tools", "most"), [(False, 1_523), (True, 4_780)])
+def test_gates_make_no_more_calls_than_they_did(tools: bool, most: int) -> None:
+    """Eight gates: two at each point of a text turn; with tools, four around each call."""
+    text: Sequence[Point] = ("before_input", "before_model", "after_model", "before_output")
+    points: Sequence[Point] = ("before_tool", "after_tool") * 4 if tools else text * 2
+    assert calls_of_a_turn(tools=tools, points=points) <= most
 
 
 def test_a_turn_of_a_room_makes_no_more_calls_than_it_did() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, Observe, Warn
+from motet.actors.hooks.chain import Gate, Hooks, HooksClient, Observe, Warn
 from motet.actors.hooks.registry import HookSet
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported
 from motet.actors.tools.breakers import Breakers
@@ -21,6 +21,7 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.error_records import Origin
 from motet.protocols.events import AnyEvent
+from motet.protocols.hook_rules import HookFault
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import ActorRef, System, open_system

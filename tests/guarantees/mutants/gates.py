@@ -8,8 +8,9 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from motet.actors.hooks import chain
-from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
+from motet.actors.hooks.chain import Hooks, HooksClient
 from motet.actors.hooks.registry import Hook
+from motet.protocols.hook_rules import HookFault
 from motet.protocols.hooks import Allow, AnyHookEvent, BeforeTool, Deny, Verdict
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
@@ -47,13 +48,12 @@ def _reuse_verdicts() -> list[Patch]:
 
 def _take_late_answers() -> list[Patch]:
     """An answer counts whenever it comes, also after the time that the gate has."""
-    call = chain._call
+    verdict_of = chain.verdict_of
 
-    async def call_patiently(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
-        value, _ = await call(hook, event)
-        return value, False
+    def whenever(hook: Hook, event: AnyHookEvent, value: object, *, late: bool) -> Verdict | None:
+        return verdict_of(hook, event, value, late=late and value is None)
 
-    return [(chain, "_call", call_patiently)]
+    return [(chain, "verdict_of", whenever)]
 
 
 def _take_silence_for_consent() -> list[Patch]:
@@ -78,27 +78,29 @@ def _leave_no_mark() -> list[Patch]:
 
 def _time_out_open() -> list[Patch]:
     """A gate that does not answer in time is passed over."""
-    call = chain._call
+    go_on = chain.Asked.go_on
 
-    async def call_and_go_on(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
-        value, late = await call(hook, event)
-        return (Allow(), False) if late and value is None else (value, late)
+    async def go_on_without(asked: chain.Asked) -> Exception | str | None:
+        found = await go_on(asked)
+        if not isinstance(found, str):
+            return found
+        asked.take(Verdict(Allow()), asked.began)
+        return None
 
-    return [(chain, "_call", call_and_go_on)]
+    return [(chain.Asked, "go_on", go_on_without)]
 
 
 def _forgive_refusals() -> list[Patch]:
     """What a gate that fails open says against a call is taken for a failure of it."""
-    consult = chain._consult
+    verdict_of = chain.verdict_of
 
-    async def consult_leniently(
-        hook: Hook, event: AnyHookEvent, warn: chain.Warn, keep: chain.Keep | None
-    ) -> Verdict:
-        verdict = await consult(hook, event, warn, keep)
-        lenient = hook.on_error == "continue" and isinstance(verdict.decision, Deny)
-        return Verdict(Allow(), hook.name) if lenient else verdict
+    def lenient(hook: Hook, event: AnyHookEvent, value: object, *, late: bool) -> Verdict | None:
+        verdict = verdict_of(hook, event, value, late=late)
+        denies = verdict is not None and isinstance(verdict.decision, Deny)
+        forgives = hook.on_error == "continue" and denies
+        return Verdict(Allow(), hook.name) if forgives else verdict
 
-    return [(chain, "_consult", consult_leniently)]
+    return [(chain, "verdict_of", lenient)]
 
 
 MUTANTS = (

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from motet.actors.agents.spec import AgentSpec
-from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
+from motet.actors.hooks.chain import Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.run import Input, Run
@@ -27,6 +27,7 @@ from motet.actors.tools.tool import tool
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.error_records import Origin
 from motet.protocols.errors import Aborted, InputValidation
+from motet.protocols.hook_rules import HookFault
 from motet.protocols.hooks import Abort, Allow, BeforeInput, BeforeTool, Deny, OnError
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import LOCAL
