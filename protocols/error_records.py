@@ -6,7 +6,7 @@ row that cannot be read becomes an error whose ``malformed`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar, cast, get_type_hints
 
 import attrs
@@ -15,10 +15,12 @@ from msgspec.structs import asdict
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorGroup, ErrorRecord, ErrorType, StoredError
+from motet.protocols.fingerprints import templates
 from motet.protocols.long_texts import LongText, written
 from motet.protocols.redaction.redact import (
     HEAD,
     Redactor,
+    look_together,
     redact,
     redact_text,
     redacted_head,
@@ -61,13 +63,26 @@ class Given(NamedTuple):
     summary: str
 
 
-def texts_of(raw: object, described: object) -> Iterator[str]:
-    """The texts of an error that are found at once, and its summary if it has one."""
-    if isinstance(raw, dict):
-        table = cast("JsonObject", raw)
-        yield from (text for text in table.values() if isinstance(text, str))
-    if isinstance(described, Given):
-        yield described.summary
+def looked_through(
+    errors: Sequence[tuple[object, object]],
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Short texts of some errors as they are redacted, and the templates of messages among them.
+
+    Of those without a secret, which are searched together, as it takes a part of the time. Each
+    error with its description, if it has one.
+    """
+    done, texts, messages = dict[str, str](), list[str](), list[str]()
+    for raw, described in errors:
+        if isinstance(raw, dict):
+            table = cast("JsonObject", raw)
+            texts += [text for text in table.values() if isinstance(text, str)]
+            if isinstance(message := table.get("message"), str):
+                messages.append(message)
+        if isinstance(described, Given):
+            texts.append(described.summary)
+    if texts:
+        look_together(texts, done)
+    return done, templates(message for message in messages if message in done)
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ process and version of Python; nothing raises; the time is linear in the input.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -89,6 +90,8 @@ PLACEHOLDERS: Final = tuple(
 )
 """Of each: three signs of which all of its texts have one (``0`` for any digit), and a part that
 they have and most messages lack: both save a slow search."""
+_MANY: Final = 8
+_NONE_KNOWN: Final[Mapping[str, str]] = {}
 _DIGIT: Final = re.compile(r"\d")
 _DATA: Final = re.compile(r"[\[\]'\"`:@\d/\\-]")
 """Each text for which a placeholder stands has one of these."""
@@ -98,15 +101,21 @@ _FOLDERS: Final = re.compile(r".*[/\\]")
 LINE: Final = re.compile(r"[^\s\x00][^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
 
 
-def fingerprint(tool: str, kind: str, raw: JsonObject) -> str:
-    """16 hex digits for a stored error; ``raw`` is the whole error as it is stored."""
+def fingerprint(
+    tool: str, kind: str, raw: JsonObject, known: Mapping[str, str] = _NONE_KNOWN
+) -> str:
+    """16 hex digits for a stored error; ``raw`` is the whole error as it is stored.
+
+    ``known``: from :func:`templates`.
+    """
     inner = raw.get("error") if "message" not in raw else None
+    message = _text(raw.get("message", inner if isinstance(inner, str) else ""))
     parts = (
         tool,
         kind,
         _text(raw.get("type")),
         _text(raw.get("code")),
-        template(_text(raw.get("message", inner if isinstance(inner, str) else ""))),
+        known.get(message) or template(message),
         *frames(_text(raw.get("traceback"))),
     )
     joined = "\0".join(parts).encode("utf-8", "replace")
@@ -119,16 +128,40 @@ def template(message: str) -> str:
     return _template(found.group()) if found else ""
 
 
+def templates(messages: Iterable[str]) -> dict[str, str]:
+    """The templates of those of many messages that are one line, made together in half the time.
+
+    None of a few, which are often known.
+    """
+    lines = [
+        message
+        for message in dict.fromkeys(messages)
+        if len(message) <= READ and message.isprintable() and message[:1] not in ("", " ")
+    ]
+    if len(lines) < _MANY:
+        return {}
+    made = _with_placeholders("\n".join(lines)).split("\n")
+    return {line: _shown(template) for line, template in zip(lines, made, strict=True)}
+
+
 @lru_cache(maxsize=256)
 def _template(line: str) -> str:
     """Cached, since errors that come in bursts are often equal."""
-    if _DATA.search(line):
-        has_digit = _DIGIT.search(line) is not None
-        for one, other, third, needed, expression, placeholder in PLACEHOLDERS:
-            if not (one in line or other in line or third in line or (one == "0" and has_digit)):
-                continue
-            if needed is None or needed.search(line):
-                line = expression.sub(placeholder, line)
+    return _shown(_with_placeholders(line) if _DATA.search(line) else line)
+
+
+def _with_placeholders(text: str) -> str:
+    """Lines with placeholders for their data: no expression goes on behind the end of a line."""
+    has_digit = _DIGIT.search(text) is not None
+    for one, other, third, needed, expression, placeholder in PLACEHOLDERS:
+        if not (one in text or other in text or third in text or (one == "0" and has_digit)):
+            continue
+        if needed is None or needed.search(text):
+            text = expression.sub(placeholder, text)
+    return text
+
+
+def _shown(line: str) -> str:
     line = " ".join(line.split())
     if line.count("<") > 1:
         line = ADJACENT.sub(r"\1", line)

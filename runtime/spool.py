@@ -299,6 +299,10 @@ class Spool(ABC, Generic[T, R]):
             self._doors.turn.wake_all()
             while self._arrivals:
                 self._accept(self._arrivals.popleft())
+            # They are stored by `finish`; but the actor that would call it waits for their tasks.
+            for entry in (*self._ready.values(), *self._lanes[0], *self._lanes[1]):
+                if entry.patient and entry.waiter is not None:
+                    entry.settle("held up", DatabaseClosed("the spool has stopped"))
 
     async def finish(self, seconds: float) -> None:
         """Store what is left, or write it to the spill file; :meth:`run` has ended."""

@@ -112,9 +112,10 @@ Made: TypeAlias = tuple[Description, str, str]
 
 
 class Shared(NamedTuple):
-    """Texts of one batch of errors as they were redacted, and parts that are known for longer."""
+    """Texts and templates of messages of one batch of errors, and parts known for longer."""
 
     texts: dict[str, str]
+    templates: dict[str, str]
     known: Known[Made]
 
 

@@ -32,13 +32,13 @@ from motet.protocols.error_records import (
     Given,
     Origin,
     bounded_arguments,
-    texts_of,
+    looked_through,
 )
 from motet.protocols.error_rows import ADD_SEQUEL
 from motet.protocols.error_tables import TAIL
 from motet.protocols.errors import ErrorRecord, Resolved
 from motet.protocols.fingerprints import fingerprint
-from motet.protocols.redaction.redact import look_together, state_of_rules
+from motet.protocols.redaction.redact import state_of_rules
 from motet.protocols.room_changes import ChangedMessages
 from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
@@ -257,12 +257,9 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         known, state = self._known, state_of_rules()
         if known.state is not state or known.is_full:
             known = self._known = Known[Made](state)
-        batch, shared = dict[Hashable, Made](), Shared({}, known)
-        if len(entries) > 1:
-            taken = [one for entry in entries if (one := entry.item.captured)]
-            look_together(
-                (text for one in taken for text in texts_of(one.raw, one.text)), shared.texts
-            )
+        taken = [(one.raw, one.text) for entry in entries if (one := entry.item.captured)]
+        looked = looked_through(taken if taken[1:] else ())
+        batch, shared = dict[Hashable, Made](), Shared(*looked, known)
         return [self._record(entry, batch, shared) for entry in entries]
 
     def renamed(self, entry: ErrorEntry) -> ErrorRecord:
@@ -346,4 +343,4 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             self._known = Known[Made]()  # the places of its code may not be alive
             log.error("error_not_described", id=of, reason=type(error).__name__)
         raw = raw or msgspec.json.encode(heads).decode()
-        return found, raw, fingerprint(tool, found.kind, heads)
+        return found, raw, fingerprint(tool, found.kind, heads, shared.templates)

@@ -235,7 +235,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             if self._spool.is_idle:
                 await self._resolve_late()
 
-    @handles(StoreError, concurrent=256, here=True)
+    @handles(StoreError, concurrent=256, here=True, brief=True)
     async def store_error(self, request: StoreError) -> StoredError:
         origin = Origin(
             *(request.session_id, request.tool_name, request.run_id, request.call_id),

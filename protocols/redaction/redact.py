@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TypeAlias, cast
 
 from motet.protocols.redaction import finders, named, personal, values
@@ -163,15 +163,13 @@ def _table() -> Rules:
     return table(tuple(_own))
 
 
-def _found(text: str) -> list[values.Found]:
-    """All that is to be masked in a text."""
-    found = finders.find(_table(), text)
+def _found(text: str, scanned: finders.Scanned | None = None) -> list[values.Found]:
+    """All that is to be masked in a text. ``scanned``: as in :func:`finders.find`."""
+    found = finders.find(_table(), text, scanned)
     if not _own and _pattern is None:
         return found
-    extra = [
-        (one.start(), one.end(), one.start(), "configured")
-        for one in (_pattern.finditer(text) if _pattern is not None else ())
-    ]
+    configured = _pattern.finditer(text) if _pattern is not None else ()
+    extra = [(one.start(), one.end(), one.start(), "configured") for one in configured]
     denied = [one for own in _own for one in own.denied(text)]
     if any(own.spares for own in _own):
         found = [one for one in found if not any(own.allows(text[one[0] : one[1]]) for own in _own)]
@@ -341,6 +339,8 @@ _NEEDED = re.compile(
 """The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
 _SHORT = 80
 """Of longer texts a look for these takes more time than the search that it would save."""
+_LINE = 8_192
+"""Characters of a text that is searched together with others, at most."""
 
 
 def is_calm(text: str) -> bool:
@@ -378,16 +378,16 @@ def look_together(texts: Iterable[str], done: dict[str, str]) -> None:
 
     Law: what is noted is what :func:`redact_text` gives. Of the others nothing is noted.
     """
-    table, room, lines = _table(), LIMIT, dict[str, int]()
-    fresh = [t for t in dict.fromkeys(texts) if t not in done and len(t) < LIMIT and t.isascii()]
-    has_openers = finders.has_openers("\n".join(fresh).lower())
-    for text in fresh:
-        is_new = len(text) < room and text.isprintable()
-        if is_new and finders.is_closed(table, text, may_open=has_openers):
-            room -= len(text) + 1
-            lines[text] = LIMIT - room  # where it ends
-    ends, hit = [*lines.values()], set[int]()
-    for start, end, _, _ in _found("\n".join([*lines, ""])) if lines else ():
+    fresh = [t for t in dict.fromkeys(texts) if len(t) < _LINE and t.isascii() and t.isprintable()]
+    ends = [*accumulate(len(text) + 1 for text in fresh)]
+    lines = fresh[: bisect_right(ends, LIMIT)]
+    whole = "\n".join([*lines, ""])
+    left, scanned = finders.open_lines(_table(), whole, ends)
+    if left:
+        lines = [text for at, text in enumerate(lines) if at not in left]
+        ends, whole = [*accumulate(len(text) + 1 for text in lines)], "\n".join([*lines, ""])
+    hit = set[int]()
+    for start, end, _, _ in _found(whole, None if left else scanned):
         hit.update(range(bisect_right(ends, start), bisect_right(ends, end - 1) + 1))
     done.update((text, text) for at, text in enumerate(lines) if at not in hit)
 

@@ -115,6 +115,15 @@ class Shapes:
         return any(shape.begins(text) for shape in shapes)
 
     @cached_property
+    def no_head(self) -> re.Pattern[str]:
+        """Words none of which begins as a token or a JSON web token does."""
+        by_first: dict[str, set[str]] = {"e": {"yJ"}}
+        for head in (*self.direct, *self.joined):
+            by_first.setdefault(head[0], set()).add(re.escape(head[1:]))
+        heads = [f"{first}(?:{'|'.join(sorted(rest))})" for first, rest in by_first.items()]
+        return re.compile(f"[^{WORD}]*+(?:(?!{'|'.join(heads)})[{WORD}]++[^{WORD}]*+)*+")
+
+    @cached_property
     def short(self) -> dict[str, re.Pattern[str]]:
         """One expression for the shapes of each head that is short, as decimals have such heads."""
         return {

@@ -228,12 +228,25 @@ _OPEN_TOKEN = re.compile(r"\n\r?[ \t]{0,8}[\\+]?[ \t]{0,8}[\"']?[0-9A-Za-z_.~+/=
 """What ends a line, read backwards: from the end it is at one place only."""
 
 
+def line_ends(text: str) -> Iterator[tuple[int, str]]:
+    """The ends of lines that may be the first part of a token: where such a line ends, and it."""
+    back = text[::-1]
+    for found in _OPEN_TOKEN.finditer(back):
+        yield len(text) - found.start() - 1, found.group()[::-1]
+
+
 def is_open_token(rules: Rules, line: str) -> bool:
     """Whether a line ends with what may be the first part of a token."""
     tail = _OPEN_TOKEN.match(line[::-1])
-    if tail is None:
+    return tail is not None and may_be_token(rules, line[-tail.end() :])
+
+
+def may_be_token(rules: Rules, word: str) -> bool:
+    """Whether the end of a line may be the first part of a token."""
+    none = rules.shapes.no_head.match(word, 0, BACK + HEAD)
+    assert none is not None  # it may be empty
+    if none.end() == min(len(word), BACK + HEAD):
         return False
-    word = line[-tail.end() :]
     for found in _WORDS.finditer(word, 0, BACK + 1):
         if word.startswith("eyJ", found.start()) or rules.shapes.may_begin(
             word[found.start() : found.start() + RUN]

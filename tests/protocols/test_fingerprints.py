@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.protocols import fingerprints
-from motet.protocols.fingerprints import fingerprint, template
+from motet.protocols.fingerprints import fingerprint, template, templates
 
 PARTS = (
     *("2026-11-27T10:11:12.5Z", "10.0.0.1:8080", "::1", "[fe80::1]:53", "https://x.y/z?a=1"),
@@ -39,6 +39,18 @@ def reference(message: str) -> str:
 def test_a_template_is_that_of_all_placeholders_tried(message: str) -> None:
     """Law: a sign that is absent leaves out only placeholders that stand for nothing there."""
     assert template(message) == reference(message)
+
+
+@given(st.lists(lines, min_size=8, max_size=16))
+def test_templates_that_are_made_together_are_those_of_each(messages: list[str]) -> None:
+    """Law: no placeholder stands for a part of two messages, nor hangs on one beside it."""
+    made = templates(messages)
+    assert made == {message: template(message) for message in made}
+
+
+def test_templates_of_a_crowd_are_made_together() -> None:
+    messages = [f"no route to host {number}" for number in range(9)]
+    assert templates(messages) == dict.fromkeys(messages, "no route to host <n>")
 
 
 @pytest.mark.parametrize(

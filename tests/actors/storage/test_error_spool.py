@@ -37,6 +37,7 @@ from motet.protocols.error_records import Given, Origin
 from motet.protocols.error_rows import insert_statement
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.long_texts import ERROR_LIMIT, WRITTEN_LIMIT
+from motet.protocols.redaction import finders
 from motet.protocols.redaction import redact as redaction
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import exceptions
@@ -555,9 +556,9 @@ def test_errors_that_differ_in_their_messages_only_share_the_rest(
         formatted.append(frame)
         return summary(frame)
 
-    def search(text: str) -> object:
+    def search(text: str, scanned: finders.Scanned | None = None) -> object:
         searched.append(text)
-        return found(text)
+        return found(text, scanned)
 
     summary, found = exceptions._summary, redaction._found  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(exceptions, "_summary", look)

@@ -10,14 +10,22 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.protocols.errors import ErrorRecord, GetError, ListErrors, StoredError, StoreError
+from motet.protocols.errors import (
+    ErrorProtocol,
+    ErrorRecord,
+    GetError,
+    ListErrors,
+    StoredError,
+    StoreError,
+)
 from motet.protocols.fingerprints import fingerprint
 from motet.protocols.storage import DatabaseLocked, DiskFull, StorageError
-from motet.runtime import ActorDead, open_system
+from motet.runtime import ActorDead, ActorRef, open_system
 from motet.runtime.describe import is_id
 from tests.actors.errors.builders import FakeWriter, failure, open_store
 from tests.protocols.redaction.builders import alike
@@ -235,3 +243,30 @@ async def test_a_stopped_store_says_that_it_is_dead(location: Location) -> None:
         await opened.store.stop()
         with pytest.raises(ActorDead):
             await opened.store.ask(failure())
+
+
+async def test_a_store_that_hangs_does_not_hold_up_the_stop_of_its_actor(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def hang(*_: object) -> tuple[()]:
+        await trio.sleep_forever()
+        return ()
+
+    problems: list[StorageError] = []
+
+    async def ask(store: ActorRef[ErrorProtocol], error: StoreError) -> None:
+        try:
+            await store.ask(error)
+        except StorageError as problem:
+            problems.append(problem)
+
+    async with open_system() as system, trio.open_nursery() as nursery:
+        with Location.memory() as location:
+            make = lambda: ErrorStore(hang, Readers(location))  # noqa: E731
+            store = await system.start(make, name="errors")
+            for number in range(3):
+                nursery.start_soon(ask, store, failure(f"error {number}"))
+            await trio.testing.wait_all_tasks_blocked()
+            await store.stop()
+    assert len(problems) == 3
+    assert autojump_clock.current_time() < 10

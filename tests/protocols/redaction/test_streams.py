@@ -127,9 +127,9 @@ def test_texts_without_secrets_are_searched_in_one_pass(monkeypatch: pytest.Monk
     searched: list[str] = []
     found = redaction._found  # pyright: ignore[reportPrivateUsage]
 
-    def search(text: str) -> list[Found]:
+    def search(text: str, scanned: finders.Scanned | None = None) -> list[Found]:
         searched.append(text)
-        return found(text)
+        return found(text, scanned)
 
     monkeypatch.setattr(redaction, "_found", search)
     done: dict[str, str] = {}
