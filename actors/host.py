@@ -14,8 +14,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-import trio
-
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_command
@@ -24,17 +22,17 @@ from motet.actors.hosting.config import ConfigSource
 from motet.actors.hosting.inputs import RunStream
 from motet.actors.hosting.records import Records
 from motet.actors.hosting.reload import Reloads, check_policy
+from motet.actors.hosting.retention import delete_session, start_retention
 from motet.actors.hosting.tree import Parts, open_tree
 from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom
-from motet.actors.sessions.router import Retire
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import Errors, ForgetErrors
+from motet.protocols.errors import Errors
 from motet.protocols.escalations import Answer, EscalationInfo
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
@@ -45,8 +43,7 @@ from motet.protocols.policy import Policy
 from motet.protocols.queueing import QueueMode
 from motet.protocols.reload import Reloaded
 from motet.protocols.run import RunOptions, RunResult
-from motet.protocols.sessions import LOCAL, Ack, DeleteSession, Principal, Role, RunInfo, StopReport
-from motet.protocols.traces import FlushTraces
+from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, StopReport
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.scopes import only_in_a_block
@@ -433,20 +430,9 @@ class Host(Records):
         Its runs are stopped first, and waited for. Raises ``NotFound``, and ``SessionBusy`` when
         another input arrived meanwhile: then nothing was deleted.
         """
-        parts = self._parts
         info = await self.session(session, principal=principal)
         await self.stop(session=session, principal=principal, grace=math.inf)
-        await parts.router.ask(Retire(session, info.owner))
-        await parts.journal.settle()
-        await parts.stores.traces.ask(FlushTraces())  # or they would be written afterwards
-        rows = 0
-        # Shielded: once it is on disk, its readers have to be told.
-        with trio.CancelScope(shield=True):
-            rows = await parts.stores.sessions.ask(DeleteSession(session, info.generation))
-            parts.services.settings.forget(session, info.generation)
-            parts.journal.access_changed(f"session:{session}", info.generation)
-            await parts.stores.errors.ask(ForgetErrors(session))
-        return rows
+        return await delete_session(self._parts, info)
 
     # Rooms
 
@@ -594,6 +580,7 @@ async def hosted(
         parts.suspended_runs.opened.set()
         parts.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
+        await start_retention(parts)
         for note in await host.workspace_notes():
             host.log.warning(note)
         yield host

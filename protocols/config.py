@@ -100,6 +100,14 @@ def _is_positive(value: float) -> bool:
     return value > 0
 
 
+def _is_positive_or_none(value: float | None) -> bool:
+    return value is None or value > 0
+
+
+def _is_two_days(value: float) -> bool:
+    return value >= 2
+
+
 def _is_not_empty(value: str | None) -> bool:
     return value != ""
 
@@ -122,6 +130,8 @@ def _is_room_enough(value: int) -> bool:
 
 _NOT_EMPTY = _must("some text", _is_not_empty)
 _POSITIVE = _must("above 0", _is_positive)
+_POSITIVE_OR_NONE = _must("above 0", _is_positive_or_none)
+_TWO_DAYS = _must("at least 2", _is_two_days)
 _TOKEN = _must("'mtt_' and 32 hex digits", _is_token, secret=True)
 
 
@@ -381,25 +391,45 @@ class HookConfig:
 
 @attrs.frozen(kw_only=True)
 class ErrorsConfig:
-    """The retention of tool errors. By default, all are kept, redacted.
+    """The retention of tool errors, which are kept redacted.
 
     Attributes:
-        keep_days: older ones are deleted.
-        keep_mb: megabytes that they may take; the oldest go first.
+        keep_days: older ones are deleted; ``inf``: none.
+        keep_mb: megabytes that they may take; the oldest go first. ``inf``: any number.
         keep_raw: store them with the secrets that are in them.
         spool_mb: megabytes of errors in memory that wait to be stored.
         spill_mb: megabytes of the file that takes errors while the database takes none.
     """
 
-    keep_days: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_POSITIVE)
-    )
-    keep_mb: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_POSITIVE)
-    )
+    keep_days: float | None = attrs.field(default=90.0, validator=_POSITIVE_OR_NONE)
+    keep_mb: float | None = attrs.field(default=1_000.0, validator=_POSITIVE_OR_NONE)
     keep_raw: bool = False
     spool_mb: float = attrs.field(default=32.0, validator=_POSITIVE)
     spill_mb: float = attrs.field(default=64.0, validator=_POSITIVE)
+
+
+@attrs.frozen(kw_only=True)
+class RetentionConfig:
+    """Days for which stored things are kept; ``inf``: for ever. See ``docs/operations.md``.
+
+    What an unfinished run, a pending approval or an open escalation needs stays longer.
+
+    Attributes:
+        events_days: events, which a client that was away is sent again.
+        runs_days: ended runs with their approvals and escalations. At least 2.
+        messages_days: messages that no model is shown any more, as they have a summary or were
+            reset; of rooms, all but the newest 1,000. At least 2.
+        sessions_days: whole sessions since their last use; what agents remember stays. At least 2.
+        rooms_days: whole rooms since their last message. At least 2.
+        max_mb: megabytes of the database. In a larger one, all of these are shortened.
+    """
+
+    events_days: float = attrs.field(default=30.0, validator=_POSITIVE)
+    runs_days: float = attrs.field(default=90.0, validator=_TWO_DAYS)
+    messages_days: float = attrs.field(default=365.0, validator=_TWO_DAYS)
+    sessions_days: float = attrs.field(default=365.0, validator=_TWO_DAYS)
+    rooms_days: float = attrs.field(default=365.0, validator=_TWO_DAYS)
+    max_mb: float = attrs.field(default=50_000.0, validator=_POSITIVE)
 
 
 @attrs.frozen(kw_only=True)
@@ -447,6 +477,7 @@ class HostConfig:
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
+    retention: RetentionConfig = attrs.field(factory=RetentionConfig)
     redaction: OwnRules = attrs.field(factory=OwnRules)
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)

@@ -27,6 +27,7 @@ PLANS: Final[Mapping[str, How]] = {
     "watchdog": "restart",
     "errors": "restart",
     "tracing": "restart",
+    "retention": "restart",
     "redaction": "restart",
     "gateway.listen": "restart",
     "limits": "drain",

@@ -1,10 +1,15 @@
 """The tables of a host's database, as the steps that have made them.
 
-A step that was released is never edited: databases have taken it. ``MIGRATIONS`` in
-``motet.actors.storage.schema`` has their order.
+A step that was released is never edited: databases have taken it. :data:`MIGRATIONS` has the order
+of all.
 """
 
 from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+
+from motet.protocols import error_tables, room_changes, room_costs, room_newcomers, room_tables
 
 FIRST = """
 CREATE TABLE sessions (
@@ -479,3 +484,72 @@ INSERT INTO streams (stream, head) SELECT stream_digest(stream), head FROM forgo
 DELETE FROM streams WHERE stream IN (SELECT stream FROM forgotten);
 DROP TABLE forgotten;
 """
+
+# Retention deletes runs and sessions; for each, SQLite looks for escalations that refer to it.
+RETENTION = """
+CREATE INDEX escalations_session ON escalations (session);
+CREATE INDEX escalations_run ON escalations (run_id);
+CREATE TABLE upkeep (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    motet TEXT NOT NULL,                    -- version of the motet that has opened it last
+    steps TEXT NOT NULL,                    -- a digest of the steps that the database has taken
+    aged REAL                               -- the time by which retention looked last
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    FIRST,
+    RESULTS,
+    MEMORIES,
+    ESCALATIONS,
+    FORGETTING,
+    TRACES,
+    SUMMARIES,
+    AGENTS,
+    TEAMS,
+    APPROVALS,
+    ROOMS,
+    TOKENS,
+    QUEUES,
+    RECOVERY,
+    ROOM_PEOPLE,
+    GATEWAY,
+    MODELS,
+    GENERATIONS,
+    WORKSPACES,
+    PROPOSED,
+    ESCALATION_HISTORY,
+    error_tables.TABLES,
+    ROOM_RIGHTS,
+    error_tables.INDEXES,
+    error_tables.SEQUELS,
+    RUN_EVENTS,
+    error_tables.INDEXED_LATER,
+    room_changes.STEP,
+    ROOM_ROLES,
+    error_tables.PARTS,
+    room_changes.REPLIES,
+    room_costs.TRIGGERS,
+    room_newcomers.STEP,
+    room_costs.NO_TRIGGERS,
+    room_tables.STEP,
+    UNSETTLED_TRACES,
+    error_tables.LONGER_TAIL,
+    OPEN_RUNS,
+    error_tables.WAITING_GROUPS,
+    error_tables.SLICED_TAIL,
+    FORGOTTEN_STREAMS,
+    RETENTION,
+)
+
+WRITTEN_BY = "SELECT motet, steps FROM upkeep"
+SIGNED = "SELECT 1 FROM sqlite_schema WHERE name = 'upkeep'"
+SIGN = """
+INSERT INTO upkeep (one, motet, steps, aged) VALUES (1, ?1, ?2, ?3) ON CONFLICT (one)
+DO UPDATE SET motet = ?1, steps = ?2, aged = coalesce(aged, ?3)"""
+
+
+@cache
+def digest(steps: tuple[str, ...]) -> str:
+    """A name for these steps, whatever their number: two builds may have others of one number."""
+    return sha256("\0".join(steps).encode()).hexdigest()[:16]

@@ -383,11 +383,13 @@ class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
     """Delete a session and everything stored about it; answers the number of its rows.
 
     Only the last number of its event stream stays, so that no number is used twice. Raises
-    ``SessionBusy`` while it has an unfinished run.
+    ``SessionBusy`` while it has an unfinished run. ``unused_since``: it goes for its age, so it is
+    ``SessionBusy`` if it was used since then, and what agents remember stays.
     """
 
     session: str
     generation: str | None = None
+    unused_since: float | None = None
 
 
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):

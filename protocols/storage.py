@@ -117,6 +117,12 @@ class SchemaTooNew(StorageError):
     """The database was written by a newer motet."""
 
 
+class SchemaDiffers(SchemaTooNew):
+    """The database was written by another build of motet, whose tables are not those of this one,
+    though both give them the same number.
+    """
+
+
 class StateInUse(StorageError):
     """Another host uses the state directory; ``pid`` is its process, None when it is not known."""
 
@@ -134,6 +140,11 @@ class StateInUse(StorageError):
 
 STREAM_DIGEST: Final = "stream_digest"
 """The SQL function :func:`stream_digest`."""
+
+
+LEAST_NUMBER: Final = "least"
+"""The row of ``streams`` whose number stands for those of deleted streams that have no row any
+more: a new stream numbers its events behind it."""
 
 
 def stream_digest(name: str) -> str:
@@ -154,7 +165,8 @@ def last_number(stream: str) -> str:
     # The digest is made for a stream without a row only: ``coalesce`` stops at the first value.
     head = "(SELECT head FROM streams WHERE stream = {})"
     digest = f"{STREAM_DIGEST}({stream})"
-    return f"coalesce({head.format(stream)}, {head.format(digest)}, 0)"
+    least = head.format(f"'{LEAST_NUMBER}'")
+    return f"coalesce({head.format(stream)}, {head.format(digest)}, {least}, 0)"
 
 
 def forget_streams(which: str) -> tuple[str, str]:

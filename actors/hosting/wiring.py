@@ -26,7 +26,7 @@ from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
 from motet.actors.storage.error_spool import SPILL_FILE, ErrorSpool
-from motet.actors.storage.error_store import GIVEN_DEADLINE, MEGABYTE, ErrorRetention, ErrorStore
+from motet.actors.storage.error_store import GIVEN_DEADLINE, ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
@@ -61,13 +61,14 @@ from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import ErrorsConfig, HostConfig, TracingConfig
-from motet.protocols.error_records import Keep, Origin
+from motet.protocols.error_records import Origin
 from motet.protocols.errors import ErrorProtocol, ErrorRecord, Errors
 from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
+from motet.protocols.retention import MEGABYTE
 from motet.protocols.room_messages import RoomStoreRequest
 from motet.protocols.room_turns import ROOM_TOOL_GROUP
 from motet.protocols.sessions import IsRelated, SessionStoreMessage
@@ -167,8 +168,6 @@ async def start_stores(
         )
     boards = await system.start(lambda: TaskBoards(commit, readers, spool.changed), name="boards")
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
-    if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
-        await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
     tokens, users = TokenBook(writer.submit, readers), Users()
     await tokens.load()
     users.note((*config.gateway.tokens, *tokens.known))
@@ -231,7 +230,7 @@ async def start_tracing(
     wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
     clock = trio.lowlevel.current_clock().current_time
     tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
-    keep, export = config.keep_days, None
+    export = None
     if config.otlp is not None:
         from motet.actors.telemetry.exporter import Collector, Exporter, Outbox
 
@@ -239,7 +238,7 @@ async def start_tracing(
         await system.start(lambda: Exporter(collector, outbox), name="exporter")
         export = outbox.put
     store = await system.start(
-        lambda: TraceStore(through(database), readers, tracer, keep_days=keep, export=export),
+        lambda: TraceStore(through(database), readers, tracer, export=export),
         name="traces",
     )
     return tracer, store

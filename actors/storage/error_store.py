@@ -1,10 +1,8 @@
 """Store of whole errors, so that a model only needs to see their summaries.
 
-Two actors over the table ``agent_errors``: :class:`ErrorStore` writes and reads, and
-:class:`ErrorRetention` deletes by age and size. Invariants: an answered :class:`StoreError` is on
-disk; its id and time are the spool's; a stored error was redacted first. A store that has begun is
-finished even when its asker is cancelled, so that a caller can stop waiting at once. Source: seed
-000; errors specification, section 2.
+Invariants: an answered :class:`StoreError` is on disk; its id and time are the spool's; a stored
+error was redacted first. A store that has begun is finished even when its asker is cancelled, so
+that a caller can stop waiting at once. Source: seed 000; errors specification, section 2.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 import trio
@@ -25,10 +23,9 @@ from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.rooms import room_messages
 from motet.actors.storage.sqlite_errors import SqliteErrors
-from motet.actors.storage.tables import DAY, TableStore, to_json
+from motet.actors.storage.tables import TableStore, to_json
 from motet.protocols import error_rows
-from motet.protocols.error_records import SMALL, Forgotten, Given, Keep, Origin, stored_record
-from motet.protocols.error_rows import BATCH, DELETE_ROWS, SIZE, delete_batch, oldest_query
+from motet.protocols.error_records import SMALL, Forgotten, Given, Origin, stored_record
 from motet.protocols.error_tables import INDEX_TAIL, TAIL
 from motet.protocols.errors import (
     PAGE_LIMIT,
@@ -50,14 +47,13 @@ from motet.protocols.errors import (
     StoredError,
     StoreError,
 )
-from motet.protocols.messages import Request
 from motet.protocols.room_changes import ChangedMessages, quoted_by, room_of_user, withheld
 from motet.protocols.room_tables import CHANGED, OWN_CHANGED
-from motet.protocols.storage import Commit, Row, Statement, StorageError
+from motet.protocols.storage import Commit, Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.describe import summarize
-from motet.runtime.outside import foreign_code, fresh_hex, steady_time, wall_time
+from motet.runtime.outside import foreign_code, fresh_hex, wall_time
 from motet.runtime.spool import RETRY
 
 T = TypeVar("T")
@@ -72,112 +68,7 @@ def _clamped(limit: int) -> int:
     return max(1, min(limit or PAGE_LIMIT, PAGE_LIMIT))
 
 
-# Retention, by age and by size. Invariants: the oldest errors are deleted first; at most
-# :data:`BATCH` rows in one transaction, which bounds the wait of other writers; without a limit
-# nothing is deleted. Then the file shrinks by the free pages.
-
-
-INTERVAL = 3_600.0
-"""Seconds between two prunings."""
-MEGABYTE = 1_000_000
-
 log = logger(__name__)
-
-
-class PruneErrors(Request[int], frozen=True, tag="errors.prune"):
-    """Delete the errors beyond the limits now; answers how many."""
-
-
-RunStatement: TypeAlias = Callable[[Statement], Awaitable[tuple[Row, ...]]]
-"""Runs one statement in a transaction of its own, and returns its rows."""
-
-
-async def prune_matching(write: RunStatement, request: ListErrors) -> int:
-    """Delete all matching errors, in batches; returns their number. A cancel leaves the rest."""
-    deleted = 0
-    while True:
-        gone = len(await write(delete_batch(request)))
-        deleted += gone
-        if gone < BATCH:
-            return deleted
-
-
-async def give_back(write: RunStatement) -> None:
-    """Shrink the file of the database by its free pages, a batch in each transaction."""
-    before = -1
-    while True:
-        ((free,),) = await write(Statement("PRAGMA freelist_count"))
-        if free in (0, before):  # a database that cannot shrink
-            return
-        before = int(free or 0)
-        await write(Statement(f"PRAGMA incremental_vacuum({BATCH})"))
-
-
-async def prune_to_size(read: RunStatement, write: RunStatement, limit: float) -> int:
-    """Delete the oldest errors until the others take at most ``limit`` bytes."""
-    ((size,),) = await read(Statement(SIZE))
-    excess, deleted = float(size or 0) - limit, 0
-    while excess > 0:
-        going: list[int] = []
-        for seq, taken in await read(Statement(*oldest_query())):
-            if excess <= 0:
-                break
-            going.append(int(seq or 0))
-            excess -= float(taken or 0)
-        if not going:
-            break
-        deleted += len(await write(Statement(DELETE_ROWS, (str(going),))))
-    return deleted
-
-
-class ErrorRetention(TableStore, Actor[PruneErrors]):
-    """Prunes at its start and then every hour. A failure is logged, and tried again in an hour."""
-
-    cleanup_budget: ClassVar[float] = 2.0
-
-    def __init__(
-        self,
-        commit: Commit,
-        readers: Readers,
-        keep: Keep,
-        clock: Callable[[], float] = steady_time,
-        interval: float = INTERVAL,
-    ) -> None:
-        super().__init__(commit, readers, clock)
-        self._keep = keep
-        self._interval = interval
-
-    async def on_start(self) -> None:
-        self.start_soon(self._run, name="retention")
-
-    @handles(PruneErrors)
-    async def prune(self, _request: PruneErrors) -> int:
-        """A cancellation between two batches leaves the rest. Raises ``StorageError``."""
-        deleted = 0
-        if self._keep.days is not None:
-            past = self._clock() - self._keep.days * DAY
-            deleted += await prune_matching(self._change, ListErrors(end=past))
-        if self._keep.megabytes is not None:
-            limit = self._keep.megabytes * MEGABYTE
-            deleted += await prune_to_size(self._query, self._change, limit)
-        await give_back(self._change)
-        return deleted
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                deleted = await self.prune(PruneErrors())
-            except Exception as error:
-                log.warning("errors_not_pruned", reason=summarize(error))
-            else:
-                log.info("errors_pruned", count=deleted)
-            await trio.sleep(self._interval)
-
-    async def _query(self, statement: Statement) -> tuple[Row, ...]:
-        return await self._readers.read(statement.sql, statement.params)
-
-    async def _change(self, statement: Statement) -> tuple[Row, ...]:
-        return (await self._write((statement,)))[0]
 
 
 # The store. An error is looked up by its id on Trio's own thread (``Readers.point``), ten times as

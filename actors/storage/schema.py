@@ -11,70 +11,35 @@ from contextlib import closing
 from functools import cache
 
 from motet.actors.storage.connection import Connection, copy_image
-from motet.protocols import error_tables, room_changes, room_costs, room_newcomers, room_tables
-from motet.protocols import host_tables as tables
-from motet.protocols.storage import SchemaTooNew
+from motet.protocols import error_tables
+from motet.protocols.host_tables import MIGRATIONS as MIGRATIONS
+from motet.protocols.host_tables import SIGN, SIGNED, digest
+from motet.protocols.host_tables import WRITTEN_BY as WRITTEN_BY
+from motet.protocols.storage import SchemaDiffers, SchemaTooNew
+from motet.protocols.version import __version__
+from motet.runtime.outside import wall_time
 
-MIGRATIONS: tuple[str, ...] = (
-    tables.FIRST,
-    tables.RESULTS,
-    tables.MEMORIES,
-    tables.ESCALATIONS,
-    tables.FORGETTING,
-    tables.TRACES,
-    tables.SUMMARIES,
-    tables.AGENTS,
-    tables.TEAMS,
-    tables.APPROVALS,
-    tables.ROOMS,
-    tables.TOKENS,
-    tables.QUEUES,
-    tables.RECOVERY,
-    tables.ROOM_PEOPLE,
-    tables.GATEWAY,
-    tables.MODELS,
-    tables.GENERATIONS,
-    tables.WORKSPACES,
-    tables.PROPOSED,
-    tables.ESCALATION_HISTORY,
-    error_tables.TABLES,
-    tables.ROOM_RIGHTS,
-    error_tables.INDEXES,
-    error_tables.SEQUELS,
-    tables.RUN_EVENTS,
-    error_tables.INDEXED_LATER,
-    room_changes.STEP,
-    tables.ROOM_ROLES,
-    error_tables.PARTS,
-    room_changes.REPLIES,
-    room_costs.TRIGGERS,
-    room_newcomers.STEP,
-    room_costs.NO_TRIGGERS,
-    room_tables.STEP,
-    tables.UNSETTLED_TRACES,
-    error_tables.LONGER_TAIL,
-    tables.OPEN_RUNS,
-    error_tables.WAITING_GROUPS,
-    error_tables.SLICED_TAIL,
-    tables.FORGOTTEN_STREAMS,
-)
 VERSION = len(MIGRATIONS)
 
 
 def migrate(connection: Connection, steps: tuple[str, ...] = MIGRATIONS) -> None:
     """Bring a database to the newest version, or leave it as it was. Blocking.
 
-    Raises ``SchemaTooNew`` for a database that a newer motet has written.
+    Raises ``SchemaTooNew`` for a database that a newer motet has written, ``SchemaDiffers`` for one
+    of another build.
     """
     # Nobody writes between this look and the copy, since the lock of the location is ours.
     version = _version(connection)
     if version == len(steps):
+        _refuse_others(connection, steps)
+        _sign(connection, steps, wall_time())
         return
     new = version == 0 and not connection.run("SELECT 1 FROM sqlite_schema LIMIT 1")
     if new and connection.run("PRAGMA page_size") == ((4096,),):  # as SQLite and the image have it
         copy_image(new_database(steps), connection)
     else:
         _take(connection, steps)
+    _sign(connection, steps, wall_time())
 
 
 @cache
@@ -106,14 +71,32 @@ def _take(connection: Connection, steps: tuple[str, ...]) -> None:
                 f"the database has version {version}, this motet knows versions up to "
                 f"{len(steps)}: install the motet that wrote it, or a newer one"
             )
+        _refuse_others(connection, steps[:version])
         for step in steps[version:]:
             connection.run(step)
+        _sign(connection, steps)
         connection.run(f"PRAGMA user_version = {len(steps)}")
         connection.run("COMMIT")
     finally:
         if connection.in_transaction:
             connection.run("ROLLBACK")
         connection.run(f"PRAGMA foreign_keys = {enforced}")
+
+
+def _sign(connection: Connection, steps: tuple[str, ...], now: float | None = None) -> None:
+    """Record that this motet has the database, and when its retention begins to count."""
+    mine = (__version__, digest(steps))
+    if connection.run(SIGNED) and connection.run(f"{WRITTEN_BY} WHERE aged > 0") != (mine,):
+        connection.run(SIGN, (*mine, now))
+
+
+def _refuse_others(connection: Connection, steps: tuple[str, ...]) -> None:
+    found = connection.run(WRITTEN_BY) if connection.run(SIGNED) else ()
+    if found and found[0][1] != digest(steps):
+        raise SchemaDiffers(
+            f"another build of motet ({found[0][0]}) wrote the database: its tables are not those"
+            f" of this one ({__version__}), though both have version {len(steps)}: use that build"
+        )
 
 
 def _version(connection: Connection) -> int:

@@ -32,6 +32,7 @@ from motet.actors.storage.tables import (
 from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import FORGET
 from motet.protocols.errors import NotFound
+from motet.protocols.retention import UNUSED
 from motet.protocols.room_tables import ROOMS_BELOW, SESSIONS_BELOW, deletion
 from motet.protocols.sessions import (
     Accepted,
@@ -181,13 +182,15 @@ _DELETIONS = (
     "DELETE FROM results WHERE session = ?",
     "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
     "DELETE FROM traces WHERE session = ?",
-    "DELETE FROM memories WHERE session = ?",
     "DELETE FROM resumptions WHERE session = ?",
     "DELETE FROM conversations WHERE session = ?",
+    "DELETE FROM sessions WHERE session = ?",
+)
+_BY_PEOPLE = (
+    "DELETE FROM memories WHERE session = ?",
     # The answer of a command may quote any session of its user.
     "DELETE FROM idempotency WHERE answer IS NOT NULL"
     " AND user = (SELECT owner FROM sessions WHERE session = ?)",
-    "DELETE FROM sessions WHERE session = ?",
 )
 
 
@@ -275,13 +278,16 @@ class TranscriptTables(TableStore):
         found = await self._readers.read(SESSIONS_BELOW, (request.session,))
         rooms = await self._readers.read(ROOMS_BELOW, (request.session,))
         sessions = (*(str(child) for (child,) in found), request.session)
-        now, errors = self._clock(), self._errors
+        now, errors, since = self._clock(), self._errors, request.unused_since
+        unused = [Statement(UNUSED, (one, since), expect=1) for one in sessions]
+        wanted = _DELETIONS if since is not None else (*_BY_PEOPLE, *_DELETIONS)
         statements = (
             Statement(_THIS, (request.session, request.generation), expect=1),
+            *(unused if since is not None else ()),
             Statement(_BUSY, (request.session,), expect=0),
             Statement(_COUNT_ROWS, (request.session,)),
             *(one for (room,) in rooms for one in deletion(str(room))),
-            *(Statement(sql, (session,)) for session in sessions for sql in _DELETIONS),
+            *(Statement(sql, (session,)) for session in sessions for sql in wanted),
             *(one for told in sessions if errors for one in errors.sequels(told, None, now)),
         )
         try:

@@ -20,7 +20,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.tables import DAY, Query, TableStore, clamped, struct, to_json, where
+from motet.actors.storage.tables import Query, TableStore, clamped, struct, to_json, where
 from motet.protocols.models import Usage
 from motet.protocols.redaction.redact import redacted_prefix
 from motet.protocols.sessions import RunInfo
@@ -53,8 +53,6 @@ from motet.protocols.traces import (
 from motet.runtime import Actor, ActorDead, handles
 from motet.runtime.describe import summarize
 from motet.runtime.outside import wall_time
-
-PRUNED_AT_ONCE = 500
 
 _COLUMNS = (
     "run_id, trace_id, parent, session, agent, user, status, started, ended, usage, errors,"
@@ -109,14 +107,6 @@ RETURNING run_id"""
 _ADD_ROOT = f"""
 INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id"""
-
-_PAST = f"""
-SELECT run_id FROM traces WHERE started < ? AND ended IS NOT NULL
-ORDER BY started LIMIT {PRUNED_AT_ONCE}"""
-_PRUNE = (
-    f"DELETE FROM spans WHERE run_id IN ({_PAST})",
-    f"DELETE FROM traces WHERE run_id IN ({_PAST}) RETURNING 1",
-)
 
 _decoder = msgspec.json.Decoder(Span)
 
@@ -271,7 +261,6 @@ INTERVAL = 1.0
 """Seconds for which news waits for more."""
 GROUP_LIMIT = 128
 """Traces in one transaction."""
-PRUNE_INTERVAL = 3_600.0
 
 log = logger(__name__)
 
@@ -310,7 +299,6 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
     """Stores the traces of ``tracer``.
 
     Args:
-        keep_days: older traces are deleted, every hour; None: never.
         export: called with ended and stored traces; must not block.
     """
 
@@ -322,13 +310,11 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         readers: Readers,
         tracer: TraceSource,
         *,
-        keep_days: float | None = None,
         export: Callable[[Sequence[Trace]], None] | None = None,
         clock: Callable[[], float] = wall_time,
     ) -> None:
         super().__init__(commit, readers, clock)
         self._tracer = tracer
-        self._keep_days = keep_days
         self._export = export
         self._news = trio.Event()
         self._writing = trio.Lock()
@@ -342,8 +328,6 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         self._tracer.on_news(self._wake)
         self._wake()
         self.start_soon(self._run, name="writer")
-        if self._keep_days is not None:
-            self.start_soon(self._retain, self._keep_days, name="retention")
 
     async def on_stop(self) -> None:
         await self._flush()
@@ -454,27 +438,6 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         except StorageError as error:
             log.warning("trace_exported_in_part", run_id=info.run_id, reason=summarize(error))
             return Trace(info, ())
-
-    # Retention
-
-    async def _retain(self, days: float) -> None:
-        while True:
-            try:
-                deleted = await self._prune(self._clock() - days * DAY)
-            except Exception as error:
-                log.warning("traces_not_pruned", reason=summarize(error))
-            else:
-                if deleted:
-                    log.info("traces_pruned", count=deleted)
-            await trio.sleep(PRUNE_INTERVAL)
-
-    async def _prune(self, before: float) -> int:
-        deleted, some = 0, tuple(Statement(sql, (before,)) for sql in _PRUNE)
-        while True:
-            *_, gone = await self._write(some)
-            deleted += len(gone)
-            if len(gone) < PRUNED_AT_ONCE:
-                return deleted
 
 
 async def _with_inputs_of(batches: list[TraceBatch]) -> list[TraceBatch]:

@@ -139,6 +139,7 @@ async def _overview(state: Path) -> Overview:
 def _database(found: Overview) -> Finding:
     log = f" and {found.log / 1e6:.1f} MB of log" if found.log else ""
     text = f"{found.size / 1e6:.1f} MB{log}, version {found.version}"
+    text += f", last opened by motet {found.motet}" if found.motet else ""
     if found.version > VERSION:
         text += f", newer than this motet knows ({VERSION}): upgrade motet"
         return Finding("broken", "database", text)

@@ -19,7 +19,6 @@ import msgspec
 import trio
 
 from motet.actors.storage.error_spool import SPILL_FILE
-from motet.actors.storage.error_store import give_back, prune_matching
 from motet.actors.storage.readers import Readers
 from motet.cli.exits import OK
 from motet.cli.render import in_json, one_line, visible
@@ -40,6 +39,7 @@ from motet.protocols.errors import (
     listing,
 )
 from motet.protocols.gateway_records import ErrorInfo
+from motet.protocols.retention import give_back, prune_matching
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

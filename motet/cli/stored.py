@@ -19,15 +19,15 @@ import trio
 
 from motet.actors.storage.connection import storage_error
 from motet.actors.storage.error_spool import SPILL_FILE
-from motet.actors.storage.error_store import RunStatement
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
-from motet.actors.storage.schema import VERSION
+from motet.actors.storage.schema import VERSION, WRITTEN_BY
 from motet.actors.storage.sqlite_errors import SqliteErrors
 from motet.protocols.error_records import stored_record
 from motet.protocols.errors import ErrorRecord, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
+from motet.protocols.retention import RunStatement
 from motet.protocols.storage import (
     ExpectationFailed,
     Row,
@@ -158,7 +158,8 @@ def waiting_errors(state: Path | None) -> dict[str, ErrorRecord]:
 class Overview:
     """A database in figures: bytes of the file and of its write-ahead log, free bytes of the disk.
 
-    ``runs`` counts them by status, ``quarantined`` are sessions.
+    ``runs`` counts them by status, ``quarantined`` are sessions, ``motet`` is the version of the
+    motet that has opened it last; empty: of an older one.
     """
 
     size: int
@@ -167,6 +168,7 @@ class Overview:
     quarantined: tuple[Quarantined, ...] = ()
     log: int = 0
     room: int = 0
+    motet: str = ""
 
 
 async def overview(readers: Readers, file: Path) -> Overview:
@@ -176,11 +178,14 @@ async def overview(readers: Readers, file: Path) -> Overview:
     runs = await readers.read(by_status) if version else ()
     counts = {str(status): int(count or 0) for status, count in runs}
     aside = await readers.read(QUARANTINED) if version == VERSION else ()
+    written = await readers.read(WRITTEN_BY) if version == VERSION else ()
     size, found = file.stat().st_size, tuple(map(quarantined, aside))
     log = file.with_name(f"{file.name}-wal")
     logged = log.stat().st_size if log.exists() else 0
     room = shutil.disk_usage(file.parent).free
-    return Overview(size, int(version or 0), counts, found, logged, room)
+    return Overview(
+        size, int(version or 0), counts, found, logged, room, *(str(one) for one, _ in written)
+    )
 
 
 def deleted_files(state: Path, owner: int | None) -> tuple[str, ...]:

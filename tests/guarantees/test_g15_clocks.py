@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from itertools import pairwise
+from math import inf
 from random import Random
 from typing import Any
 
@@ -22,9 +23,9 @@ import trio
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.storage.error_store import INTERVAL
+from motet.actors.hosting.retention import INTERVAL
 from motet.protocols.chat import ToolMessage, UserMessage
-from motet.protocols.config import ErrorsConfig
+from motet.protocols.config import ErrorsConfig, RetentionConfig
 from motet.protocols.errors import Forbidden
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_acts import AddPerson, MutePerson, RateRoom, SlowRoom
@@ -49,6 +50,8 @@ that of their session or stream. Ids are drawn by the simulator, in both worlds 
 request too many shows too. Not compared: times, which jump, and the place of events of different
 streams among each other, which nobody is promised.
 """
+FOR_EVER = RetentionConfig(events_days=inf, runs_days=inf, messages_days=inf, sessions_days=inf)
+"""Retention goes by the wall clock: what was stored while it was 400 days behind is old."""
 FOUND = (1_003, 1_066, 1_086, 1_148, 1_178, 1_183)
 """Stories in which the clock has once changed something: the order in which inputs were told after
 a kill; the turn of a room that a kill cut off, which was not found by its time; slow mode."""
@@ -82,7 +85,8 @@ def told(seed: int, *, jumps: bool) -> tuple[list[Any], list[str], list[str]]:
     """What came of a random story; what is wrong with it; and the story."""
     chance = Random(seed)
     acts = [chance.choice(STORY) for _ in range(chance.randrange(5, 25))]
-    with mt.simulated_host(seed, config=config("none"), setup=gates) as host:
+    kept = attrs.evolve(config("none"), retention=FOR_EVER)
+    with mt.simulated_host(seed, config=kept, setup=gates) as host:
         world = JumpingWorld(host, chance, jumps=jumps)
         world.agent()
         assert world.room is not None

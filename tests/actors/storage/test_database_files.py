@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.storage.error_store import ErrorRetention, ErrorStore, PruneErrors
+from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import DATABASE_FILE, FILES, Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Database, Writer, check, through
+from motet.actors.storage.writer import Database, Writer, check
 from motet.protocols.error_records import Keep
-from motet.protocols.storage import DatabaseGone, Statement
+from motet.protocols.retention import give_back, prune_errors
+from motet.protocols.storage import DatabaseGone, Row, Statement
 from motet.runtime import open_system
 from tests.actors.errors.builders import failure
 
@@ -93,7 +94,7 @@ def with_holes(file: Path) -> None:
     """Zeros in place of a part that nothing reads at a start."""
     size = file.stat().st_size
     with file.open("r+b") as opened:
-        for at in range(size // 2 & -4096, size // 2 + 65_536, 16_384):
+        for at in range(size // 2 & -4096, size // 2 + 65_536, 4096):
             opened.seek(at)
             opened.write(bytes(4096))
 
@@ -161,16 +162,17 @@ async def test_pruned_errors_give_their_space_back(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         readers, writer = Readers(location), Writer(location)
         async with open_system() as system:
-            database = await system.start(lambda: Database(location, writer), name="database")
+            await system.start(lambda: Database(location, writer), name="database")
             store = await system.start(lambda: ErrorStore(writer.submit, readers), name="errors")
             for number in range(50):
                 await store.ask(failure("x " * 30_000 + str(number)))
             before = await _pages(readers)
-            retention = await system.start(
-                lambda: ErrorRetention(through(database), readers, Keep(megabytes=0.1)),
-                name="retention",
-            )
-            await retention.ask(PruneErrors())
+
+            async def write(one: Statement) -> tuple[Row, ...]:
+                return (await writer.submit((one,)))[0]
+
+            await prune_errors(write, write, Keep(megabytes=0.1), 0.0)
+            await give_back(write)
             assert await _pages(readers) < before / 5
         await readers.aclose()
 

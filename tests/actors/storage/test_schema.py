@@ -9,9 +9,10 @@ import pytest
 
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
-from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
+from motet.actors.storage.schema import MIGRATIONS, VERSION, WRITTEN_BY, migrate
 from motet.protocols import host_tables
-from motet.protocols.storage import SchemaTooNew, stream_digest
+from motet.protocols.storage import SchemaDiffers, SchemaTooNew, stream_digest
+from motet.protocols.version import __version__
 
 TABLES = {
     "agent_errors", "agents", "approval_grants", "approvals", "conversations", "error_groups",
@@ -20,7 +21,7 @@ TABLES = {
     "events", "idempotency", "memories", "messages", "results", "resumptions", "room_invites",
     "room_costs", "room_messages", "room_people", "room_reads", "room_summaries",
     "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
-    "team_tasks", "tokens", "traces",
+    "team_tasks", "tokens", "traces", "upkeep",
 }  # fmt: skip
 
 
@@ -58,6 +59,9 @@ def test_a_new_database_is_as_if_it_had_taken_each_step(tmp_path: Path, page_siz
             slowly.run("CREATE TABLE IF NOT EXISTS not_new (x)")
             migrate(slowly, MIGRATIONS[:count])
         slowly.run("DROP TABLE not_new")
+        for one in (connection, slowly):
+            assert one.run("SELECT aged > 0 FROM upkeep") == ((1,),)
+            one.run("UPDATE upkeep SET aged = 1.0")
         assert _contents(connection) == _contents(slowly)
         connection.close()
         again = location.connect(read_only=True)
@@ -122,3 +126,28 @@ def test_a_step_that_fails_leaves_no_half_of_it() -> None:
             migrate(connection, ("CREATE TABLE a (x); CREATE TABLE a (x)",))
         assert connection.run("SELECT count(*) FROM sqlite_schema") == ((0,),)
         assert connection.run("PRAGMA user_version") == ((0,),)
+
+
+def test_two_builds_of_one_number_notice_each_other() -> None:
+    """Given a database of another branch, whose last step differs, when it is opened, then it is
+    refused and stays as it was; and so it is when this build has more steps."""
+    other = (*MIGRATIONS[:-1], MIGRATIONS[-1] + "CREATE TABLE of_a_branch (x);")
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection, other)
+        before = _contents(connection)
+        for steps in (MIGRATIONS, (*MIGRATIONS, "CREATE TABLE more (x)")):
+            with pytest.raises(SchemaDiffers, match="another build of motet"):
+                migrate(connection, steps)
+            assert _contents(connection) == before
+        migrate(connection, other)
+
+
+def test_a_database_says_which_motet_has_opened_it_last() -> None:
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection)
+        connection.run("UPDATE upkeep SET motet = '0.0.7'")
+        migrate(connection)
+        ((motet, _),) = connection.run(WRITTEN_BY)
+        assert motet == __version__

@@ -297,18 +297,6 @@ async def test_a_trace_that_cannot_be_written_does_not_keep_others_from_it(
         assert "trace_not_stored" in caplog.text
 
 
-async def test_old_traces_are_forgotten(memory: Location, autojump_clock: MockClock) -> None:
-    traces = tracer()
-    async with open_traces(memory, traces, keep_days=2) as opened:
-        for number, age in enumerate((3.0, 1.0)):
-            traces.wall = partial(float, START - age * 86_400)
-            begun(traces, f"run_{number}").finish("completed")
-        await opened.flush()
-        await trio.sleep(3_700)
-        assert [i.run_id for i in await opened.ref.ask(ListTraces())] == ["run_1"]
-        assert await opened.execute("SELECT count(*) FROM spans") == ((1,),)
-
-
 async def test_nothing_is_lost_when_the_host_stops(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         async with open_traces(location) as opened:

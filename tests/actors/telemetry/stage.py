@@ -91,9 +91,7 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_traces(
-    location: Location, traces: Tracer | None = None, *, keep_days: float | None = None
-) -> AsyncGenerator[Opened]:
+async def open_traces(location: Location, traces: Tracer | None = None) -> AsyncGenerator[Opened]:
     traces = traces or tracer()
     readers, exported, stores = Readers(location), list[Trace](), list[TraceStore]()
 
@@ -106,7 +104,6 @@ async def open_traces(
                     through(database),
                     readers,
                     traces,
-                    keep_days=keep_days,
                     export=exported.extend,
                     clock=lambda: START + 60,
                 )
