@@ -81,7 +81,7 @@ BOUNDS: Final = {
     "room_people": _BY_ROOM,
     "room_reads": _BY_ROOM,
     "room_invites": "until they expire or are spent",
-    "room_costs": "three days; of rounds the last three",
+    "room_costs": "three days; of rounds the last 1,000",
     "room_summaries": "`retention.messages_days`",
     "resumptions": _BY_SESSION,
     "conversations": _BY_SESSION,
@@ -275,7 +275,7 @@ _OF_ROOM = (
     "DELETE FROM room_costs WHERE room = ?1 AND hour > 0 AND hour < ?3",
     "DELETE FROM room_costs WHERE room > ?1 || '#' AND room < ?1 || '$'"
     " AND CAST(substr(CAST(room AS BLOB), 2 + octet_length(?1)) AS INTEGER) < ("
-    "SELECT coalesce(json_extract(state, '$.floor.round'), 0) FROM rooms WHERE name = ?1) - 2"
+    "SELECT coalesce(json_extract(state, '$.floor.round'), 0) FROM rooms WHERE name = ?1) - 1000"
     " AND ?3 IS NOT NULL",
     "DELETE FROM room_summaries WHERE room = ?1 AND at < ?2 AND ?3 IS NOT NULL",
 )
