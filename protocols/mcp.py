@@ -95,6 +95,8 @@ class McpServer:
         start_timeout: from its start to its list of tools.
         idle_stop: after so long without a call it is stopped, until the next call; 0: never.
         start: ``lazy``, when it is first needed, or ``eager``, with the host.
+        answer_mb: megabytes of an answer; a call with a longer one fails.
+        answer_values: values in the JSON of an answer, nested ones too; a call with more fails.
 
     Raises ``ValueError`` without exactly one of ``command`` and ``url``.
     """
@@ -109,6 +111,8 @@ class McpServer:
     start_timeout: float = attrs.field(default=30.0, converter=seconds, validator=_above_0)
     idle_stop: float = attrs.field(default=300.0, converter=seconds, validator=_not_negative)
     start: Start = attrs.field(default="lazy", validator=_start)
+    answer_mb: float = attrs.field(default=8.0, validator=_above_0)
+    answer_values: int = attrs.field(default=100_000, validator=_above_0)
 
     def __attrs_post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -254,6 +258,34 @@ def answered_id(json: bytes) -> int | None:
     """The id of an answer that is no message of the protocol, if it can be told."""
     found = _FIRST_ID.match(json[:_NEAR]) or _LAST_ID.search(json[-_NEAR:])
     return int(found[1]) if found else None
+
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+
+def _values(json: bytes) -> int:
+    return json.count(b",") + json.count(b"[") + json.count(b"{")
+
+
+def too_long(size: int, server: McpServer) -> str:
+    """As :func:`too_much`, for an answer of so many bytes that is not whole yet."""
+    is_long = size > server.answer_mb * 1_000_000
+    return f"it is longer than {server.answer_mb:g} MB" if is_long else ""
+
+
+def too_much(json: bytes, server: McpServer) -> str:
+    """Why an answer is not even parsed; empty: it may be.
+
+    A parser holds the interpreter until it is done, in whatever thread: 30 MB of dense JSON stop
+    the whole host for seconds. Signs are counted in a hundredth of that time, those in texts only
+    if there are too many.
+    """
+    if why := too_long(len(json), server):
+        return why
+    most = server.answer_values
+    if len(json) <= most or _values(json) <= most or _values(_STRING.sub(b"", json)) <= most:
+        return ""
+    return f"it has more than {most:,} values"
 
 
 class _Heading(msgspec.Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.mcp import answer_of
+from motet.protocols.mcp import McpServer, answer_of, too_much
 
 IMAGE: JsonObject = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
@@ -99,3 +99,15 @@ def test_a_value_that_adds_something_is_told(content: list[JsonObject], structur
 
 def test_a_failure_is_reported() -> None:
     assert answer_of({"content": [text("no")], "isError": True}).failed
+
+
+def test_an_answer_is_weighed_before_it_is_parsed() -> None:
+    """Only its size and the values of its JSON count, not the signs within texts."""
+    limits = McpServer(command=("x",), answer_mb=0.001, answer_values=100)
+    assert too_much(b" " * 1_001, limits) == "it is longer than 0.001 MB"
+    assert too_much(b"[" + b"1," * 102 + b"1]", limits) == "it has more than 100 values"
+    assert too_much(b"[" + b"1," * 98 + b"1]", limits) == ""
+    assert too_much(b'["' + b",[{" * 99 + b'"]', limits) == ""
+    assert too_much(b'["' + rb",\"," * 99 + b'"]', limits) == ""
+    assert too_much(b'["\\\\",' + b"{}," * 99 + b'"]', limits) != ""
+    assert too_much(b'["open' + b",[" * 99, limits) != ""

@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.protocols.mcp import McpServer, answered_id, readings
+from motet.protocols.mcp import McpServer, answered_id, readings, too_much
 from motet.protocols.redaction.redact import Redactor
 from motet.runtime.processes import Child, open_child
 
@@ -120,6 +120,10 @@ GRACE = 0.5
 
 BURST, RATE = 5_000, 500.0
 """Messages that nobody asked for: so many at once, and so many a second. More end the server."""
+TOLD = 65_536
+"""Bytes of a line that is no message that go to the log; the redactor reads them."""
+ANY = McpServer(command=("",))
+"""The default limits."""
 SHARE = 50
 """Messages after which other tasks of the host have their turn."""
 
@@ -259,6 +263,7 @@ class Incoming(Closing):
         end: End,
         listing: Listing,
         flood: Flood | None = None,
+        limits: McpServer = ANY,
     ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -267,6 +272,7 @@ class Incoming(Closing):
         self._message = SessionMessage
         self._stdout, self._log, self._end = stdout, log, end
         self._listing = listing
+        self._limits = limits
         self._flood = flood or Flood()
         self._buffer = bytearray()
         self._searched = 0
@@ -286,7 +292,7 @@ class Incoming(Closing):
             try:
                 message = self._message(self._read(line))
             except ValueError:
-                self._log.write(line, "stdout")
+                self._log.write(line[:TOLD], "stdout")
                 self._garbage += 1
                 if self._garbage >= GARBAGE:
                     what = f"it wrote {GARBAGE} lines that are not messages"
@@ -304,6 +310,9 @@ class Incoming(Closing):
         """The message in a line; of an answer that is none, an error for its caller."""
         error = ValueError("it is empty")
         for text in readings(line):
+            if why := too_much(text, self._limits):
+                error = ValueError(why)
+                break
             try:
                 return self._parse(text, by_name=False)
             except ValueError as failed:
@@ -416,7 +425,7 @@ async def open_process(
         trio.open_nursery() as nursery,
     ):
         flood = Flood()
-        incoming = Incoming(child.stdout, log, end, listing, flood)
+        incoming = Incoming(child.stdout, log, end, listing, flood, server)
         wire = Wire(incoming, Outgoing(child.stdin, end, flood))
         nursery.start_soon(wire.outgoing.run)
         nursery.start_soon(log.follow, child.stderr, "stderr")

@@ -2,7 +2,7 @@
 
 The SDK reads an answer of any size, comes back as often as a server likes, and waits for ever for
 one that does not come. Invariants: no request and no task of the SDK outlives the call that it is
-for; an answer has at most :data:`~motet.actors.tools.mcp.stdio.LONGEST` bytes, also unpacked; a
+for; an answer has at most the bytes and values of its server's limits, also unpacked; a
 notice that a server does not take ends the session.
 """
 
@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from motet.actors.tools.mcp import stdio
 from motet.actors.tools.mcp.stdio import CALL, Call, End, Flood, unlawful_answer
-from motet.protocols.mcp import McpServer, id_of, mended
+from motet.protocols.mcp import McpServer, id_of, mended, too_long, too_much
 
 CLOSE_BUDGET = 2.0
 """Seconds to tell a server on the web that the session is over."""
@@ -51,7 +51,7 @@ async def over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, An
     hooks = {"response": [on_response]}
     with trio.CancelScope() as scope:
         async with (
-            _Client(end, headers=headers, timeout=None, event_hooks=hooks) as client,
+            _Client(end, server, headers=headers, timeout=None, event_hooks=hooks) as client,
             streamable_http_client(
                 server.url, http_client=client, max_sse_event_size=stdio.LONGEST
             ) as streams,
@@ -65,9 +65,9 @@ async def over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, An
 class _Client(httpx2.AsyncClient):
     """Requests that are bounded in size and number, and end with their calls."""
 
-    def __init__(self, end: End, **options: Any) -> None:
+    def __init__(self, end: End, limits: McpServer, **options: Any) -> None:
         super().__init__(**options)
-        self._end = end
+        self._end, self._limits = end, limits
         self._flood = Flood()
         self._next_get = 0.0
 
@@ -87,11 +87,11 @@ class _Client(httpx2.AsyncClient):
             answer = await super().send(request, **how)
             headers = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
             if _kind(answer) == "text/event-stream":
-                events = _Events(answer, call, self._flood, self._end)
+                events = _Events(answer, call, self._flood, self._end, self._limits)
                 return httpx2.Response(
                     answer.status_code, headers=headers, stream=events, request=request
                 )
-            body = await _bounded(answer, id)
+            body = await _bounded(answer, id, self._limits)
             whole = httpx2.Response(
                 answer.status_code, headers=headers, content=body, request=request
             )
@@ -110,15 +110,15 @@ def _kind(answer: httpx2.Response) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _bounded(answer: httpx2.Response, id: int | str | None) -> bytes:
-    """The body of an answer; an error of the protocol for one that is too long or another's."""
+async def _bounded(answer: httpx2.Response, id: int | str | None, limits: McpServer) -> bytes:
+    """The body of an answer; an error of the protocol for one that is too much or another's."""
     body, problem = bytearray(), ""
     try:
         async for chunk in answer.aiter_bytes():
             body += chunk
-            if len(body) > stdio.LONGEST:
-                problem = f"it is longer than {stdio.LONGEST >> 20} MB"
+            if too_long(len(body), limits):
                 break
+        problem = too_much(bytes(body), limits)
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_BUDGET):
             await answer.aclose()
@@ -140,6 +140,7 @@ class _Events(httpx2.AsyncByteStream):
     _call: Call
     _flood: Flood
     _end: End
+    _limits: McpServer
     _chunks: AsyncIterator[bytes] | None = attrs.field(default=None, init=False)
     _rest: bytes = attrs.field(default=b"", init=False)
     _over: bool = attrs.field(default=False, init=False)
@@ -157,14 +158,17 @@ class _Events(httpx2.AsyncByteStream):
             await trio.lowlevel.checkpoint()
             chunk = await anext(self._chunks, b"")
             self._over = not chunk
-            lines, line, self._rest = (self._rest + chunk).rpartition(b"\n" if chunk else b"")
-            if len(self._rest) > stdio.LONGEST:
-                return self._last(f"it is longer than {stdio.LONGEST >> 20} MB")
+            events = self._rest + chunk
+            # Only whole events, which can be weighed: the SDK parses what it has at their ends.
+            end = max(events.rfind(b"\n\n"), events.rfind(b"\n\r\n")) + 1 if chunk else len(events)
+            events, self._rest = events[:end], events[end:]
+            if why := too_much(events, self._limits) or too_long(len(self._rest), self._limits):
+                return self._last(why)
             if not self._flood.take(
-                self._end, lines.count(b"\ndata:") + lines.startswith(b"data:")
+                self._end, events.count(b"\ndata:") + events.startswith(b"data:")
             ):
                 return self._last("it is a flood")
-            return _RETRY.sub(rb"\1retry: 1000", mended(lines + line))
+            return _RETRY.sub(rb"\1retry: 1000", mended(events))
         return self._last("its call is over")
 
     def _last(self, why: str) -> bytes:

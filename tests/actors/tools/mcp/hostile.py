@@ -16,12 +16,12 @@ DEAD = frozenset({"never", "garbage", "wrong_id", "null_id"})
 """After these, a client on a pipe can only wait for its time-out."""
 GOOD = {
     *("surrogate", "bytes", "nulls", "twice", "early", "text_id", "notices", "requests", "relist"),
-    *("big", "unknown_fields"),
+    *("big", "commas", "unknown_fields"),
 }
 """After these, or during them, the answer comes."""
 BAD = {
     *("list_result", "text_result", "no_result", "both", "no_content", "bad_content", "nested"),
-    *("bad_error", "error", "surrogate_error"),
+    *("bad_error", "error", "surrogate_error", "dense"),
 }
 """The answer breaks the protocol, or refuses: the call fails at once and the session goes on."""
 ENDS = {"huge", "flood", "answers_to_nobody", "close", "exit", "half", "babble"}
@@ -37,6 +37,13 @@ def line(message: object) -> bytes:
 
 def fine(id: object, text: str = "done") -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}}
+
+
+def dense(id: object) -> bytes:
+    """Of a quarter of a million values, in a megabyte."""
+    answer = fine(id)
+    answer["result"]["structuredContent"] = {"rows": [[1, {}]] * 80_000}
+    return line(answer)
 
 
 def answers(how: str, id: int) -> list[bytes]:
@@ -65,6 +72,8 @@ def answers(how: str, id: int) -> list[bytes]:
         "requests": lambda: [*pings(FLOOD // 40), line(fine(id))],
         "relist": lambda: [changed] * 500 + [line(fine(id))] + [changed] * 500,
         "big": lambda: [line(fine(id, "x" * 5_000_000))],
+        "commas": lambda: [line(fine(id, '[{,\\",' * 300_000))],
+        "dense": lambda: [dense(id)],
         "unknown_fields": lambda: [line({**fine(id), "more": {"x": 1}})],
         "list_result": lambda: [line({**head, "result": [1, 2]})],
         "text_result": lambda: [line({**head, "result": "done"})],

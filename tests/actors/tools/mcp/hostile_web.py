@@ -14,12 +14,13 @@ import h11
 import trio
 
 from tests.actors.tools.mcp import hostile
-from tests.actors.tools.mcp.hostile import answers, fine, hello, line, listing
+from tests.actors.tools.mcp.hostile import answers, dense, fine, hello, line, listing
 from tests.actors.tools.mcp.web import next_request
 
 HTTP_BAD = {
     *("status_500", "status_400", "redirect", "accepted", "html", "endless", "bomb", "other_id"),
     *("list_body", "no_body", "text_body", "deep_body", "long_event", "bare_end"),
+    *("dense_body", "dense_lines"),
     *("garbage", "null_id"),  # an answer on the connection of its request is that request's
 }
 HTTP_DEAD = {"never", "silent", "stuck", "again", "sleepy", "drip"}
@@ -96,6 +97,7 @@ class Siege:
             "list_body": head(200, JSON, b"[%s]" % good),
             "no_body": head(200, JSON, b""),
             "text_body": head(200, JSON, b"done"),
+            "dense_body": head(200, JSON, dense(id)),
             "deep_body": head(200, JSON, b"[" * 100_000),
         }
         if how in whole:
@@ -121,6 +123,9 @@ class Siege:
                 await stream.send_all(head(200, close) + b"data: ")
                 while True:
                     await stream.send_all(b"x" * 1_000_000)
+            case "dense_lines":
+                lines = b"],\ndata: ".join(dense(id).strip().split(b"], ", 99))
+                await stream.send_all(head(200, close) + b"data: " + lines + b"\n\n")
             case "endless_events":
                 await stream.send_all(head(200, close))
                 while True:
