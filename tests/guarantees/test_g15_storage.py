@@ -312,7 +312,7 @@ def search(seeds: Iterable[int]) -> list[Story]:
 def test_an_effect_has_its_call_on_disk_and_happens_once_whatever_the_storage_does() -> None:
     """Law: at every effect of a tool, its call is on disk; after any kill it happened at most once;
     a result that says that nothing was done is true."""
-    played = search(range(16, 32))
+    played = search(range(16))
     assert sum(one.effects for one in played) > 8
     assert sum(one.late for one in played) > 4
 
