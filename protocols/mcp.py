@@ -57,7 +57,7 @@ def _program(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _above_0(_: object, field: attrs.Attribute[float], value: float) -> None:
+def _above_0(_: object, field: attrs.Attribute[Any], value: float) -> None:
     if not value > 0:
         raise ValueError(f"{field.name} must be above 0, not {value!r}")
 
