@@ -124,8 +124,8 @@ class Siege:
                 while True:
                     await stream.send_all(b"x" * 1_000_000)
             case "dense_lines":
-                lines = b"],\ndata: ".join(dense(id).strip().split(b"], ", 99))
-                await stream.send_all(head(200, close) + b"data: " + lines + b"\n\n")
+                data = b"],\ndata: ".join(dense(id).strip().split(b"], ", 99))
+                await stream.send_all(head(200, close) + b"data: " + data + b"\n\n")
             case "endless_events":
                 await stream.send_all(head(200, close))
                 while True:
