@@ -27,8 +27,8 @@ ERRORS = "errors"  # at a size that a process per sample could not build: it mea
 PACKAGES = (
     *("motet", "trio", "msgspec", "apsw"),
     *("pykka", "autogen-core", "autogen-agentchat", "langchain", "openai-agents"),
-    "agent-framework-core",
-    "pydantic-ai-slim",
+    *("agent-framework-core", "langgraph", "langgraph-checkpoint-sqlite"),
+    *("pydantic-ai-slim", "dbos"),
     "websockets",
 )
 

@@ -32,12 +32,19 @@ Samples = dict[tuple[str, str], list[float]]
 
 def interpreter(case: Case) -> str | None:
     """The Python that can run ``case``; None if its package is not installed anywhere."""
-    if case.package is None or find_spec(case.package) is not None:
+    if case.package is None or _is_here(case.package):
         return sys.executable
-    own = PEERS / "bin" / "python"
-    if own.exists() and any(PEERS.glob(f"lib/python*/site-packages/{case.package}/__init__.py")):
+    own, module = PEERS / "bin" / "python", case.package.replace(".", "/")
+    if own.exists() and any(PEERS.glob(f"lib/python*/site-packages/{module}/__init__.py")):
         return str(own)
     return None
+
+
+def _is_here(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
 def make_peers() -> None:

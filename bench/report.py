@@ -97,13 +97,13 @@ def compare(report: Iterable[Line], baseline: dict[str, float], tolerance: float
 
 def table(report: Iterable[Line]) -> str:
     """The report as aligned text."""
-    text = [f"{'row':34}{'impl':18}{'value':>12} {'unit':6}{'motet is':>10}{'goal':>8}  spread"]
+    text = [f"{'row':36}{'impl':18}{'value':>12} {'unit':6}{'motet is':>10}{'goal':>8}  spread"]
     for line in report:
         ratio = f"{line.ratio:.2f}x" if line.ratio is not None else ""
-        goal = f"{line.goal:g}" if line.goal is not None else ""
+        goal = f"{round(line.goal, 3):g}" if line.goal is not None else ""
         met = {True: "met", False: "MISSED", None: ""}[line.met]
         text.append(
-            f"{line.row:34}{line.impl:18}{line.value:12,.{_digits(line.value)}f} {line.unit:6}"
+            f"{line.row:36}{line.impl:18}{line.value:12,.{_digits(line.value)}f} {line.unit:6}"
             f"{ratio:>10}{goal:>8}  {line.spread:4.0%}  {met}".rstrip()
         )
     return "\n".join(text)

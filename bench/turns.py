@@ -2,7 +2,8 @@
 
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
 disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The
-peers do a turn of the same shape without storing anything: they are in :mod:`bench.peers`.
+peers do a turn of the same shape, in :mod:`bench.peers`: those beside a turn in memory or 50 at
+once store nothing, those beside a durable turn keep each step in SQLite as well.
 "No turn at all" is the part of a durable turn that any implementation has: the checkpoints of the
 model, and commits, by the bare library, of an input before its acknowledgement, of calls before
 their start and of an answer before its delivery.
@@ -69,21 +70,47 @@ async def double(x: int) -> str:
     return str(2 * x)
 
 
-async def _turns(count: int, where: str | None, tools: bool, at_once: int = 1) -> float:
-    model = FakeModel(tools)
-    agent = motet.Agent("bench", model=model, tools=[double] if tools else [])
+def _agent(tools: bool) -> motet.Agent[None, str]:
+    return motet.Agent("bench", model=FakeModel(tools), tools=[double] if tools else [])
+
+
+async def _turns(
+    count: int, where: str | None, tools: bool, at_once: int = 1, hooked: bool = False
+) -> float:
+    agent = _agent(tools)
 
     async def turns(numbers: range) -> None:
         for number in numbers:
             await host.run(agent, "hi", session=str(number))
 
     async with motet.open_host(where, agents=[agent]) as host:
+        if hooked:
+            _hook(host)
         await turns(range(-(count // 10), 0))  # warm-up
         watch = Watch()
         async with trio.open_nursery() as nursery:
             for first in range(at_once):
                 nursery.start_soon(turns, range(first, count, at_once))
         return watch.seconds() / count * 1e6
+
+
+def _hook(host: motet.Host) -> None:
+    """Put a hook at each point that a turn with tools comes to."""
+
+    async def allow(_: object) -> motet.Allow:
+        return motet.Allow()
+
+    async def observe(_: object) -> None:
+        pass
+
+    host.on("session_start")(observe)
+    host.on("before_input")(allow)
+    host.on("before_model")(allow)
+    host.on("after_model")(observe)
+    host.on("before_tool")(allow)
+    host.on("after_tool")(observe)
+    host.on("before_output")(allow)
+    host.on("run_end")(observe)
 
 
 def text_in_memory(count: int) -> float:
@@ -112,6 +139,53 @@ def text_of_50(count: int) -> float:
 def tools_of_50(count: int) -> float:
     with TemporaryDirectory(prefix="motet-bench-") as folder:
         return trio.run(_turns, count, folder, True, 50)
+
+
+def text_with_hooks(count: int) -> float:
+    return trio.run(_turns, count, None, False, 1, True)
+
+
+def tools_with_hooks(count: int) -> float:
+    return trio.run(_turns, count, None, True, 1, True)
+
+
+def text_of_returning(count: int) -> float:
+    return trio.run(_returning, count)
+
+
+async def _returning(count: int) -> float:
+    """Each of ``count`` sessions comes back after the others, when its actor has been ended."""
+    agent = _agent(False)
+    async with motet.open_host(agents=[agent]) as host:
+        for number in range(count):
+            await host.run(agent, "hi", session=str(number))
+        watch = Watch()
+        for number in range(count):
+            await host.run(agent, "hi", session=str(number))
+        return watch.seconds() / count * 1e6
+
+
+def text_of_400_rows(count: int) -> float:
+    return trio.run(_long, count, 200)
+
+
+def text_of_a_short_session(count: int) -> float:
+    return trio.run(_long, count, 1)
+
+
+async def _long(count: int, before: int) -> float:
+    """Sessions of ``before`` turns have five more, in which their histories are in memory."""
+    agent = _agent(False)
+    spent, sessions = 0.0, max(1, count // 5)
+    async with motet.open_host(agents=[agent]) as host:
+        for session in map(str, range(sessions)):
+            for _ in range(before):
+                await host.run(agent, "hi", session=session)
+            watch = Watch()
+            for _ in range(5):
+                await host.run(agent, "hi", session=session)
+            spent += watch.seconds()
+    return spent / (sessions * 5) * 1e6
 
 
 def text_nothing(count: int) -> float:
@@ -148,33 +222,83 @@ def _peer(
     return Case(impl, f"bench.peers.{module}_turn", function, count, package, goal)
 
 
-def _row(name: str, function: str, goal: float | None, *peers: Case) -> Row:
+def _row(name: str, function: str, goal: float, *peers: Case) -> Row:
     cases = (Case(MOTET, __name__, function, 300), *peers)
-    reference = peers[0].impl if peers else None
-    return Row(name, "us", cases, reference, goal, bounded=True)
+    return Row(name, "us", cases, peers[0].impl, goal, bounded=True)
 
 
-TEXT_PEERS = (
-    _peer("openai-agents", "agents", "openai_agents", "text", 300, 4),
-    _peer("langchain", "langchain", "langchain", "text", 300),
-    _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "text", 150),
-    _peer("autogen", "autogen_agentchat", "autogen", "text", 1_000),
-    Case("no turn at all", __name__, "text_nothing", 1_000),
-)
-TOOL_PEERS = (
-    _peer("autogen", "autogen_agentchat", "autogen", "tools", 150, 3.5),
-    _peer("autogen, patched", "autogen_agentchat", "autogen", "tools_patched", 300, 1),
-    _peer("openai-agents", "agents", "openai_agents", "tools", 100, 8),
-    _peer("langchain", "langchain", "langchain", "tools", 100, 8),
-    _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "tools", 100, 8),
-    Case("no turn at all", __name__, "tools_nothing", 1_000),
-)
+def _openai(function: str, goal: float) -> Case:
+    return _peer("openai-agents", "agents", "openai_agents", function, 100, goal)
+
+
+def _among_peers(function: str, goal: float, autogen: float | None) -> tuple[Case, ...]:
+    return (
+        _openai(function, goal),
+        _peer("langchain", "langchain", "langchain", function, 100),
+        _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", function, 100),
+        _peer("agent-framework", "agent_framework", "framework", function, 300),
+        _peer("autogen", "autogen_agentchat", "autogen", function, 150, autogen),
+    )
+
+
+def _durable(function: str) -> tuple[Case, ...]:
+    return (
+        Case("no turn at all", __name__, f"{function}_nothing", 1_000),
+        _peer("langgraph", "langgraph.checkpoint.sqlite", "langgraph", function, 50),
+        _peer("pydantic-ai, dbos", "dbos", "dbos", function, 30),
+    )
+
+
+def _beside(name: str, case: Case, other: Case, most: float | None = None) -> Row:
+    """A row of motet beside motet: at most ``most`` times the cost."""
+    return Row(name, "us", (case, other), other.impl, None if most is None else 1 / most)
+
 
 ROWS = (
-    _row("turn, text, in memory", "text_in_memory", None),
-    _row("turn, text, durable", "text_on_disk", 200, *TEXT_PEERS),
-    _row("turn, text, durable, 50 at once", "text_of_50", 200),
-    _row("turn, 4 tools, in memory", "tools_in_memory", None),
-    _row("turn, 4 tools, durable", "tools_on_disk", 400, *TOOL_PEERS),
-    _row("turn, 4 tools, durable, 50 at once", "tools_of_50", 400),
+    _row("turn, text, in memory", "text_in_memory", 170, *_among_peers("text", 3.2, None)),
+    _row("turn, text, durable", "text_on_disk", 450, *_durable("text")),
+    _row("turn, text, durable, 50 at once", "text_of_50", 200, _openai("text", 2.8)),
+    _row(
+        "turn, 4 tools, in memory",
+        "tools_in_memory",
+        430,
+        *_among_peers("tools", 6, None),
+        _peer("autogen, patched", "autogen_agentchat", "autogen", "tools_patched", 300),
+    ),
+    _row("turn, 4 tools, durable", "tools_on_disk", 850, *_durable("tools")),
+    _row(
+        "turn, 4 tools, durable, 50 at once",
+        "tools_of_50",
+        480,
+        _openai("tools", 5.5),
+        _peer("autogen", "autogen_agentchat", "autogen", "tools", 150, 2),
+    ),
+    _beside(
+        "turn, text, 3,000 sessions",
+        Case(MOTET, __name__, "text_in_memory", 3_000),
+        Case("300 sessions", __name__, "text_in_memory", 300),
+        1.1,
+    ),
+    _beside(
+        "turn, text, a session comes back",
+        Case(MOTET, __name__, "text_of_returning", 1_000),
+        Case("new sessions", __name__, "text_in_memory", 1_000),
+    ),
+    _beside(
+        "turn, text, a session of 400 rows",
+        Case(MOTET, __name__, "text_of_400_rows", 25),
+        Case("2 rows", __name__, "text_of_a_short_session", 25),
+    ),
+    _beside(
+        "turn, text, 8 hooks",
+        Case(MOTET, __name__, "text_with_hooks", 300),
+        Case("none", __name__, "text_in_memory", 300),
+        1.6,
+    ),
+    _beside(
+        "turn, 4 tools, 8 hooks",
+        Case(MOTET, __name__, "tools_with_hooks", 300),
+        Case("none", __name__, "tools_in_memory", 300),
+        1.6,
+    ),
 )

@@ -18,7 +18,7 @@ from bench.clock import Watch
 ANSWER = "hello world"
 
 
-def _answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     if info.function_tools and not isinstance(messages[-1].parts[-1], ToolReturnPart):
         calls = [ToolCallPart("double", f'{{"x": {n}}}', tool_call_id=f"c{n}") for n in range(4)]
         return ModelResponse(parts=calls)
@@ -31,11 +31,11 @@ async def double(x: int) -> str:
 
 
 def text(count: int) -> float:
-    return asyncio.run(_turns(count, Agent(FunctionModel(_answer))))
+    return asyncio.run(_turns(count, Agent(FunctionModel(answer))))
 
 
 def tools(count: int) -> float:
-    return asyncio.run(_turns(count, Agent(FunctionModel(_answer), tools=[double])))
+    return asyncio.run(_turns(count, Agent(FunctionModel(answer), tools=[double])))
 
 
 async def _turns(count: int, agent: Agent[None, str]) -> float:
