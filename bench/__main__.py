@@ -81,9 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _errors(chosen: argparse.Namespace) -> list[errors.Figure]:
-    return errors.measure(
-        errors.Sizes(rows=chosen.error_rows, stores=chosen.error_stores, rounds=chosen.rounds)
-    )
+    sizes = errors.Sizes(chosen.error_rows, chosen.error_stores, rounds=chosen.rounds)
+    return errors.measure(sizes, _say)
 
 
 def _rows(group: str) -> tuple[Row, ...]:

@@ -5,6 +5,9 @@ queries on one connection; lists are those of :mod:`bench.error_lists`. Both use
 synchronous=FULL on the same disk. A stall is the longest time for which a ready task could not run
 while an error of 10 MB was stored: with the store, and with the same work on the loop. Crowds of
 failures and the memory of an error of 100 MB are those of :mod:`bench.error_crowd`.
+
+The library, whose every insert waits for the disk, is measured once in each round, for all rows of
+stores; and crowds, whose passes hardly differ, in three rounds at most: so all of it takes minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import attrs
 import msgspec
@@ -37,9 +40,9 @@ from motet.runtime import ActorRef, open_system
 
 __all__ = ["Figure", "Sizes", "measure", "table"]
 
-T = TypeVar("T")
-
 CPU = "ms of CPU"
+CROWDS = 3
+"""Rounds of a crowd, at most."""
 REQUEST = StoreError("session", "tool", {"message": "x" * 200}, "summary")
 INSERT = (
     "INSERT INTO agent_errors (id, timestamp, session_id, tool_name, raw_error, short_summary)"
@@ -70,29 +73,34 @@ class Sizes:
     rounds: int = 5
 
 
-def measure(sizes: Sizes) -> list[Figure]:
-    """All figures, on a temporary database that is built once."""
-    one, alone = _rates(partial(_store, clients=1), sizes.stores // 5, sizes.rounds)
-    many, together = _rates(partial(_store, clients=200), sizes.stores, sizes.rounds)
-    _, different = _rates(partial(_store, clients=200, all_differ=True), sizes.stores, sizes.rounds)
+def measure(sizes: Sizes, say: Callable[[str], object]) -> list[Figure]:
+    """All figures, on a temporary database that is built once. ``say``: told of each step."""
+    one, many, different = _costs(sizes, say)
     figures = [
-        *_compared("store, 1 client", one, "stores/s", ">= 2,500", one[0] >= 2_500),
-        *_compared("store, 200 clients", many, "stores/s", ">= 15,000", many[0] >= 15_000),
-        *_share("CPU of a store, 1 client", alone),
-        *_share("CPU of a store, 200 clients", together),
+        *_compared("store, 1 client", one.rates, "stores/s", ">= 2,500", one.rates[0] >= 2_500),
+        *_compared(
+            "store, 200 clients", many.rates, "stores/s", ">= 15,000", many.rates[0] >= 15e3
+        ),
+        *_share("CPU of a store, 1 client", one),
+        *_share("CPU of a store, 200 clients", many),
         *_share("CPU of a store, all different", different),
     ]
-    crowd, calls, bare = error_crowd.longest_passes(sizes.rounds)
+    rounds = min(sizes.rounds, CROWDS)
+    say(f"crowds of failures, {rounds} rounds")
+    crowd, calls, bare = error_crowd.longest_passes(rounds)
     for row, longest in (("5,000 errors", crowd), ("4,800 calls of tools", calls)):
         pair = longest, bare
         figures += _compared(f"longest pass, {row}", pair, CPU, "<= 50 ms", longest <= 50)
+    say("errors of 10 and 100 MB")
     factor = error_crowd.memory_factor()
     met = factor <= 2
     figures.append(Figure("memory of 100 MB", "motet", factor, "bounds", None, "<= 2", met))
     stalls = trio.run(_stall_of_store), trio.run(_stall_of_loop)
     figures += _compared("longest stall, 10 MB", stalls, "ms", "<= 50 ms", stalls[0] <= 50)
     with TemporaryDirectory(prefix="motet-bench-") as folder:
+        say(f"a database of {sizes.rows:,} errors")
         error_lists.build(Path(folder), sizes.rows, msgspec.json.encode(REQUEST.raw_error).decode())
+        say("look-ups by id, lists, groups")
         got = trio.run(_gets, folder, sizes)
         listed, grouped = trio.run(_lists, folder, sizes)
     among = f"p99 of {sizes.rows:,}"
@@ -133,32 +141,45 @@ def _share(row: str, cost: Share) -> list[Figure]:
 
 
 class Share(NamedTuple):
-    """CPU microseconds of one store, with and without motet, and the ratio of the two."""
+    """Stores a second, with and without motet; CPU microseconds of one, and the ratio of these."""
 
+    rates: tuple[float, float]
     ours: float
     peer: float
     ratio: float
 
 
-def _rates(
-    motet: Callable[[int], Awaitable[Cost]], count: int, rounds: int
-) -> tuple[tuple[float, float], Share]:
-    """Stores a second with and without motet, and the CPU time of one.
+def _costs(sizes: Sizes, say: Callable[[str], object]) -> list[Share]:
+    """Of stores by one client, by 200, and by 200 of errors that all differ.
 
-    Both are measured in each round, after a warm-up round, in turn first. The machine may change
+    All are measured in each round, after a warm-up round, in turn first. The machine may change
     its speed from round to round, so the ratio of CPU times is the median of those of all rounds;
     beside it stands the least CPU time, to which other programs only add.
     """
-    pairs: list[tuple[Cost, Cost]] = []
-    for number in range(rounds + 1):
-        works = (motet, _insert) if number % 2 else (_insert, motet)
-        costs = {work: trio.run(work, count) for work in works}
-        pairs.append((costs[motet], costs[_insert]))
-    ours, peers = zip(*pairs[1:], strict=True)
-    rates = [statistics.median(count / cost.seconds for cost in costs) for costs in (ours, peers)]
-    least, bare = [min(cost.cpu for cost in costs) / count * 1e6 for costs in (ours, peers)]
-    ratio = statistics.median(one.cpu / other.cpu for one, other in pairs[1:])
-    return (rates[0], rates[1]), Share(least, bare, ratio)
+    few = sizes.stores // 10  # each of them waits for the disk
+    works: list[tuple[Callable[[int], Awaitable[Cost]], int]] = [
+        (partial(_store, clients=1), few),
+        (partial(_store, clients=200), sizes.stores),
+        (partial(_store, clients=200, all_differ=True), sizes.stores),
+        (_insert, few),
+    ]
+    costs: list[list[Cost]] = [[] for _ in works]
+    for number in range(sizes.rounds + 1):
+        say(f"stores, round {number} of {sizes.rounds}" if number else "stores, to warm up")
+        for at in range(len(works))[:: -1 if number % 2 else 1]:
+            work, count = works[at]
+            seconds, cpu = trio.run(work, count)
+            if number:
+                costs[at].append(Cost(seconds / count, cpu / count))
+    *ours, peers = costs
+    return [_shared(one, peers) for one in ours]
+
+
+def _shared(ours: list[Cost], peers: list[Cost]) -> Share:
+    rate, bare = [statistics.median(1 / cost.seconds for cost in costs) for costs in (ours, peers)]
+    least, other = [min(cost.cpu for cost in costs) * 1e6 for costs in (ours, peers)]
+    ratio = statistics.median(one.cpu / two.cpu for one, two in zip(ours, peers, strict=True))
+    return Share((rate, bare), least, other, ratio)
 
 
 class Cost(NamedTuple):
