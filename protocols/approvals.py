@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -465,3 +465,43 @@ def refusal_of(info: ApprovalInfo) -> str:
         case _:
             said = f", who says: {info.note}" if info.note.strip() else ""
             return f"denied by {info.resolved_by}{said}"
+
+
+# The life of an approval
+
+# pending    it waits for a person
+# allowed    a person has allowed it, and its call has not begun
+# used       its call has begun; stored as allowed, with the time of its use
+# denied     a person has denied it
+# expired    not answered in time
+# withdrawn  its run has ended, or its call has other arguments now
+ApprovalLife: TypeAlias = Literal["pending", "allowed", "used", "denied", "expired", "withdrawn"]
+
+ApprovalEvent: TypeAlias = Literal["allow", "deny", "expire", "withdraw", "use"]
+
+TRANSITIONS: Final[dict[ApprovalLife, dict[ApprovalEvent, ApprovalLife]]] = {
+    "pending": {"allow": "allowed", "deny": "denied", "expire": "expired", "withdraw": "withdrawn"},
+    # Neither the end of its run nor time withdraws an answer: it stays on record as it was given.
+    "allowed": {"use": "used"},
+    "used": {},
+    "denied": {},
+    "expired": {},
+    "withdrawn": {},
+}
+
+_UNUSED: Final = {"allowed": " AND used IS NULL", "used": " AND used IS NOT NULL"}
+_STORED: Final = {"used": "allowed"}
+
+
+def transition(event: ApprovalEvent, also: str, where: str) -> str:
+    """The statement that makes a transition of the approvals ``where``; ``also``: columns it sets.
+
+    It changes those only that are in a state for it. Each event begins in one state, so that a
+    condition on the stored state is enough, and two transitions at once cannot both find it.
+    """
+    ((before, after),) = [(state, row[event]) for state, row in TRANSITIONS.items() if event in row]
+    stored = _STORED.get(after, after)
+    return (
+        f"UPDATE approvals SET state = '{stored}', {also}\n"
+        f"WHERE {where} AND state = '{before}'{_UNUSED.get(before, '')}"
+    )

@@ -44,6 +44,8 @@ class HostStatus(msgspec.Struct, frozen=True):
         storage: why nothing can be stored now; empty: it can.
         unsaved_ends: ends of runs that are not on disk yet.
         draining: it takes no new inputs any more, since it ends.
+        database_bytes, log_bytes: of the files of the database and of its write-ahead log; 0 for
+            one in memory.
     """
 
     instance: str
@@ -58,6 +60,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     storage: str = ""
     unsaved_ends: int = 0
     draining: bool = False
+    database_bytes: int = 0
+    log_bytes: int = 0
 
 
 class StreamHead(msgspec.Struct, frozen=True):

@@ -69,6 +69,15 @@ def _host(status: HostStatus) -> Iterable[Metric]:
             "0 while nothing can be stored.",
             float(not status.storage),
         ),
+        Metric(
+            "motet_storage_bytes",
+            "gauge",
+            "Files of the database, and of its write-ahead log, which a stuck reader keeps.",
+            (
+                ({"part": "database"}, status.database_bytes),
+                ({"part": "log"}, status.log_bytes),
+            ),
+        ),
         _one(
             "motet_unsaved_ends",
             "gauge",

@@ -452,6 +452,7 @@ class Records:
         parts, publisher = self._parts, self._stores.publisher
         problem = self._stores.health.current()
         queues = parts.table.queues.values()
+        database, log = parts.location.sizes()
         return HostStatus(
             instance=parts.instance,
             version=__version__,
@@ -465,6 +466,8 @@ class Records:
             storage="" if problem is None else problem.reason,
             unsaved_ends=len(parts.table.unsaved()),
             draining=parts.table.draining.is_set(),
+            database_bytes=database,
+            log_bytes=log,
         )
 
     def actors(self) -> tuple[LiveActor, ...]:

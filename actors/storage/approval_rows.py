@@ -1,15 +1,14 @@
 """Statements and rows of approvals and suspended runs. Pure.
 
 Nothing branches inside a transaction: a condition is the number of rows that a statement returns.
-Invariants: an approval changes its state as :data:`TRANSITIONS` has it; it is used
-only for the arguments that it was allowed for; a run is suspended, and resumed, with all of its
-state or not at all.
+Invariants: an approval changes its state as ``TRANSITIONS`` of ``motet.protocols.approvals`` has
+it; it is used only for the arguments that it was allowed for; a run is suspended, and resumed, with
+all of its state or not at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -39,48 +38,11 @@ from motet.protocols.approvals import (
     StoredSuspendedRun,
     SuspendedState,
     SuspendRun,
+    transition,
 )
 from motet.protocols.chat import Call, JsonObject, ToolMessage
 from motet.protocols.room_costs import spent
 from motet.protocols.storage import Row, Statement
-
-# pending    it waits for a person
-# allowed    a person has allowed it, and its call has not begun
-# used       its call has begun; stored as allowed, with the time of its use
-# denied     a person has denied it
-# expired    not answered in time
-# withdrawn  its run has ended, or its call has other arguments now
-ApprovalLife: TypeAlias = Literal["pending", "allowed", "used", "denied", "expired", "withdrawn"]
-
-ApprovalEvent: TypeAlias = Literal["allow", "deny", "expire", "withdraw", "use"]
-
-TRANSITIONS: Final[dict[ApprovalLife, dict[ApprovalEvent, ApprovalLife]]] = {
-    "pending": {"allow": "allowed", "deny": "denied", "expire": "expired", "withdraw": "withdrawn"},
-    # Neither the end of its run nor time withdraws an answer: it stays on record as it was given.
-    "allowed": {"use": "used"},
-    "used": {},
-    "denied": {},
-    "expired": {},
-    "withdrawn": {},
-}
-
-_UNUSED: Final = {"allowed": " AND used IS NULL", "used": " AND used IS NOT NULL"}
-_STORED: Final = {"used": "allowed"}
-
-
-def transition(event: ApprovalEvent, also: str, where: str) -> str:
-    """The statement that makes a transition of the approvals ``where``; ``also``: columns it sets.
-
-    It changes those only that are in a state for it. Each event begins in one state, so that a
-    condition on the stored state is enough, and two transitions at once cannot both find it.
-    """
-    ((before, after),) = [(state, row[event]) for state, row in TRANSITIONS.items() if event in row]
-    stored = _STORED.get(after, after)
-    return (
-        f"UPDATE approvals SET state = '{stored}', {also}\n"
-        f"WHERE {where} AND state = '{before}'{_UNUSED.get(before, '')}"
-    )
-
 
 STATE_STEP = -2
 """The step of a run's journal that holds its suspended state; rows count from 0."""

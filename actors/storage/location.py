@@ -56,6 +56,13 @@ Lend: TypeAlias = Callable[[Make, Callable[[Connection], None]], Connection]
 once for each host."""
 
 
+def _size(file: str) -> int:
+    try:
+        return os.path.getsize(file)
+    except OSError:
+        return 0
+
+
 @attrs.define(eq=False)
 class Location:
     """An open location, made by one of the class methods; a context manager.
@@ -180,6 +187,11 @@ class Location:
     def files(self) -> tuple[str, ...]:
         """The files of a database in a directory, while it is open."""
         return () if self.path is None else tuple(self._filename + end for end in FILES)
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the database and of its write-ahead log; 0 for what is in memory or gone."""
+        database, log, *_ = *self.files(), "", ""
+        return _size(database), _size(log)
 
     async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
         """Run blocking work on this database; for a directory in a thread (see ``in_thread``)."""

@@ -376,6 +376,13 @@ class StorageHealth:
         await self.working()
 
 
+LONG_LOG = 64 << 20
+"""Bytes of a write-ahead log that only a reader can have kept from being folded in."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at its size."""
+ADVICE = "a program has read the database without an end: close it (a database browser, a backup)"
+
+
 class Writer:
     """The writing connection. Any task may use it between :meth:`open` and :meth:`aclose`.
 
@@ -392,6 +399,7 @@ class Writer:
         self._connection: Connection | None = None
         self._files: dict[str, tuple[int, int, int] | None] = {}
         self._directory, self._folder = "", identity("")
+        self._look, self._told = 0.0, 0
         self._group = GroupCommit[Transaction, Rows](self._commit)
 
     async def open(self) -> None:
@@ -462,8 +470,20 @@ class Writer:
         if problem := self._gone():
             return [problem] * len(group)
         outcomes = commit_group(connection, group, self._location.name)
+        if (now := monotonic()) >= self._look:
+            self._look = now + LOOK_EVERY
+            self._watch_log()
         # Files that went meanwhile have taken the group with them.
         return [problem] * len(group) if (problem := self._gone()) else outcomes
+
+    def _watch_log(self) -> None:
+        """Tell of a log that grows, at each doubling: a long read keeps it from being folded in."""
+        _, size = self._location.sizes()
+        if size > max(LONG_LOG, 2 * self._told):
+            self._told = size
+            log.warning("the_log_of_the_database_grows", bytes=size, advice=ADVICE)
+        elif size <= LONG_LOG // 2:
+            self._told = 0
 
     def _gone(self) -> DatabaseGone | None:
         """SQLite goes on with deleted files as if nothing were, and all that it writes is lost.

@@ -55,6 +55,17 @@ async def test_a_host_that_drains_is_live_and_not_ready() -> None:
     assert (status_of(ready), json.loads(body_of(ready))) == (503, {"status": "draining"})
 
 
+async def test_metrics_have_the_sizes_of_the_files_of_the_database(tmp_path: Path) -> None:
+    async with motet.open_host(tmp_path) as host:
+        status = host.status()
+        size = (tmp_path / "motet.db").stat().st_size
+    counts = GatewayCounts(0, 0, 0, 0, 0, 0, {})
+    lines = exposition(status, counts, 0.0, 0).splitlines()
+    assert f'motet_storage_bytes{{part="database"}} {size}' in lines
+    assert f'motet_storage_bytes{{part="log"}} {status.log_bytes}' in lines
+    assert status.log_bytes > 0
+
+
 async def test_metrics_count_requests_and_name_no_user() -> None:
     context = context_of(FakeHost())
     async with connected(context) as client:

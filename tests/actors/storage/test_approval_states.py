@@ -10,16 +10,14 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.approval_rows import (
-    TRANSITIONS,
-    ApprovalEvent,
-    ApprovalLife,
-)
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.location import Location
 from motet.protocols.approvals import (
+    TRANSITIONS,
     AnswerApproval,
     ApprovalAnswered,
+    ApprovalEvent,
+    ApprovalLife,
     ApprovalProtocol,
     ClaimApproval,
     ExpireApproval,

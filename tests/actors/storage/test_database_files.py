@@ -147,6 +147,34 @@ async def test_the_log_gives_its_space_back_when_a_stuck_reader_has_ended(
         await writer.aclose()
 
 
+async def test_a_log_that_a_stuck_reader_keeps_is_told_at_each_doubling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a reader that does not end, when 1 MB after 1 MB is stored, then the log of the program
+    says so at 2 MB and at each doubling, and again for the next such reader."""
+    monkeypatch.setattr("motet.actors.storage.location.LOG_LIMIT", 100_000)
+    monkeypatch.setattr("motet.actors.storage.writer.LONG_LOG", 2_000_000)
+    monkeypatch.setattr("motet.actors.storage.writer.LOOK_EVERY", 0.0)
+    add = "INSERT OR REPLACE INTO events VALUES ('s', ?, 0, 'message', NULL, ?)"
+    with Location.directory(tmp_path) as location:
+        writer = Writer(location)
+        await writer.open()
+        assert location.sizes()[0] > 0
+        told = list[int]()
+        for _ in range(2):
+            with closing(location.connect(read_only=True)) as stuck:
+                stuck.run("BEGIN")
+                stuck.run("SELECT count(*) FROM events")
+                for number in range(10):
+                    await writer.submit((Statement(add, (number, "x" * 1_000_000)),))
+            assert location.sizes()[1] > 10_000_000
+            told.append(caplog.text.count("the_log_of_the_database_grows"))
+            for _ in range(4):
+                await writer.submit((Statement(add, (1, "x")),))
+        assert told == [2, 5]
+        await writer.aclose()
+
+
 async def test_an_old_database_is_made_to_shrink(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old, old:
         old.execute("CREATE TABLE t (x)")
