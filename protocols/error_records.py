@@ -72,6 +72,8 @@ def looked_through(
     error with its description, if it has one.
     """
     done, texts, messages = dict[str, str](), list[str](), list[str]()
+    if not errors:
+        return done, done
     for raw, described in errors:
         if isinstance(raw, dict):
             table = cast("JsonObject", raw)
