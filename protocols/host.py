@@ -16,6 +16,7 @@ from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.host_records import HostRecords
 from motet.protocols.host_rooms import HostRooms
+from motet.protocols.meters import Figures
 from motet.protocols.policy import Judged
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
@@ -150,6 +151,10 @@ class HostApi(HostRecords, Protocol):
         ...
 
     def status(self) -> HostStatus: ...
+
+    def figures(self) -> Figures:
+        """What the metrics of the host show."""
+        ...
 
     async def submit(
         self,

@@ -6,6 +6,7 @@ that a sum counts nothing twice; every text has been redacted and cut before it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,7 @@ import msgspec
 
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
+from motet.protocols.redaction.redact import redacted_prefix
 from motet.protocols.sessions import RunInfo, RunStatus
 
 SpanKind: TypeAlias = Literal["agent", "model", "tool", "store"]
@@ -29,6 +31,21 @@ SpanStatus: TypeAlias = Literal[
     "waiting",
 ]
 """All spans of a cancelled run are ``cancelled``; ``interrupted``: the host ended meanwhile."""
+
+
+ROOT_STATUS: dict[RunStatus, SpanStatus] = {
+    "completed": "ok",
+    "failed": "error",
+    "cancelled": "cancelled",
+    "limited": "limited",
+    "escalated": "escalated",
+    "refused": "refused",
+    "interrupted": "interrupted",
+    "waiting": "waiting",
+}
+FAILED = ("failed", "unknown")
+"""Outcomes of calls that are errors; a denied call is none."""
+CUT = ("cancelled_before_start", "cancelled_while_running")
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +142,18 @@ class TraceBatch(msgspec.Struct, frozen=True):
     info: TraceInfo
     spans: tuple[Span, ...]
     inputs: dict[str, str] = {}
+
+
+def with_inputs(spans: Iterable[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
+    """The spans with their inputs, redacted, as they are stored and exported."""
+    return tuple(
+        [
+            msgspec.structs.replace(span, input=redacted_prefix(inputs[span.id], INPUT_LIMIT))
+            if span.id in inputs
+            else span
+            for span in spans
+        ]
+    )
 
 
 def trace_identity(run_id: str) -> tuple[str, str]:

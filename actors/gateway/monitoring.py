@@ -93,7 +93,7 @@ def _metrics(context: Context, head: Head, peer: str) -> Response:
         gaps=context.hub.gaps,
         requests=context.counts.requests,
     )
-    text = exposition(status, counts, time.process_time(), _resident())
+    text = exposition(status, context.api.figures(), counts, time.process_time(), _resident())
     return Response(200, text, CONTENT_TYPE)
 
 

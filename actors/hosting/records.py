@@ -36,6 +36,7 @@ from motet.protocols.events import EventRecord, SessionReset
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_records import ConfigView, LiveActor, LogLine
 from motet.protocols.mcp import McpStatus
+from motet.protocols.meters import Figures
 from motet.protocols.models import Model
 from motet.protocols.policy import Judged, Subject
 from motet.protocols.queueing import QueueMode
@@ -468,6 +469,16 @@ class Records:
             draining=parts.table.draining.is_set(),
             database_bytes=database,
             log_bytes=log,
+        )
+
+    def figures(self) -> Figures:
+        """What the metrics of the host show."""
+        services, lost = self._parts.services, self._stores.meters.lost_traces
+        return Figures(
+            self._stores.meters,
+            approvals=len(services.pending_approvals.deadlines),
+            breakers=services.breakers.open(),
+            lost_traces=lost + self._stores.tracer.lost,
         )
 
     def actors(self) -> tuple[LiveActor, ...]:

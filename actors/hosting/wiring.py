@@ -66,6 +66,7 @@ from motet.protocols.errors import ErrorProtocol, ErrorRecord, Errors
 from motet.protocols.events import EventRecord
 from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
+from motet.protocols.meters import Meters
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
 from motet.protocols.retention import MEGABYTE
@@ -115,6 +116,7 @@ class Stores:
     users: Users
     transact: Commit
     health: StorageHealth
+    meters: Meters
 
 
 async def start_stores(
@@ -167,7 +169,8 @@ async def start_stores(
             await system.start(lambda: MemoryStore(commit, readers), name="memory")
         )
     boards = await system.start(lambda: TaskBoards(commit, readers, spool.changed), name="boards")
-    tracer, traces = await start_tracing(system, database, readers, config.tracing)
+    meters = Meters(writer.commits)
+    tracer, traces = await start_tracing(system, database, readers, config.tracing, meters)
     tokens, users = TokenBook(writer.submit, readers), Users()
     await tokens.load()
     users.note((*config.gateway.tokens, *tokens.known))
@@ -193,6 +196,7 @@ async def start_stores(
         users=users,
         transact=writer.submit,
         health=writer.health,
+        meters=meters,
     )
 
 
@@ -224,7 +228,11 @@ OWNERS = (
 
 
 async def start_tracing(
-    system: System, database: ActorRef[Transact], readers: Readers, config: TracingConfig
+    system: System,
+    database: ActorRef[Transact],
+    readers: Readers,
+    config: TracingConfig,
+    meters: Meters,
 ) -> tuple[Tracer, ActorRef[TraceProtocol]]:
     """The tracer and its store. The exporter starts before the store, so that it stops after it."""
     wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
@@ -234,11 +242,11 @@ async def start_tracing(
     if config.otlp is not None:
         from motet.actors.telemetry.exporter import Collector, Exporter, Outbox
 
-        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
+        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox(meters)
         await system.start(lambda: Exporter(collector, outbox), name="exporter")
         export = outbox.put
     store = await system.start(
-        lambda: TraceStore(through(database), readers, tracer, export=export),
+        lambda: TraceStore(through(database), readers, tracer, export=export, meters=meters),
         name="traces",
     )
     return tracer, store

@@ -171,7 +171,9 @@ class Location:
 
     def _configure(self, connection: Connection, read_only: bool = False) -> None:
         connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
-        if connection.run("PRAGMA foreign_keys") == ((0,),):  # to set it again expires all statements
+        if connection.run("PRAGMA foreign_keys") == (
+            (0,),
+        ):  # to set it again expires all statements
             connection.run("PRAGMA foreign_keys = ON")
         if not read_only and (self.path is not None or self._vfs is not None):
             if connection.run("PRAGMA page_count") == ((0,),):

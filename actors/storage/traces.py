@@ -11,7 +11,7 @@ is written again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol
 
 import attrs
@@ -21,8 +21,8 @@ import trio
 from motet.actors.errors.log import logger
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import Query, TableStore, clamped, struct, to_json, where
+from motet.protocols.meters import Meters
 from motet.protocols.models import Usage
-from motet.protocols.redaction.redact import redacted_prefix
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import (
     Commit,
@@ -36,7 +36,6 @@ from motet.protocols.storage import (
 )
 from motet.protocols.texts import well_formed
 from motet.protocols.traces import (
-    INPUT_LIMIT,
     CloseTraces,
     FlushTraces,
     GetTrace,
@@ -49,6 +48,7 @@ from motet.protocols.traces import (
     TraceProtocol,
     root_span_id,
     trace_identity,
+    with_inputs,
 )
 from motet.runtime import Actor, ActorDead, handles
 from motet.runtime.describe import summarize
@@ -300,6 +300,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
 
     Args:
         export: called with ended and stored traces; must not block.
+        meters: count what was stored.
     """
 
     cleanup_budget: ClassVar[float] = 3.0
@@ -311,16 +312,17 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         tracer: TraceSource,
         *,
         export: Callable[[Sequence[Trace]], None] | None = None,
+        meters: Meters | None = None,
         clock: Callable[[], float] = wall_time,
     ) -> None:
         super().__init__(commit, readers, clock)
         self._tracer = tracer
         self._export = export
+        self._meters = meters or Meters()
         self._news = trio.Event()
         self._writing = trio.Lock()
         self._group: list[TraceBatch] = []
         self._written = 0
-        self._lost = 0
         self._failing = False
 
     async def on_start(self) -> None:
@@ -333,7 +335,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         await self._flush()
 
     def statistics(self) -> TraceStatistics:
-        return TraceStatistics(self._written, self._lost + self._tracer.lost)
+        return TraceStatistics(self._written, self._meters.lost_traces + self._tracer.lost)
 
     # Reading
 
@@ -390,6 +392,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
                     self._wake()
                     return
                 self._group = []
+                self._meters.note(written)
                 if self._export is not None:
                     self._export(await self._ended(written))
 
@@ -409,7 +412,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
             if len(group) > 1:  # only one of them may be at fault
                 parts = [await self._store([batch]) for batch in group]
                 return [batch for part in parts for batch in part or ()]
-            self._lost += 1
+            self._meters.lost_traces += 1
             log.error("trace_not_stored", run_id=group[0].info.run_id, reason=summarize(error))
             return []
         self._written += len(clean)
@@ -420,7 +423,8 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         """Log the first failure, until a write succeeds."""
         if not self._failing:
             self._failing = True
-            log.warning("traces_wait_to_be_stored", reason=summarize(error), lost=self._lost)
+            lost, why = self._meters.lost_traces, summarize(error)
+            log.warning("traces_wait_to_be_stored", reason=why, lost=lost)
 
     async def _ended(self, group: Sequence[TraceBatch]) -> list[Trace]:
         """The ended traces of a group, each with all spans of its run."""
@@ -447,18 +451,6 @@ async def _with_inputs_of(batches: list[TraceBatch]) -> list[TraceBatch]:
             lambda: [TraceBatch(one.info, with_inputs(one.spans, one.inputs)) for one in batches]
         )
     return batches
-
-
-def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
-    """The spans with their inputs, redacted, as they are stored and exported."""
-    return tuple(
-        [
-            msgspec.structs.replace(span, input=redacted_prefix(inputs[span.id], INPUT_LIMIT))
-            if span.id in inputs
-            else span
-            for span in spans
-        ]
-    )
 
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:

@@ -29,6 +29,7 @@ from motet.actors.errors.log import logger
 from motet.actors.storage.connection import Connection, Jobs, storage_error
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
+from motet.protocols.meters import COMMIT_SECONDS, Histogram
 from motet.protocols.storage import (
     Commit,
     DatabaseClosed,
@@ -386,13 +387,15 @@ ADVICE = "a program has read the database without an end: close it (a database b
 class Writer:
     """The writing connection. Any task may use it between :meth:`open` and :meth:`aclose`.
 
-    It may be opened again. ``health``: whether its commits succeed. ``prepare``: makes the tables.
+    It may be opened again. ``health``: whether its commits succeed; ``commits``: their times.
+    ``prepare``: makes the tables.
     """
 
     def __init__(
         self, location: Location, prepare: Callable[[Connection], object] = migrate
     ) -> None:
         self.health = StorageHealth(self._problem)
+        self.commits = Histogram(COMMIT_SECONDS)
         self._prepare = prepare
         self._location = location
         self._jobs: Jobs | None = None
@@ -469,8 +472,10 @@ class Writer:
         # that was committed into them, and refused.
         if problem := self._gone():
             return [problem] * len(group)
+        begun = monotonic()
         outcomes = commit_group(connection, group, self._location.name)
-        if (now := monotonic()) >= self._look:
+        self.commits.observe((now := monotonic()) - begun)
+        if now >= self._look:
             self._look = now + LOOK_EVERY
             self._watch_log()
         # Files that went meanwhile have taken the group with them.

@@ -19,6 +19,7 @@ from motet.actors.errors.log import logger
 from motet.actors.telemetry.http import HttpFailed, Response, is_address, post
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.messages import Request
+from motet.protocols.meters import Meters
 from motet.protocols.otlp import body, endpoint, portions, rejected
 from motet.protocols.traces import Trace
 from motet.runtime import Actor, handles
@@ -112,11 +113,11 @@ def _retry_after(answer: Response) -> float:
 
 @attrs.define(eq=False)
 class Outbox:
-    """Traces that wait for the exporter. ``dropped`` counts spans that found no room."""
+    """Traces that wait for the exporter. ``meters`` count the spans that are not sent."""
 
+    meters: Meters = attrs.field(factory=Meters)
     waiting: deque[Trace] = attrs.field(factory=deque[Trace])
     spans: int = 0
-    dropped: int = 0
     filled: trio.Event = attrs.field(factory=trio.Event)
 
     def put(self, traces: Sequence[Trace]) -> None:
@@ -127,7 +128,7 @@ class Outbox:
         while self.spans > ROOM and len(self.waiting) > 1:
             lost = len(self.waiting.popleft().spans)
             self.spans -= lost
-            self.dropped += lost
+            self.meters.lost_exports += lost
         if self.waiting:
             self.filled.set()
 
@@ -160,7 +161,6 @@ class Exporter(Actor[SendTraces]):
         self._collector = collector
         self._outbox = outbox
         self._sent = 0
-        self._lost = 0
 
     async def on_start(self) -> None:
         self.start_soon(self._run, name="sender")
@@ -170,7 +170,7 @@ class Exporter(Actor[SendTraces]):
             await self._send_quietly()
 
     def statistics(self) -> ExportStatistics:
-        return ExportStatistics(self._sent, self._lost + self._outbox.dropped)
+        return ExportStatistics(self._sent, self._outbox.meters.lost_exports)
 
     @handles(SendTraces)
     async def send(self, _request: SendTraces) -> int:
@@ -182,7 +182,7 @@ class Exporter(Actor[SendTraces]):
                     taken += await self._collector.portion(portions_left[0])
                 except ExportFailed as error:
                     problem = error
-                    self._lost += _count(portions_left[0])
+                    self._outbox.meters.lost_exports += _count(portions_left[0])
                 portions_left.popleft()
         finally:
             self._sent += taken
@@ -204,4 +204,9 @@ class Exporter(Actor[SendTraces]):
             await self.send(SendTraces())
         except Exception as error:
             url = self._collector.url
-            log.warning("traces_not_exported", url=url, reason=summarize(error), lost=self._lost)
+            log.warning(
+                "traces_not_exported",
+                url=url,
+                reason=summarize(error),
+                lost=self._outbox.meters.lost_exports,
+            )

@@ -33,7 +33,10 @@ from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
 from motet.protocols.traces import (
+    CUT,
+    FAILED,
     INPUT_LIMIT,
+    ROOT_STATUS,
     Span,
     SpanKind,
     SpanStatus,
@@ -51,20 +54,6 @@ WAITING_LIMIT = 1_000
 """Ended traces that may wait for the store."""
 SPANS_AT_ONCE = 500
 """Spans handed over in one step, approximately: each takes some 15 us of the event loop."""
-
-ROOT_STATUS: dict[RunStatus, SpanStatus] = {
-    "completed": "ok",
-    "failed": "error",
-    "cancelled": "cancelled",
-    "limited": "limited",
-    "escalated": "escalated",
-    "refused": "refused",
-    "interrupted": "interrupted",
-    "waiting": "waiting",
-}
-FAILED = ("failed", "unknown")
-"""Outcomes of calls that are errors; a denied call is none."""
-CUT = ("cancelled_before_start", "cancelled_while_running")
 
 PREVIEW = 500
 """Code points of an output that are kept."""

@@ -60,6 +60,11 @@ class Breakers:
         kept = ((scope, *one) for scope, tools in self.scopes.items() for one in tools.items())
         return f"<Breakers { {'/'.join((*scope, tool)): b.state for scope, tool, b in kept} }>"
 
+    def open(self) -> int:
+        """The number of breakers that refuse calls, or let one try."""
+        every = (one for tools in self.scopes.values() for one in tools.values())
+        return sum(one.state != "closed" for one in every)
+
     def attempt(self, agent: str, tool: str, user: str, sender: str = "") -> Attempt:
         """Admit or refuse one call; :meth:`end` must follow, however the call ends.
 

@@ -17,6 +17,7 @@ from motet.actors.storage.schema import MIGRATIONS, VERSION
 from motet.cli.operation_commands import ConfigLook
 from motet.protocols.config_changes import PLANS
 from motet.protocols.host import HostStatus
+from motet.protocols.meters import Figures, Meters
 from motet.protocols.metrics import GatewayCounts, exposition
 from motet.runtime import StartFailed
 from tests.motet.command import ROOT
@@ -37,7 +38,9 @@ def test_the_plans_are_those_of_the_code() -> None:
 
 
 def test_the_metrics_are_there() -> None:
-    told = exposition(EVERYTHING_FREE, GatewayCounts(0, 0, 0, 0, 0, 0, {}), 1.0, 1)
+    told = exposition(
+        EVERYTHING_FREE, Figures(Meters()), GatewayCounts(0, 0, 0, 0, 0, 0, {}), 1.0, 1
+    )
     named = re.findall(r"^\| `((?:motet|process)_\w+)` \|", PAGE, re.M)
     assert len(named) >= 4
     assert not [name for name in named if f"# TYPE {name} " not in told]

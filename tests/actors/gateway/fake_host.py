@@ -31,6 +31,7 @@ from motet.protocols.events import (
 from motet.protocols.host import AgentInfo, Expected, HostApi, HostStatus, Journal, StreamHead
 from motet.protocols.host_records import ConfigView
 from motet.protocols.host_rooms import HostRooms
+from motet.protocols.meters import Figures, Meters
 from motet.protocols.models import Usage
 from motet.protocols.policy import Effect, Judged
 from motet.protocols.sessions import (
@@ -146,6 +147,7 @@ class FakeHost:
             "closing": self.shuts_down.wait,
             "storage_changed": trio.sleep_forever,
             "status": lambda: HostStatus("boot_1", "0.1.0", 1, 1, 1, len(self.known), 0, 0, 0),
+            "figures": lambda: Figures(Meters()),
             "tools": self._tools,
             "expect": self._expect,
             "submit": self._submit,

@@ -9,14 +9,14 @@ import attrs
 
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.traces import TraceStatistics, TraceStore, with_inputs
+from motet.actors.storage.traces import TraceStatistics, TraceStore
 from motet.actors.storage.writer import Database, through
 from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.protocols.tools import CallResult
-from motet.protocols.traces import FlushTraces, GetTrace, Span, Trace, TraceProtocol
+from motet.protocols.traces import FlushTraces, GetTrace, Span, Trace, TraceProtocol, with_inputs
 from motet.runtime import ActorRef, System, open_system
 
 START = 1_800_000_000.0

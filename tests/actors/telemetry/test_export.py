@@ -181,7 +181,7 @@ async def test_an_outbox_without_room_drops_the_oldest(monkeypatch: pytest.Monke
     outbox = Outbox()
     for _ in range(3):
         outbox.put([TRACE])
-    assert (len(outbox.take()), outbox.dropped, outbox.spans) == (2, 4, 0)
+    assert (len(outbox.take()), outbox.meters.lost_exports, outbox.spans) == (2, 4, 0)
 
 
 async def test_what_an_absent_collector_did_not_get_is_counted_and_logged(
