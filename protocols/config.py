@@ -37,6 +37,8 @@ from motet.protocols.teams import TeamConfig
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]
+LogLevel: TypeAlias = Literal["info", "warning", "error"]
+LogFormat: TypeAlias = Literal["auto", "json", "text"]
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})")
 
@@ -433,6 +435,22 @@ class RetentionConfig:
 
 
 @attrs.frozen(kw_only=True)
+class LogConfig:
+    """The log that ``motet serve`` writes to standard error; a program configures its own.
+
+    There is no level below ``info``: the library says no more, and other libraries would say what
+    nobody has redacted, such as the headers of requests.
+
+    Attributes:
+        level: of the lines that are written, and of all above it.
+        format: ``json`` or ``text``; ``auto`` is ``text`` at a terminal.
+    """
+
+    level: LogLevel = attrs.field(default="info", validator=_one_of(LogLevel))
+    format: LogFormat = attrs.field(default="auto", validator=_one_of(LogFormat))
+
+
+@attrs.frozen(kw_only=True)
 class TracingConfig:
     """The retention of traces, and their export.
 
@@ -478,6 +496,7 @@ class HostConfig:
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
     retention: RetentionConfig = attrs.field(factory=RetentionConfig)
+    log: LogConfig = attrs.field(factory=LogConfig)
     redaction: OwnRules = attrs.field(factory=OwnRules)
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)

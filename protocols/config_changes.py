@@ -40,6 +40,7 @@ PLANS: Final[Mapping[str, How]] = {
     "tools.shell": "drain",
     "tools.http": "drain",
     "queue": "hot",
+    "log": "hot",
     "guard": "hot",
     "policy": "hot",
     "hooks": "hot",

@@ -99,12 +99,12 @@ class Reloads:
         parts, plan = self._parts, self._plan(asked)
         if parts.gateway.served is not None:
             parts.gateway.served.renew()
-        for one in plan.changes:
-            _log.info(str(one))
         if any(one.how != "restart" for one in plan.changes):
             await self._change(in_force(self._generations.config, asked))
             for agent in self._generations.registry.names():
                 parts.suspended_runs.agent_added(agent)
+        for one in plan.changes:
+            _log.info(str(one))
         if plan.changes:
             await self._parts.stores.publisher.emit(
                 HOST_STREAM, ConfigChanged(plan.hash, plan.changes)

@@ -11,9 +11,21 @@ from contextlib import AbstractContextManager, contextmanager
 import structlog
 from structlog.typing import EventDict, Processor
 
+from motet.protocols.config import LogConfig
 
-def log_to_stderr(level: int) -> None:
-    """Send the logs of motet, through structlog or the standard library, to standard error."""
+
+def log_as(config: LogConfig) -> None:
+    """Log to standard error as it is configured; also again, after a reload."""
+    terminal = sys.stderr.isatty() if config.format == "auto" else config.format == "text"
+    log_to_stderr(logging.getLevelNamesMapping()[config.level.upper()], terminal=terminal)
+
+
+def log_to_stderr(level: int, *, terminal: bool | None = None) -> None:
+    """Send the logs of motet, through structlog or the standard library, to standard error.
+
+    ``terminal``: for people; None: as standard error is.
+    """
+    for_people = sys.stderr.isatty() if terminal is None else terminal
     shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -28,7 +40,7 @@ def log_to_stderr(level: int) -> None:
         foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *_renderers(terminal=sys.stderr.isatty()),
+            *_renderers(terminal=for_people),
         ],
     )
     handler = logging.StreamHandler(sys.stderr)

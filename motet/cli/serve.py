@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import os
 import signal
 import sys
@@ -22,15 +21,18 @@ import trio
 
 from motet.actors.host import Host
 from motet.actors.storage.tokens import new_token
+from motet.actors.telemetry.subscription import subscribe
 from motet.cli.exits import OK, explained
-from motet.cli.logs import log_to_stderr, starting
+from motet.cli.logs import log_as, starting
 from motet.cli.render import cut, one_line
 from motet.cli.running import announced
 from motet.cli.service import Manager
 from motet.cli.setup import Setup, opened
-from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
+from motet.protocols.config import GatewayConfig, LogConfig, TokenConfig, split_listen
 from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.events import HOST_STREAM, ConfigChanged
 from motet.protocols.session_keys import is_of_room
+from motet.protocols.structuring import structured
 from motet.runtime import StartFailed
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
@@ -42,7 +44,7 @@ def serve(setup: Setup, listen: str | None, token_file: Path | None, *, watch: b
     SIGHUP reads the configuration again; with ``watch`` so does a change of its file.
     """
     gateway = gateway_config(setup.config.gateway, listen, token_file)
-    log_to_stderr(logging.INFO)
+    log_as(setup.config.log)
     give_blocks_back()
     # A server never keeps its state in memory because the right place happens to be in use.
     trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway, watch))
@@ -108,6 +110,7 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
                 with starting():
                     url = await host.serve(config, operator=operator)
                 nursery.start_soon(reload_on, hangups, host, manager)
+                nursery.start_soon(follow_log, host)
                 if watch and setup.file is not None:
                     nursery.start_soon(reload_when_changed, setup.file, host, manager)
                 with announced(setup.state, url, operator, config.certificate):
@@ -230,6 +233,15 @@ async def reload(host: Host, manager: Manager) -> None:
     else:
         log.info("the configuration was reloaded", changes=[str(one) for one in done.changes])
     manager.ready()
+
+
+async def follow_log(host: Host) -> None:
+    """Log as the configuration in force says, whoever has had it reloaded."""
+    async with subscribe(host.events, HOST_STREAM) as events:
+        async for record in events:
+            if isinstance(record.event, ConfigChanged):
+                view = host.configuration().config["log"]
+                log_as(structured(view, LogConfig, source="the configuration in force"))
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

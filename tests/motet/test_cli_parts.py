@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+import trio
+from trio.testing import wait_all_tasks_blocked
 
+import motet
 from motet.cli.exits import code_of_error, code_of_status, explained
 from motet.cli.keyboard import Bell, Interrupted, Interrupts, Keyboard
-from motet.cli.logs import log_to_stderr, starting
+from motet.cli.logs import log_as, log_to_stderr, starting
+from motet.cli.serve import follow_log
 from motet.cli.setup import default_state, load_setup
+from motet.protocols.config import LogConfig
 from motet.protocols.errors import ConfigError, LimitReached, MotetError, RunCancelled, UnknownName
 from motet.protocols.storage import StorageError
 from motet.runtime import StartFailed
@@ -205,6 +210,37 @@ def test_blank_lines_are_not_said_and_quit_leaves() -> None:
 
 
 # Logs
+
+
+def test_the_log_has_the_configured_level_and_format(
+    clean_logs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_as(LogConfig(level="warning", format="text"))
+    for name in ("motet.host", "other"):
+        logging.getLogger(name).info("not that important")
+        logging.getLogger(name).warning("look", extra={"at": 1})
+    structlog.get_logger("motet").info("not that either")
+    log_as(LogConfig(format="json"))
+    structlog.get_logger("motet").info("started")
+    *text, line = capsys.readouterr().err.splitlines()
+    assert len(text) == 2
+    assert all("look" in one and not one.startswith("{") for one in text)
+    assert json.loads(line)["event"] == "started"
+
+
+async def test_a_reload_changes_the_log_at_once(clean_logs: None, tmp_path: Path) -> None:
+    file = tmp_path / "motet.toml"
+    file.write_text('[log]\nlevel = "warning"\n')
+    async with motet.open_host(config=file) as host, trio.open_nursery() as nursery:
+        log_as(LogConfig(level="warning"))
+        nursery.start_soon(follow_log, host)
+        await wait_all_tasks_blocked()
+        file.write_text('[log]\nlevel = "error"\n')
+        await host.reload()
+        with trio.fail_after(60):
+            while logging.getLogger().level != logging.ERROR:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
 
 
 def test_logs_off_a_terminal_are_json_lines_without_the_values_of_variables(

@@ -109,6 +109,17 @@ async def test_a_change_and_a_refused_one_are_published() -> None:
         assert "nothing" in told[1].message
 
 
+async def test_a_refused_reload_logs_no_change_as_done(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "motet.config")
+    broken = HostConfig(agents={"a": AgentConfig(tools=("nothing",))}, guard="block")
+    async with motet.open_host(config=agents(a="x")) as host:
+        with pytest.raises((ConfigError, motet.UnknownName)):
+            await host.reload(broken)
+        assert [one.message for one in caplog.records] == ["the configuration stays as it is"]
+        await host.reload(attrs.evolve(broken, agents={"a": AgentConfig()}))
+        assert "guard: takes effect at once" in caplog.text
+
+
 async def test_a_hash_that_is_not_in_force_refuses() -> None:
     async with motet.open_host(config=agents(a="x")) as host:
         known = host.configuration().hash
