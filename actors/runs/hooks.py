@@ -125,14 +125,18 @@ class RunHooks:
         self._client.notify(hooks.AfterCompact(*self._base, rows, summary))
 
     async def end(self, status: RunStatus, output: str, detail: str, usage: Usage) -> None:
-        """Show the end to the hooks; at most :data:`END_BUDGET` seconds."""
-        with trio.move_on_after(END_BUDGET):
-            await self._client.ask(hooks.RunEnd(*self._base, status, output, detail, usage))
+        """Show the end to the hooks. Shielded, for at most :data:`END_BUDGET` seconds."""
+        if "run_end" in self._hooks.points:
+            await self._at_end(hooks.RunEnd(*self._base, status, output, detail, usage))
 
     async def failed(self, kind: str, message: str, error_id: str | None) -> None:
-        """Show the failure to the hooks; at most :data:`END_BUDGET` seconds."""
-        with trio.move_on_after(END_BUDGET):
-            await self._client.ask(hooks.RunError(*self._base, kind, message, error_id))
+        """Show the failure to the hooks. Shielded, for at most :data:`END_BUDGET` seconds."""
+        if "error" in self._hooks.points:
+            await self._at_end(hooks.RunError(*self._base, kind, message, error_id))
+
+    async def _at_end(self, event: AnyHookEvent) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_BUDGET):
+            await self._client.ask(event)
 
     async def _decided(self, event: AnyHookEvent) -> AnyDecision:
         verdict = await self._client.ask(event)

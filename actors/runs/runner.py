@@ -172,10 +172,9 @@ class Runner:
         if self.hooks.watch_end and is_over:
             # After the end is stored, and with a budget of their own: a slow observer may delay the
             # caller, but never cost a transcript.
-            with trio.CancelScope(shield=True):
-                if (failure := self.failure) is not None:
-                    await self.hooks.failed(failure.kind, finish.detail, failure.error_id)
-                await self.hooks.end(finish.status, finish.output, finish.detail, outcome.usage)
+            if (failure := self.failure) is not None:
+                await self.hooks.failed(failure.kind, finish.detail, failure.error_id)
+            await self.hooks.end(finish.status, finish.output, finish.detail, outcome.usage)
         error, error_id = ("", None) if self.failure is None else self.failure.labels
         self.trace.finish(finish.status, finish.output, error=error, error_id=error_id)
         result = outcome.result()

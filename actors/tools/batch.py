@@ -98,7 +98,9 @@ class RunningBatch:
                 while await self._begin(asks):
                     async for number, became in asks:
                         self._under_way -= 1
-                        await self._take(self._asked[number], became)
+                        asked = self._asked[number]
+                        if self._settle(asked, became):
+                            await self._around.tell(asked.index, self.record[asked.index])
                         if self._begun < len(self._calls):
                             await self._begin(asks)
         finally:
@@ -131,7 +133,8 @@ class RunningBatch:
         try:
             request = await self._around.begin(index)
         except Exception as error:
-            await self._take(asked, Failed(error))
+            if self._settle(asked, Failed(error)):
+                await self._around.tell(index, self.record[index])
             return
         if isinstance(request, CallResult):
             self.record[index] = request
@@ -139,10 +142,6 @@ class RunningBatch:
         self._under_way += 1
         self._asked.append(asked)
         asks.begin(self._tools, request)
-
-    async def _take(self, asked: _Asked, became: Settled[CallResult]) -> None:
-        if self._settle(asked, became):
-            await self._around.tell(asked.index, self.record[asked.index])
 
     def _settle(self, asked: _Asked, became: Settled[CallResult]) -> bool:
         """Record the end of a call; returns whether it has a result and was not cut off."""

@@ -138,7 +138,7 @@ class _Work(msgspec.Struct):
 
     Attributes:
         catalog, policy: those of its run.
-        started: on Trio's clock.
+        started: on Trio's clock; ``ended``: when its tool did, if nothing waits after that, or 0.
         args: valid arguments, once they are parsed; a gate may replace them.
         limit: bytes of its result that fit in the transcript.
         attempt: its place under the tool's breakers, once it has one.
@@ -152,6 +152,7 @@ class _Work(msgspec.Struct):
     catalog: ToolCatalog
     policy: PolicyEngine
     started: float
+    ended: float = 0.0
     args: JsonObject = {}
     limit: int = INLINE_LIMIT
     attempt: Attempt | None = None
@@ -235,9 +236,9 @@ class ToolExecutor(Actor[ExecuteCall]):
             if is_plain(end.value, work.limit):
                 result = end.of(request.call, end.value)
             else:
-                result = await self._shown(work, end)
+                work.ended, result = 0.0, await self._shown(work, end)
         finally:
-            ms = (trio.current_time() - work.started) * 1000
+            ms = ((work.ended or trio.current_time()) - work.started) * 1000
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
             watched = "after_tool" in self._hooks.hooks.points
             if result is None and watched:
@@ -278,9 +279,8 @@ class ToolExecutor(Actor[ExecuteCall]):
     # The stages
 
     def _find(self, work: _Work) -> Tool | _End:
-        request = work.request
         try:
-            tool = work.catalog.get(request.agent, request.call.name)
+            tool = work.catalog.get(work.request.agent, work.request.call.name)
         except UnknownName as unknown:
             text = self._no_tool(work, unknown.name)
             return _End(text, "failed", "not_found", failure="argument")
@@ -385,8 +385,7 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _run(self, work: _Work, tool: Tool) -> _End:
         """Run the tool. The class of a failure decides where it counts.
 
-        The stages before may have had no checkpoint since the call was cancelled, and a gate may
-        have swallowed its ``Cancelled``. No tool begins after that.
+        None begins after a cancellation that no stage before has met, or that a gate swallowed.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         call, late, waits = (work.request.run_id, work.request.call.id), False, ""
@@ -425,13 +424,15 @@ class ToolExecutor(Actor[ExecuteCall]):
                 finally:
                     # A tool that goes on after its time-out: a function in a thread. It works in
                     # real time: neither a test's clock nor a busy loop makes it late.
-                    late = trio.current_time() > scope.deadline
+                    late = (now := trio.current_time()) > scope.deadline
                     late = late and (not under_way.worked or under_way.worked > tool.timeout)
                     del self._call_scopes[call]
                     programs.ended = True
                     if programs.children:
                         await programs.end()
+                        now = trio.current_time()
                 if not late:
+                    work.ended = now
                     return _End(value, "done")
         except Exception as raised:
             error = sole(raised)

@@ -69,8 +69,9 @@ def test_a_turn_makes_no_more_calls_than_it_did(tools: bool, most: int) -> None:
 @pytest.mark.parametrize(("tools", "most"), [(False, 1_523), (True, 4_780)])
 def test_gates_make_no_more_calls_than_they_did(tools: bool, most: int) -> None:
     """Eight gates: two at each point of a text turn; with tools, four around each call."""
-    text: Sequence[Point] = ("before_input", "before_model", "after_model", "before_output")
-    points: Sequence[Point] = ("before_tool", "after_tool") * 4 if tools else text * 2
+    text: list[Point] = ["before_input", "before_model", "after_model", "before_output"]
+    around: list[Point] = ["before_tool", "after_tool"]
+    points = around * 4 if tools else text * 2
     assert calls_of_a_turn(tools=tools, points=points) <= most
 
 
