@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test guarantees crash lint typecheck bench fuzz clean
+.PHONY: help install run test guarantees crash lint typecheck bench fuzz soak clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
@@ -60,6 +60,9 @@ bench: $(VENV)/.dev  ## run the benchmarks beside their peers
 
 fuzz: $(VENV)/.dev  ## throw bytes and frames at a server for 10 minutes
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(VENV)/.dev  ## have daemons work for 10 minutes, and look whether what they hold grows
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 clean:  ## remove what the other targets made
 	@rm -rf $(VENV) node_modules $(CACHES)
