@@ -532,17 +532,13 @@ def _as_json(request: ModelRequest) -> str:
         return well_formed(repr(request))
 
 
-def shown_name(name: str, hidden: re.Pattern[str] | None) -> str:
-    """A name as a column can hold it; a model may have invented it.
-
-    ``hidden`` (the pattern of registered secrets) is part of the cache key.
-    """
-    return _shown_name(name if len(name) <= _RAW_NAME else name[:_RAW_NAME], hidden)
-
-
 @lru_cache(maxsize=1_024)
-def _shown_name(name: str, _hidden: re.Pattern[str] | None) -> str:
-    """Cached, since a host has few names and repeats them."""
+def shown_name(name: str, _hidden: re.Pattern[str] | None) -> str:
+    """A name of ``_RAW_NAME`` characters at most, as a column holds it; a model may invent one.
+
+    Cached, since a host has few names and repeats them. ``_hidden``: the pattern of registered
+    secrets, a part of the key.
+    """
     return redact_text(well_formed(name).replace("\0", "\ufffd"))[:NAME_LIMIT]
 
 
@@ -562,23 +558,23 @@ def as_span(
     return Span(
         span.id,
         span.kind,
-        shown_name(span.name, hidden),
+        shown_name(span.name[:_RAW_NAME], hidden),
         span.started,
         span.parent,
         span.ended,
         status,
-        model.provider and shown_name(model.provider, hidden),
+        model.provider and shown_name(model.provider[:_RAW_NAME], hidden),
         model.iteration,
         model.stop_reason,
         model.purpose,
         model.usage,
         model.first_token,
         model.attempts,
-        call.call_id and shown_name(call.call_id, hidden),
+        call.call_id and shown_name(call.call_id[:_RAW_NAME], hidden),
         call.outcome,
-        tool and shown_name(tool, hidden),
-        span.error and shown_name(span.error, hidden),
-        span.error_id and shown_name(span.error_id, hidden),
+        tool and shown_name(tool[:_RAW_NAME], hidden),
+        span.error and shown_name(span.error[:_RAW_NAME], hidden),
+        span.error_id and shown_name(span.error_id[:_RAW_NAME], hidden),
         output,
         "",
         model.agent,
