@@ -10,13 +10,15 @@ import trio
 from motet.actors.rooms.definition import acts_as
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.room import RoomActor, RoomMessages
-from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
+from motet.actors.sessions.router import CROWDED_SWEEP, IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.errors import NotFound
 from motet.protocols.messages import Request
 from motet.protocols.room_clocks import RoomClocks
 from motet.runtime import Actor, ActorRef, Supervision, handles
 from motet.runtime.outside import steady_time, wall_time
 
+MOST = 150
+"""Actors of rooms that rest, at most; the longest idle end first."""
 CATCH_UP_EVERY = 1.0
 """Seconds between two attempts to store what the storage did not take."""
 
@@ -96,6 +98,8 @@ class Rooms(Actor[Open | Close]):
 
     def __init__(self, table: RoomTable) -> None:
         self._table = table
+        self._crowded = trio.Event()
+        self._count = 0
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
@@ -117,6 +121,9 @@ class Rooms(Actor[Open | Close]):
             except BaseException:
                 live.control.idle.set()  # a stop would wait for it
                 raise
+            self._count += 1
+            if self._count > MOST:
+                self._crowded.set()
         return actor
 
     @handles(Close)
@@ -125,16 +132,26 @@ class Rooms(Actor[Open | Close]):
         await self.stop_child(actor_name(request.name))
 
     async def _sweep(self) -> None:
-        """End the actors of rooms that have been idle for a while: everything is on disk."""
-        rooms = self._table.rooms
+        """End the actors of rooms that rest for a while, or are too many: all is on disk."""
         while True:
-            now = trio.current_time()
-            open_now = (one for one in rooms.values() if self.child(actor_name(one.name)))
-            due = min((one.history.touched for one in open_now), default=now) + IDLE_AFTER
-            await trio.sleep_until(max(due, now + SWEEP_EVERY))
-            for live in list(rooms.values()):
-                if live.rests and live.history.touched + IDLE_AFTER <= trio.current_time():
+            now, alive = trio.current_time(), self._alive()
+            due = alive[0].history.touched + IDLE_AFTER if alive else 0.0
+            with trio.move_on_at(max(due, now + SWEEP_EVERY)):
+                await self._crowded.wait()
+                await trio.sleep(CROWDED_SWEEP)
+            self._crowded, alive = trio.Event(), self._alive()
+            old = trio.current_time() - IDLE_AFTER
+            for place, live in enumerate(alive):
+                is_spare = len(alive) - place > MOST
+                if live.rests and (is_spare or live.history.touched <= old):
                     await self.stop_child(actor_name(live.name))
+            self._count = len(self.children)
+
+    def _alive(self) -> list[LiveRoom]:
+        """The rooms that have an actor, the longest untouched first."""
+        names = self.children
+        found = (one for one in self._table.rooms.values() if actor_name(one.name) in names)
+        return sorted(found, key=lambda one: one.history.touched)
 
 
 def actor_name(room: str) -> str:

@@ -12,7 +12,7 @@ and when the writer has ended, the statement is counted as lost.
 
 The cache: only the session store writes sessions, and it announces each change here. Invariants: a
 cached context equals the one on disk; a session has none while it is being changed, and a read that
-overlaps a change is not cached; the cache holds at most :data:`ROOM` characters.
+overlaps a change is not cached; the cache takes at most :data:`ROOM` bytes, objects included.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ from motet.protocols.storage import Statement, StorageError, StorageUnavailable
 from motet.runtime import MotetRuntimeError
 from motet.runtime.outside import wall_time
 
-ROOM = 8_000_000
-"""Characters of stored rows, about as many bytes."""
+ROOM = 16_000_000
+ROW, CONTEXT = 90, 500
+"""Bytes of a row's objects beside the characters of its JSON, and of a session's own."""
 
 
 class _Cached(msgspec.Struct, eq=False):
     context: SessionContext
-    size: int
+    characters: int
     scan: TranscriptScan = EMPTY_SCAN
+
+    @property
+    def size(self) -> int:
+        return self.characters + ROW * len(self.context.rows) + CONTEXT
 
 
 @attrs.define(eq=False)
@@ -72,15 +77,18 @@ class Change:
         if self._before is not None:
             context = self._before.context
             grown = replace(context, rows=(*context.rows, *rows))
-            self.after = _Cached(grown, self._before.size + size, self._before.scan)
+            self.after = _Cached(grown, self._before.characters + size, self._before.scan)
 
 
 class ContextCache:
-    """A plain object with LRU eviction. ``corrected``: see ``SessionContext``, by session."""
+    """A plain object with LRU eviction. ``size``: bytes that it takes, about.
+
+    ``corrected``: see ``SessionContext``, by session.
+    """
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
-        self._size = 0
+        self.size = 0
         self._known: dict[str, _Cached] = {}
         self._changing: dict[str, list[Change]] = {}
         self._reading: dict[str, object] = {}
@@ -150,14 +158,14 @@ class ContextCache:
     def _take(self, session: str) -> _Cached | None:
         known = self._known.pop(session, None)
         if known is not None:
-            self._size -= known.size
+            self.size -= known.size
         return known
 
     def _put(self, session: str, known: _Cached) -> None:
         self._take(session)
         self._known[session] = known
-        self._size += known.size
-        while self._size > self._room:
+        self.size += known.size
+        while self.size > self._room:
             self._take(next(iter(self._known)))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
+from motet.actors.rooms import table
 from motet.actors.rooms.history import RoomHistory
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.room_conditions import Condition
@@ -49,8 +50,8 @@ def let_go(one: motet.Agent[None]) -> None:
     gate.set()
 
 
-def alone(one: motet.Agent[None]) -> motet.Room:
-    return motet.Room("r", members=[one], speakers=motet.mentions())
+def alone(one: motet.Agent[None], name: str = "r") -> motet.Room:
+    return motet.Room(name, members=[one], speakers=motet.mentions())
 
 
 async def test_a_message_of_an_agent_is_stored_when_the_disk_works_again(tmp_path: Path) -> None:
@@ -243,6 +244,39 @@ async def test_the_next_message_starts_a_passivated_room(
         await opened.post("@ann again", user="alice")
         await opened.wait()
         assert len(await opened.history()) == 4
+
+
+async def test_of_many_rooms_that_rest_few_have_an_actor(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given many rooms one after the other, then the longest idle give up their actors soon, those
+    at work keep them, and each answers its next message."""
+    monkeypatch.setattr(table, "MOST", 5)
+
+    def actors(host: motet.Host) -> set[str]:
+        paths = (one.path.rpartition("/") for one in host.system.snapshot())
+        return {name for above, _, name in paths if above.endswith("/rooms")}
+
+    async with motet.open_host() as host:
+        bob = agent("bob", "late")
+        model_of(bob).gate = trio.Event()
+        slow = await host.open_room(alone(bob, "slow"))
+        await slow.post("@bob hello", user="alice")
+        await held(bob)
+        ann = agent("ann", "yes")
+        opened = [await host.open_room(alone(ann, f"r{n}")) for n in range(20)]
+        for one in opened:
+            await one.post("@ann hello", user="alice")
+            await one.wait()
+        await trio.sleep(1.0)
+        assert actors(host) == {"slow", *(f"r{n}" for n in range(15, 20))}
+        for one in opened:
+            await one.post("@ann again", user="alice")
+            await one.wait()
+            assert len(await one.history()) == 4
+        let_go(bob)
+        await slow.wait()
+        assert len(await slow.history()) == 2
 
 
 names = st.lists(st.sampled_from(["ann", "ben", "cid", "dot"]), min_size=1, max_size=4, unique=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.storage import session_transcripts as compactions
 from motet.actors.storage.location import Location
-from motet.actors.storage.run_access import ContextCache
+from motet.actors.storage.run_access import CONTEXT, ContextCache
+from motet.actors.storage.run_access import ROW as ROW_BYTES
+from motet.actors.storage.tables import decode_message, encode_message
 from motet.actors.transcript.history import EMPTY_SCAN
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.sessions import (
     DeleteSession,
     FinishRun,
@@ -26,7 +31,11 @@ ROW = UserMessage("hi")
 ONE = SessionContext(rows=(ROW,))
 
 
-def known_one(room: int = 100) -> ContextCache:
+WEIGHT = 10 + ROW_BYTES + CONTEXT
+"""Of :data:`ONE`, as these tests have it."""
+
+
+def known_one(room: int = 10_000) -> ContextCache:
     contexts = ContextCache(room)
     contexts.end_read("s", contexts.begin_read("s"), ONE, 10)
     return contexts
@@ -67,12 +76,31 @@ def test_of_two_changes_at_once_neither_is_kept() -> None:
 
 
 def test_the_least_lately_used_goes_when_the_room_is_full() -> None:
-    contexts = known_one(room=25)
+    contexts = known_one(room=2 * WEIGHT + 5)
     contexts.end_read("t", contexts.begin_read("t"), ONE, 10)
     assert contexts.get("s") == ONE
     contexts.end_read("u", contexts.begin_read("u"), ONE, 10)
     assert contexts.get("t") is None
     assert contexts.get("s") == contexts.get("u") == ONE
+
+
+@pytest.mark.parametrize(("turns", "text"), [(1, "hi"), (10, "hi"), (10, "x" * 200)])
+def test_the_cache_counts_about_what_it_holds(turns: int, text: str) -> None:
+    """Short contexts too, whose objects are larger than their text; a sixth of them was counted."""
+    said = (UserMessage(text), AssistantMessage(text=text))
+    bodies = [encode_message(one) for _ in range(turns) for one in said]
+    contexts, sessions = ContextCache(room=1 << 40), 300
+    tracemalloc.start()
+    try:
+        for number in range(sessions):
+            name = f"agent:ops:direct:{number}"
+            rows = tuple(decode_message(body) for body in bodies)
+            found = SessionContext(rows=rows, generation=f"run_{number:012x}")
+            contexts.end_read(name, contexts.begin_read(name), found, sum(map(len, bodies)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.7 < contexts.size / held < 1.5
 
 
 OPERATIONS = ("run", "twice", "bad", "reset", "summary", "flushed", "delete", "forget")
