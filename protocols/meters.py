@@ -8,46 +8,18 @@ that their number is bounded.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
 from motet.protocols.sessions import FINAL
+from motet.protocols.storage import COMMIT_SECONDS, Histogram
 from motet.protocols.traces import Span, TraceBatch, TraceInfo
 
 TURN_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 CALL_SECONDS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-COMMIT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-
-
-class Histogram:
-    """How many durations were at most so long, for each of some seconds.
-
-    Attributes:
-        bounds: seconds, ascending.
-        counts: durations up to each bound and above the one before; the last are above all bounds.
-        total: seconds of all durations.
-    """
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
-
-    def cumulative(self) -> list[int]:
-        """The durations up to each bound, and of all lengths."""
-        found, sum_of = list[int](), 0
-        for count in self.counts:
-            sum_of += count
-            found.append(sum_of)
-        return found
 
 
 @attrs.define(eq=False)

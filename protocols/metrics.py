@@ -13,7 +13,8 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from motet.protocols.host import HostStatus
-from motet.protocols.meters import Figures, Histogram
+from motet.protocols.meters import Figures
+from motet.protocols.storage import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Kind: TypeAlias = Literal["gauge", "counter", "histogram"]

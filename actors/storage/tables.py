@@ -1,4 +1,4 @@
-"""The base of the actors over tables; the codec of their rows is ``motet.protocols.table_rows``."""
+"""The base of the actors over tables; the codec of their rows is ``motet.protocols.storage``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from motet.actors.storage.readers import Readers
-from motet.protocols.storage import Commit, ExpectationFailed, Row, Rows, SqlValue, Transaction
-from motet.protocols.table_rows import (
+from motet.protocols.storage import (
     DAY,
     LIST_LIMIT,
+    Commit,
+    ExpectationFailed,
     Query,
+    Row,
+    Rows,
+    SqlValue,
+    Transaction,
     clamped,
     decode_message,
     encode_message,

@@ -29,13 +29,14 @@ from motet.actors.errors.log import logger
 from motet.actors.storage.connection import Connection, Jobs, storage_error
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
-from motet.protocols.meters import COMMIT_SECONDS, Histogram
 from motet.protocols.storage import (
+    COMMIT_SECONDS,
     Commit,
     DatabaseClosed,
     DatabaseGone,
     DiskFull,
     ExpectationFailed,
+    Histogram,
     Row,
     Rows,
     Statement,

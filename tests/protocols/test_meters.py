@@ -12,10 +12,11 @@ from msgspec.structs import replace
 import motet
 from motet import testing as mt
 from motet.protocols.host import HostStatus
-from motet.protocols.meters import Figures, Histogram, Meters
+from motet.protocols.meters import Figures, Meters
 from motet.protocols.metrics import MOST_REQUESTS, GatewayCounts, exposition
 from motet.protocols.models import Usage
 from motet.protocols.sessions import FINAL
+from motet.protocols.storage import Histogram
 from motet.protocols.traces import Span, SpanStatus, TraceBatch, TraceInfo
 
 STATUS = HostStatus("boot", "0.1.0", 1.0, 1.0, 1, 0, 0, 0, 0)
