@@ -116,6 +116,16 @@ def test_a_full_disk_is_broken_and_a_nearly_full_one_is_noted(
     assert "hosts store nothing more" in capsys.readouterr().out
 
 
+def test_the_motet_that_has_opened_the_database_last_is_named(
+    state: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "motet.toml").write_text(QUIET)
+    with closing(sqlite3.connect(state / "motet.db")) as writes, writes:
+        writes.execute("UPDATE upkeep SET motet = '0.0.7'")
+    assert examine(None, state) == 0
+    assert "last opened by motet 0.0.7" in capsys.readouterr().out
+
+
 def test_a_log_that_no_checkpoint_empties_is_noted(
     state: Path,
     here: Path,
