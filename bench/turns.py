@@ -223,7 +223,7 @@ def _peer(
 
 
 def _row(name: str, function: str, goal: float, *peers: Case, count: int = 300) -> Row:
-    """``count``: turns. Of 50 at once there are more, or a second's flush is in some samples only."""
+    """``count``: turns; more of 50 at once, since traces are flushed once a second."""
     cases = (Case(MOTET, __name__, function, count), *peers)
     return Row(name, "us", cases, peers[0].impl, goal, bounded=True)
 
