@@ -71,9 +71,9 @@ def looked_through(
     Of those without a secret, which are searched together, as it takes a part of the time. Each
     error with its description, if it has one.
     """
-    done, texts, messages = dict[str, str](), list[str](), list[str]()
     if not errors:
-        return done, done
+        return {}, {}
+    done, texts, messages = dict[str, str](), list[str](), list[str]()
     for raw, described in errors:
         if isinstance(raw, dict):
             table = cast("JsonObject", raw)

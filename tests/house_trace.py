@@ -29,8 +29,8 @@ STORIES = ("submit", "text turn", "tool turn", "stop")
 MOST = {"submit": 24, "text turn": 55, "tool turn": 70, "stop": 45}
 """The bounds on files."""
 TURNS, STOPS = 3, 4
-"""Times that the turns, and the stop, are told: spans are written a second after they come, as may
-happen in one of them."""
+"""Times that turns and inputs, and the stop, are told: spans are written a second after they come,
+as may happen in one of them."""
 
 
 class Tracer:
@@ -75,7 +75,7 @@ class Tracer:
 def helper(entered: trio.Semaphore) -> motet.Agent:
     hello, order_it = say("hello"), [call("order", item="pear"), say("done")]
     told = [hello] * (1 + TURNS)
-    script = [*told, *order_it * TURNS, hello, hello, *[call("slow")] * STOPS]
+    script = [*told, *order_it * TURNS, hello, *[hello] * TURNS, *[call("slow")] * STOPS]
     agent = motet.Agent("helper", model=ScriptedModel(script))
 
     @agent.tool
@@ -115,10 +115,11 @@ async def tell(tracer: Tracer, state: str) -> None:
         # The first input that nobody waits for starts the session's actor.
         await host.wait_run((await host.submit("third", session="user:ann")).run_id)
         await quiet()
-        with tracer.story("submit"):
-            ack = await host.submit("fourth", agent="helper", session="user:ann")
-        await host.wait_run(ack.run_id)
-        await quiet()
+        for _ in range(TURNS):
+            with tracer.story("submit"):
+                ack = await host.submit("fourth", agent="helper", session="user:ann")
+            await host.wait_run(ack.run_id)
+            await quiet()
         for number in range(STOPS):
             await host.submit("be slow", agent="helper", session=f"user:ben{number}")
             await entered.acquire()
