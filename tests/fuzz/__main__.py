@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz --minutes 10``: frames and bytes at a real server, for so long."""
+"""``python -m tests.fuzz --minutes 10``: frames and bytes at a real server, for so long.
+
+Before them come the floods of :mod:`tests.fuzz.floods`, which take a minute or two.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sys
 
 import trio
 
+from tests.fuzz.floods import FLOODS, floods
 from tests.fuzz.siege import siege
 
 _WARM_SECONDS = 20.0
@@ -19,6 +23,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     parser.add_argument("--only", action="store_true", help="the case of --seed, and no other")
     chosen = parser.parse_args()
+    if not chosen.only and (kept_out := trio.run(floods, tuple(FLOODS), 100)):
+        print("\n".join(kept_out))
+        return 1
     return trio.run(_fuzz, chosen.minutes * 60, chosen.seed, chosen.only)
 
 
