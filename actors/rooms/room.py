@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.history import Change
+from motet.actors.rooms.history import ATTEMPT, Change
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
@@ -436,6 +436,11 @@ class RoomActor(Actor[RoomMessages]):
             turn = Given(due, text, batch, before)
             before = turn.done
             turns.append(turn)
+        # A run may end without a message. Then only this event tells of the turn, so that it has to
+        # be on disk before the run is: the next host finds the run, and cannot tell it is untold.
+        with trio.move_on_after(ATTEMPT):
+            await self._publisher.settled()
+        for turn in turns:
             self.start_soon(self._take_turn, turn)
         for turn in turns:
             await self._await_turn(turn)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import motet
 from motet import testing as mt
+from motet.actors.host import Host
 from motet.actors.rooms import history
+from motet.actors.rooms.definition import member_session
 from motet.actors.rooms.history import RoomHistory
 from motet.protocols import room_floor as floor
+from motet.protocols.events import RoomTurn
 from motet.protocols.rooms import ROOM_MODES, Due, RoomMode, RoomState
+from motet.protocols.sessions import FINAL
 from tests.guarantees.worlds import calls as world
 
 
@@ -165,3 +171,47 @@ def test_the_law_finds_a_defect_of(
     assert any(found(f"defect {seed}", mode) for seed in range(60)), (
         "the law holds with the defect, too"
     )
+
+
+# A turn without a message has only its event to tell of it.
+
+SOME = range(84, 111, 3)
+"""Changes of the disk around the end of its run."""
+SILENT = {"passes": mt.say("[pass]"), "fails": mt.fail(400)}
+
+
+def untold(end: str, change: int) -> int | None:
+    """Turns of a member that says nothing which no event tells of, where the power was cut before
+    that change of the disk. None: there are not so many changes.
+    """
+    silent = motet.Agent("ann", model=mt.FunctionModel(lambda _: SILENT[end], name="ann's"))
+    caller = motet.Agent("ben", model=mt.FunctionModel(lambda _: mt.say("@ann your turn")))
+    room = motet.Room("den", members=[caller, silent], max_turns=2)
+
+    async def missing(host: Host) -> int:
+        events = [one.event for one in await host.events.read("room:den", 0, 200)]
+        told = [one for one in events if isinstance(one, RoomTurn) and one.speaker == "ann"]
+        runs = await host.runs(session=member_session("den", "ann"))
+        return len([run for run in runs if run.status in FINAL]) - len(told)
+
+    with mt.simulated_host(change, agents=[caller, silent]) as host:
+        with mt.power_cut(host, change) as power:
+            host.room(room)
+            host.post("den", "@ben <m1>", user="ada", key="1")
+            host.settle()
+        host.room(room)
+        host.settle()
+        return max(0, host.call(missing)) if power.failed else None
+
+
+@pytest.mark.parametrize("end", list(SILENT))
+def test_a_turn_that_says_nothing_is_told_after_a_power_cut(end: str) -> None:
+    assert [untold(end, change) for change in SOME] == [0] * len(SOME)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("end", list(SILENT))
+def test_a_turn_that_says_nothing_is_told_after_a_power_cut_at_any_change(end: str) -> None:
+    change = next(change for change in count(1) if untold(end, change) != 0)
+    assert untold(end, change) is None, change
+    assert change > 50, "a round takes changes"
