@@ -11,8 +11,9 @@ __all__ = ["BLOCKS_PER_RUN", "Sample", "never_ran", "problems"]
 
 BLOCKS_PER_RUN = 1.0
 """Of Python's memory, once the caches are full."""
-_SPREAD = {"files": 2, "tasks": 4, "threads": 4, "log": 1 << 20}
-"""By which a level at rest may differ: a worker is idle or has ended, the log waits to be cut."""
+_SPREAD = {"files": 2, "tasks": 4, "threads": 4, "log": 16 << 20}
+"""By which a level at rest may differ: a worker is idle or has ended; the file of the log keeps the
+size of its longest time between two checkpoints, which are 4 MB apart."""
 
 
 @attrs.frozen

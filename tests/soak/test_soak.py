@@ -15,7 +15,7 @@ from tests.soak.judge import Sample, never_ran, problems
 
 LEVEL = Sample(runs=0, blocks=300_000, files=25, tasks=140, threads=4, log=4_000_000)
 NAMES = st.sampled_from(["files", "tasks", "threads", "log"])
-SHORT = 3.0
+SHORT = 5.0
 """Blocks for each run, of a minute: caches still fill, and a garbage collection is a wave."""
 
 
@@ -43,7 +43,7 @@ def test_blocks_that_each_run_leaves_are_found(count: int, per_run: float) -> No
 
 @given(st.integers(8, 40), NAMES, st.integers(5, 50))
 def test_a_level_that_only_rises_is_found(count: int, name: str, step: int) -> None:
-    step *= 1 << 20 if name == "log" else 1
+    step *= 8 << 20 if name == "log" else 1
     samples = [
         attrs.evolve(one, **{name: getattr(one, name) + n * step})
         for n, one in enumerate(level(count))
@@ -84,7 +84,7 @@ def test_a_hook_that_keeps_what_it_is_told_is_found() -> None:
 
             @one.host.on("run_end")
             async def keep(end: motet.RunEnd) -> None:
-                kept.append((str(end), [end]))
+                kept.append([[str(end), [end]] for _ in range(4)])
 
             taken: list[Sample] = []
             for _ in range(10):
