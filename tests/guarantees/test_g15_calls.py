@@ -177,7 +177,7 @@ def test_the_law_finds_a_defect_of(
 
 SOME = range(84, 111, 3)
 """Changes of the disk around the end of its run."""
-SILENT = {"passes": mt.say("[pass]"), "fails": mt.fail(400)}
+SILENT: dict[str, mt.Step] = {"passes": mt.say("[pass]"), "fails": mt.fail(400)}
 
 
 def untold(end: str, change: int) -> int | None:

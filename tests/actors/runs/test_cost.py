@@ -78,7 +78,8 @@ def test_gates_make_no_more_calls_than_they_did(tools: bool, most: int) -> None:
 def test_a_turn_of_a_room_makes_no_more_calls_than_it_did() -> None:
     """Of two members that take turns: four turns for a message, which is posted and told.
 
-    The order of tasks changes the count by one per cent; the bound is two above it.
+    The order of tasks changes the count by one per cent; the bound is two above it. Some 90 of them
+    have the event of the turn on disk before its run begins.
     """
 
     async def story() -> float:
@@ -105,7 +106,7 @@ def test_a_turn_of_a_room_makes_no_more_calls_than_it_did() -> None:
                 sys.setprofile(before)
         return calls / rounds / turns
 
-    assert trio.run(story, clock=MockClock()) <= 2_590
+    assert trio.run(story, clock=MockClock()) <= 2_740
 
 
 class Steps(trio.abc.Instrument):
