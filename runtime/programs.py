@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from motet.runtime.outside import all_under_way
-from motet.runtime.process_guard import parents
+from motet.runtime.process_guard import PATIENCE, parents
 from motet.runtime.processes import GRACE, STARTED, Child, Program, start_child
 
 __all__ = [
@@ -44,6 +44,9 @@ __all__ = [
 class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
+
+START = 5.0
+"""Seconds for which the end of a call waits for a program that is being started."""
 
 Command: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 _Command: TypeAlias = "str | os.PathLike[str] | list[str | os.PathLike[str]]"
@@ -126,10 +129,11 @@ class RunningProgram:
 class CallPrograms:
     """The programs of one call. They end with it, also those that it does not wait for.
 
-    ``children``: that run; ``ended``: the call has ended, and no further one starts.
+    ``children``: those that run, and an event for each that is being started, which is set when it
+    is known here or has ended. ``ended``: the call has ended, and no further one starts.
     """
 
-    children: dict[Child, None] | None = None
+    children: dict[Child | trio.Event, None] | None = None
     ended: bool = False
 
     async def end(self) -> None:
@@ -140,7 +144,10 @@ class CallPrograms:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as nursery:
                     for child in self.children:
-                        nursery.start_soon(self._end, child)
+                        if isinstance(child, trio.Event):
+                            nursery.start_soon(_wait, child)
+                        else:
+                            nursery.start_soon(self._end, child)
 
     async def _end(self, child: Child) -> None:
         await child.end()
@@ -165,15 +172,21 @@ class CallPrograms:
     async def _start(self, program: Program) -> Child:
         await trio.lowlevel.checkpoint()
         self._check()
-        with trio.CancelScope(shield=True):  # or a program could be started and not be known here
-            child = await start_child(program)
-            if self.children is None:
-                self.children = {}
-            self.children[child] = None
-            if self.ended:  # the call has ended meanwhile, so it does not end this one
-                await self._end(child)
-                self._check()
-            return child
+        if self.children is None:
+            self.children = {}
+        begun = trio.Event()
+        self.children[begun] = None  # the end of the call waits for it
+        try:
+            with trio.CancelScope(shield=True):  # or one could be started and not be known here
+                child = await start_child(program)
+                self.children[child] = None
+                if self.ended:  # the call has ended meanwhile, so it does not end this one
+                    await self._end(child)
+                    self._check()
+                return child
+        finally:
+            del self.children[begun]
+            begun.set()
         raise AssertionError("nobody cancels this scope")
 
     def _check(self) -> None:
@@ -255,6 +268,11 @@ def _descriptor(stream: object) -> int | None:
     if stream is None or isinstance(stream, int):
         return stream
     return stream.fileno()  # type: ignore[attr-defined, no-any-return]  # by `Files`
+
+
+async def _wait(begun: trio.Event) -> None:
+    with trio.move_on_after(START + GRACE + 2 * PATIENCE):
+        await begun.wait()
 
 
 async def _feed(child: Child, data: bytes) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from secrets import randbelow
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from motet.runtime import UnderWay
+from motet.runtime.processes import Child, Program, Start, start_child, started_by
 from motet.runtime.programs import CallPrograms, Command, ProgramOptions, Strays
 from tests.processes import alive, wait_alive
 
@@ -23,6 +26,20 @@ SIGNALS = ("KILL", "TERM", "SEGV", "INT", "PIPE")
 def marked() -> str:
     """A number of seconds that no other test sleeps."""
     return f"1000.{randbelow(10**9):09}"
+
+
+def names(mark: str) -> list[str]:
+    """The programs that the live processes with a mark run."""
+    found = list[str]()
+    for pid in alive(mark):
+        with suppress(OSError):  # it has ended since
+            found.append(Path(f"/proc/{pid}/comm").read_text().strip())
+    return found
+
+
+def is_known(programs: CallPrograms) -> list[bool]:
+    """For each program of a call, whether its start is over."""
+    return [isinstance(child, Child) for child in programs.children or ()]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +144,10 @@ async def test_the_end_of_the_call_ends_all_of_its_programs_and_starts_no_more()
                 await programs.run(["sleep", mark])
 
         nursery.start_soon(in_a_nursery_of_its_own)
-        await wait_alive(mark, 3)
+        # The guard of the second one has the mark, too, before its program is there.
+        with trio.fail_after(60):
+            while names(mark).count("sleep") < 3 or not all(is_known(programs)):
+                await trio.sleep(0.01)
         with trio.CancelScope() as scope:  # also in a call that is cancelled
             scope.cancel()
             await programs.end()
@@ -138,6 +158,48 @@ async def test_the_end_of_the_call_ends_all_of_its_programs_and_starts_no_more()
         await programs.run(["true"])
     programs.ended = False
     await programs.run(["true"])
+
+
+async def test_the_end_of_the_call_waits_for_a_program_that_is_being_started() -> None:
+    mark, programs, refused = marked(), CallPrograms(), list[str]()
+    called, gate = trio.Event(), trio.Event()
+
+    async def late(program: Program) -> Child:
+        called.set()
+        await gate.wait()
+        with started_by(cast("Start", None)):  # the one that this one replaces
+            return await start_child(program)
+
+    async def run() -> None:
+        with pytest.raises(RuntimeError, match="the call has ended") as raised:
+            await programs.run(["sleep", mark])
+        refused.append(str(raised.value))
+
+    async with trio.open_nursery() as nursery:
+        with started_by(late):
+            nursery.start_soon(run)
+        await called.wait()
+        nursery.start_soon(_open_when_all_wait, gate)
+        with trio.CancelScope() as scope:  # also in a call that is cancelled
+            scope.cancel()
+            await programs.end()
+        has_waited = gate.is_set()
+        gate.set()
+        assert has_waited
+        assert alive(mark) == []
+    assert len(refused) == 1
+
+
+async def test_a_program_that_cannot_be_started_holds_up_no_end_of_its_call() -> None:
+    programs = CallPrograms()
+    with pytest.raises(FileNotFoundError):
+        await programs.open(["no-such-program"])
+    assert not programs.children
+
+
+async def _open_when_all_wait(gate: trio.Event) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    gate.set()
 
 
 async def test_a_cancelled_program_has_ended_with_all_that_it_started() -> None:
