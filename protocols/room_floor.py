@@ -20,6 +20,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from msgspec.structs import replace
 
+from motet.protocols.events import RoomTurn
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import drop, merged, settled, taken
 from motet.protocols.room_messages import without_news
@@ -205,7 +206,10 @@ def give_floor(
     given = replace(
         floor,
         turns=floor.turns + len(speakers),
-        speaking=tuple(replace(one, asked_by=tuple(people[one.name])) for one in speakers),
+        speaking=tuple(
+            replace(one, asked_by=tuple(people[one.name]), turn=turn)
+            for turn, one in enumerate(speakers, floor.turns + 1)
+        ),
         due=tuple(due for due in floor.due if due.name not in names),
         depth=max(speaker.depth for speaker in speakers),
         last=speakers[-1].name,
@@ -213,6 +217,12 @@ def give_floor(
     turn = f"{given.round}.{given.turns}"
     after = replace(state, floor=given, given=now, turn=turn, last=last, changed=changed)
     return _after("give", state, after)
+
+
+def told_turn(due: Due, most: int) -> RoomTurn:
+    """The event of a turn of a round that has at most so many."""
+    users = tuple(dict.fromkeys([who.user for who in due.asked_by]))
+    return RoomTurn(due.name, due.turn, most - due.turn, users, due.called_by)
 
 
 def last_when_given(state: RoomState, messages: Sequence[RoomMessage]) -> int:

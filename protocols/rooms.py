@@ -74,10 +74,9 @@ class RoomMessage(msgspec.Struct, frozen=True):
     Attributes:
         seq: its number in the room, from 1.
         round: the round that it opens or belongs to.
-        at: Unix seconds.
         asked_by: a person's own principal when they said it; for an agent, the people whose words
             its turn has answered. Empty in rooms of earlier versions.
-        edited: Unix seconds of the last change of its text; 0: there was none.
+        at, edited: Unix seconds when it was said, and when its text was last changed; 0: never.
         deleted: it was withdrawn, and has no text.
         reactions: of people.
         replies: messages in its thread.
@@ -129,6 +128,7 @@ class Due(msgspec.Struct, frozen=True):
         people: the users that have called it by name.
         first, last: numbers of the first and the last message that calls it.
         ended: numbers between them of messages whose calls have ended before.
+        turn: number of its turn in the round, once it has the floor.
     """
 
     name: str
@@ -139,6 +139,7 @@ class Due(msgspec.Struct, frozen=True):
     first: int = 0
     last: int = 0
     ended: tuple[int, ...] = ()
+    turn: int = 0
 
     @property
     def is_call(self) -> bool:
@@ -159,8 +160,7 @@ class Floor(msgspec.Struct, frozen=True):
         round: number of the round; 0 before the first.
         going: whether agents may still speak in it.
         turns: agents' turns that it has used, those under way included.
-        speaking: the members that have the floor.
-        due: the next speakers, in order.
+        speaking, due: the members that have the floor, and the next speakers, in order.
         depth: of the call that gave the last speakers the floor.
         passes: turns in a row without a message.
         last: the last member that got the floor, for taking turns.

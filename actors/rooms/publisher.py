@@ -84,6 +84,21 @@ class RoomPublisher:
         none = None if head > _RECENT else 0
         return numbers[-1] if numbers else none, bool(ends) and ends[-1]
 
+    async def has_told(self, turn: events.RoomTurn) -> bool:
+        """Whether the event of a turn is there; its round is the last one."""
+        until = (await self._journal.head(self._stream)).head
+        while until > 0:
+            first = max(0, until - _RECENT)
+            page = await self._journal.read(self._stream, first, until - first)
+            for event in (one.event for one in reversed(page)):
+                if isinstance(event, events.RoomTurn) and event.turn >= turn.turn:
+                    if (event.turn, event.speaker) == (turn.turn, turn.speaker):
+                        return True
+                elif isinstance(event, events.RoomTurn | events.RoomIdle):
+                    return False
+            until = first
+        return False
+
     def forward(self, session: str) -> Callable[[], None]:
         """Forward the events of a member's session until the returned function is called."""
         turn = TurnFilter()

@@ -21,7 +21,6 @@ from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
 from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import AWAY, CUT_OFF, noted, unknown_names
@@ -282,8 +281,12 @@ class RoomActor(Actor[RoomMessages]):
         expected, members = False, self._members
         due = [turn for turn in self._state.floor.speaking if turn.name in cut]
         refused = await self._live.afford(due) if due else {}
-        for name in cut:
+        most = self._room.max_turns
+        for one in due:
+            name, told = one.name, floor.told_turn(one, most)
             run = await members.detached.run_since(members.session(name), self._state)
+            if run is not None and one.turn and not await self._publisher.has_told(told):
+                await self._publisher.publish(told)
             going = run is not None and (run.status == "completed" or run.status not in FINAL)
             again = not (going or self._live.was_away or name in refused)
             if run and (going or (again and await members.repeats(name, run, self._state))):
@@ -393,7 +396,7 @@ class RoomActor(Actor[RoomMessages]):
         changed = await self._history.changed(
             {one.number for some in news.values() for one in some}
         )
-        given, heard = self._state.floor.turns, self._state.heard
+        heard = self._state.heard
         state, messages = self._state, tuple(self._history.messages)
         told = {name: read_before(state, name, some, changed) for name, some in news.items()}
         shown: dict[str, Sequence[RoomMessage]] = {}
@@ -420,13 +423,10 @@ class RoomActor(Actor[RoomMessages]):
         batch = self._batch = Batch(mark, last, heard, sender, {*news}, changes=changes)
         before: trio.Event | None = None
         turns: list[Given] = []
-        for number, due in enumerate(self._state.floor.speaking, given + 1):
+        for due in self._state.floor.speaking:
             if self._control.overtaken(batch.mark):
                 break
-            left = self._room.max_turns - number
-            users = tuple(dict.fromkeys(who.user for who in due.asked_by))
-            event = RoomTurn(due.name, number, left, users, due.called_by)
-            await self._publisher.publish(event)
+            await self._publisher.publish(floor.told_turn(due, self._room.max_turns))
             batch.announced.add(due.name)
             notice = unknown_names(due.name, state, messages, self._settings)
             lines = first[due.name] + news_lines(told[due.name], changed)
@@ -436,11 +436,6 @@ class RoomActor(Actor[RoomMessages]):
             turn = Given(due, text, batch, before)
             before = turn.done
             turns.append(turn)
-        # A run may end without a message. Then only this event tells of the turn, so that it has to
-        # be on disk before the run is: the next host finds the run, and cannot tell it is untold.
-        with trio.move_on_after(ATTEMPT):
-            await self._publisher.settled()
-        for turn in turns:
             self.start_soon(self._take_turn, turn)
         for turn in turns:
             await self._await_turn(turn)
@@ -473,6 +468,11 @@ class RoomActor(Actor[RoomMessages]):
             turn = await self._members.take_turn(
                 name, given.text, batch.sender, given.due.asked_by, too_late, self._state.turn
             )
+            if is_pass(without_head(turn.text, name)):
+                # Only its event tells of it, so that has to be on disk before the state says that
+                # it is over. The next host tells it of turns that have the floor on disk.
+                with trio.move_on_after(ATTEMPT):
+                    await self._publisher.settled()
             if given.done.is_set():
                 return  # the room has gone on without it
             if turn.run_id:
