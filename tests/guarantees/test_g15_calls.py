@@ -16,7 +16,9 @@ from motet.actors.rooms import history
 from motet.actors.rooms.definition import member_session
 from motet.actors.rooms.history import RoomHistory
 from motet.protocols import room_floor as floor
+from motet.protocols.chat import ToolMessage
 from motet.protocols.events import RoomTurn
+from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import ROOM_MODES, Due, RoomMode, RoomState
 from motet.protocols.sessions import FINAL
 from tests.guarantees.worlds import calls as world
@@ -177,14 +179,29 @@ def test_the_law_finds_a_defect_of(
 
 SOME = range(84, 111, 3)
 """Changes of the disk around the end of its run."""
-SILENT: dict[str, mt.Step] = {"passes": mt.say("[pass]"), "fails": mt.fail(400)}
+SILENT: dict[str, mt.Step] = {
+    "passes": mt.say("[pass]"),
+    "fails": mt.fail(400),
+    "waits": mt.call("act"),
+}
+"""Her answers; she passes once nobody has allowed her call in time."""
 
 
 def untold(end: str, change: int) -> int | None:
     """Turns of a member that says nothing which no event tells of, where the power was cut before
     that change of the disk. None: there are not so many changes.
     """
-    silent = motet.Agent("ann", model=mt.FunctionModel(lambda _: SILENT[end], name="ann's"))
+
+    def answer(request: ModelRequest) -> mt.Step:
+        has_asked = any(isinstance(row, ToolMessage) for row in request.messages)
+        return SILENT["passes" if has_asked else end]
+
+    silent = motet.Agent("ann", model=mt.FunctionModel(answer, name="ann's"))
+
+    @silent.tool(approval=True)
+    async def act() -> str:
+        return "done"
+
     caller = motet.Agent("ben", model=mt.FunctionModel(lambda _: mt.say("@ann your turn")))
     room = motet.Room("den", members=[caller, silent], max_turns=2)
 
@@ -194,7 +211,7 @@ def untold(end: str, change: int) -> int | None:
         runs = await host.runs(session=member_session("den", "ann"))
         return len([run for run in runs if run.status in FINAL]) - len(told)
 
-    with mt.simulated_host(change, agents=[caller, silent]) as host:
+    with mt.simulated_host(change, agents=[caller, silent], config=world.CONFIG) as host:
         with mt.power_cut(host, change) as power:
             host.room(room)
             host.post("den", "@ben <m1>", user="ada", key="1")
