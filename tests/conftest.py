@@ -28,6 +28,9 @@ os.environ.setdefault(
     "HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parents[1] / ".hypothesis")
 )
 
+# The configurations of tests are their own; the tests of trust take this away.
+os.environ.setdefault("MOTET_TRUST", "1")
+
 # A shell starts what it puts in the background with Ctrl-C ignored, and Python keeps it ignored in
 # itself and in its children: the tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

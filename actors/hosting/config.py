@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -252,6 +252,10 @@ def _import_problem(module: str, error: Exception, root: Path) -> str:
     return f"importing {module!r} failed: {type(error).__name__}: {error}"
 
 
+def _any(file: Path) -> None:
+    """A program may use each file that it names."""
+
+
 @attrs.frozen
 class ConfigSource:
     """The source of a host's configuration, which does not change while the host is open.
@@ -261,12 +265,14 @@ class ConfigSource:
         mcp: servers of the program, by name.
         engine: a policy of the program, beside the rules of the configuration.
         defaults: whether a configuration without agents has the built-in ones.
+        permit: raises ``ConfigError`` for a file that must not be used.
     """
 
     file: Path | None = None
     mcp: Mapping[str, McpServer] = attrs.field(factory=dict[str, McpServer])
     engine: Policy | None = None
     defaults: bool = False
+    permit: Callable[[Path], None] = attrs.field(default=_any, eq=False)
 
     @classmethod
     def of(
@@ -283,6 +289,7 @@ class ConfigSource:
         """The current content of the file. Raises ``ConfigError``."""
         if self.file is None:
             raise ConfigError("this host was not opened with a file: give it a configuration")
+        self.permit(self.file)
         return self.whole(load_config(self.file))
 
     def whole(self, config: HostConfig) -> HostConfig:

@@ -17,14 +17,14 @@ import trio
 
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
-from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource, load_config
+from motet.actors.hosting.config import DEFAULT_AGENTS, load_config
 from motet.actors.models.catalog import KNOWN, Provider, check_receiver, config_of, resolve
 from motet.cli.config_schema import Line, schema, sources
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.logs import silenced
 from motet.cli.render import in_json
 from motet.cli.screen import console
-from motet.cli.setup import Setup, found_here, load_setup
+from motet.cli.setup import Setup, chosen_file, load_setup
 from motet.protocols.admission import is_loopback
 from motet.protocols.config import HostConfig, ProviderConfig
 from motet.protocols.errors import ConfigError, UnknownName
@@ -176,7 +176,7 @@ def together(setup: Setup) -> Finding:
 async def _open(setup: Setup) -> None:
     """A host in memory, whose servers are not started."""
     servers = {name: attrs.evolve(one, start="lazy") for name, one in setup.config.mcp.items()}
-    origin = ConfigSource(setup.file, defaults=True)
+    origin = setup.origin
     config = attrs.evolve(setup.config, state=None, mcp=servers)
     # Its log would tell of the temporary folder.
     with TemporaryDirectory() as folder, silenced("motet"):
@@ -198,7 +198,7 @@ def check(config: Path | None, state: Path | None, *, json: bool) -> int:
 
 def show(config: Path | None, *, effective: bool, json: bool) -> int:
     """Print each value and where it was set; without ``effective`` only those of the file."""
-    file = config or found_here()
+    file = chosen_file(config)
     loaded = load_config(file) if file else HostConfig()
     lines = [one for one in sources(loaded, file) if effective or one.source != "default"]
     if json:

@@ -19,7 +19,7 @@ from motet.actors.hosting.config import load_config
 from motet.cli.exits import CANCELLED, FAILED, OK
 from motet.cli.render import in_json
 from motet.cli.screen import console
-from motet.cli.setup import found_here, load_setup
+from motet.cli.setup import chosen_file, load_setup
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.runtime.errors import only_error
@@ -66,6 +66,7 @@ def evaluate(order: Order) -> int:
 
     Raises ``ConfigError`` for a file without evaluations, and for what is wrong with one.
     """
+    chosen_file(order.config)  # before anything here is imported
     sys.path.insert(0, os.getcwd())
     found = _evaluations(order.target or DEFAULT_FILE)
     if order.against is not None and len(found) > 1:
@@ -168,7 +169,7 @@ def _state(config: HostConfig, file: Path | None) -> Path:
 
 def _adjusted(evaluation: Evaluation, order: Order) -> Evaluation:
     """With the configuration and the numbers of the command line."""
-    file = order.config or (None if evaluation.configured else found_here())
+    file = order.config or (None if evaluation.configured else chosen_file(None))
     changes = EvalOptions()
     if file is not None:
         load_config(file)  # what is wrong with it is said before anything runs

@@ -23,6 +23,7 @@ from motet.actors.models import switch
 from motet.cli.exits import CANCELLED, FAILED, OK
 from motet.cli.render import in_json
 from motet.cli.screen import console
+from motet.cli.setup import chosen_file
 from motet.protocols.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def fuzz(order: Order) -> int:
     Raises ``ConfigError`` for an unknown agent or check, and for an agent that starts
     programs or opens sockets; ``MissingExtra``.
     """
+    chosen_file(order.config)  # before anything here is imported
     if order.jobs > 1:
         return _share(order)
     sys.path.insert(0, os.getcwd())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from motet.cli.exits import OK
+from motet.cli.setup import default_state
+from motet.cli.trust import consent
 from motet.protocols.errors import ConfigError
 
 CONFIG = """\
@@ -85,6 +88,8 @@ def write_project(folder: Path) -> int:
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
             print(f"  {folder / name}")
+    with suppress(OSError):  # where nothing can be stored, the first command asks
+        consent(folder / "motet.toml", default_state())
     where = "" if folder == Path() else f"cd {folder} && "
     print(f"try it:   {where}motet chat\ntest it:  {where}python -m pytest")
     return OK

@@ -190,6 +190,30 @@ def token(
     raise typer.Exit(code)
 
 
+@app.command(
+    epilog=examples("motet trust", "motet trust ~/src/agents", "motet trust --list"),
+)
+def trust(
+    target: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a motet.toml, or a file.")
+    ] = Path(),
+    list: Annotated[bool, typer.Option("--list", help="Print the trusted folders.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the folder no more.")] = False,
+    json: Json = False,
+) -> None:
+    """Trust the configuration of a folder: what it imports, starts and sends to is printed.
+
+    Without it, other commands ask at a terminal, and refuse elsewhere. MOTET_TRUST=1 trusts all.
+    """
+    from motet.cli import trust as act
+    from motet.cli.setup import default_state
+
+    if list:
+        raise typer.Exit(act.show_trusted(default_state(), json=json))
+    given = act.revoke if revoke else act.trust
+    raise typer.Exit(given(target, default_state()))
+
+
 @app.command(epilog=examples("motet init", "motet init my-agents"))
 def init(
     folder: Annotated[

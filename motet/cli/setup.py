@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -20,6 +21,7 @@ from motet.actors.hosting.config import (
 )
 from motet.cli.exits import explained
 from motet.cli.logs import starting
+from motet.cli.trust import ask_trust, check_trust
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
 from motet.protocols.storage import StorageError
@@ -44,6 +46,12 @@ class Setup:
     @property
     def source(self) -> str:
         return self.file.name if self.file else "the built-in configuration"
+
+    @property
+    def origin(self) -> ConfigSource:
+        """The source for the host, which a reload reads only while it is trusted."""
+        permit = partial(check_trust, home=default_state())
+        return ConfigSource(self.file, defaults=True, permit=permit)
 
     @property
     def workspace(self) -> Path:
@@ -79,8 +87,11 @@ class Setup:
 
 
 def load_setup(config: Path | None, state: Path | None) -> Setup:
-    """The configuration of the option, else ``motet.toml`` here, else the built-in one."""
-    file = config or found_here()
+    """The configuration of the option, else ``motet.toml`` here, else the built-in one.
+
+    Raises ``ConfigError``, also for a file that is not trusted.
+    """
+    file = chosen_file(config)
     loaded = load_config(file) if file else HostConfig(workspace=_here_if_safe(state))
     chosen = state or (Path(loaded.state) if loaded.state else None)
     return Setup(
@@ -97,10 +108,17 @@ def _here_if_safe(state: Path | None) -> str | None:
     return None if (state or default_state()).resolve().is_relative_to(here) else str(here)
 
 
-def found_here() -> Path | None:
-    """``motet.toml`` in the current directory, if it is there."""
+def chosen_file(config: Path | None) -> Path | None:
+    """The file of the option, else ``motet.toml`` in the current directory, if it is there.
+
+    The one door to a configuration: every command gets its file from here. At a terminal it asks
+    for a consent that is missing; else it raises ``Untrusted``.
+    """
     here = Path(CONFIG_FILE)
-    return here if here.is_file() else None
+    file = config or (here if here.is_file() else None)
+    if file is not None:
+        ask_trust(file, default_state())
+    return file
 
 
 def default_state() -> Path:
@@ -116,7 +134,7 @@ async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Ho
     If the default state directory is in use or unusable, it keeps its state in memory and says so.
     Raises as ``open_host`` does.
     """
-    origin = ConfigSource(setup.file, defaults=True)
+    origin = setup.origin
     config = origin.whole(setup.config)
     async with AsyncExitStack() as stack:
         with starting():

@@ -38,6 +38,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
         k: v for k, v in os.environ.items() if not k.startswith(("OPENAI", "ANTHROPIC", "MOTET"))
     }
     own = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": f"{home}-xdg", "TERM": "xterm"}
+    own["MOTET_TRUST"] = "1"  # the tests of trust say otherwise
     return kept | own | dict(extra or {})
 
 
