@@ -22,7 +22,7 @@ from motet.actors.hosting.config import ConfigSource
 from motet.actors.hosting.inputs import RunStream
 from motet.actors.hosting.records import Records
 from motet.actors.hosting.reload import Reloads, check_policy
-from motet.actors.hosting.retention import delete_session, start_retention
+from motet.actors.hosting.retention import delete_session, delete_user, start_retention
 from motet.actors.hosting.tree import Parts, open_tree
 from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import Room
@@ -44,6 +44,7 @@ from motet.protocols.queueing import QueueMode
 from motet.protocols.reload import Reloaded
 from motet.protocols.run import RunOptions, RunResult
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, StopReport
+from motet.protocols.users import UserDeleted
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_asyncio
 from motet.runtime.scopes import only_in_a_block
@@ -446,6 +447,14 @@ class Host(Records):
     def rooms(self) -> RoomApi:
         """The rooms by name, for people who are connected: to list, make, post to and read."""
         return self._parts.rooms
+
+    async def delete_user(self, user: str, *, rooms: str | None = None) -> UserDeleted:
+        """Delete a user with all that is theirs; files in the workspace stay.
+
+        ``rooms``: ``delete`` or ``transfer:OTHER``, if they own some. After an end in between it
+        can be called again. Raises ``InputValidation``, ``NotFound``, ``SessionBusy``.
+        """
+        return await delete_user(self._parts, user, rooms, self.delete, self.delete_room)
 
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
         """A room, at work: its messages are there, and an unfinished round continues.

@@ -238,3 +238,10 @@ class TokensList(msgspec.Struct, frozen=True):
 
 class TokensRevokeParams(msgspec.Struct, frozen=True):
     id: _Id
+
+
+class UsersDeleteParams(msgspec.Struct, frozen=True):
+    """``rooms``: ``delete`` or ``transfer:OTHER``, for the rooms that they own."""
+
+    user: _Id
+    rooms: _Id | None = None

@@ -23,6 +23,7 @@ from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, RunStatus
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.protocols.traces import Trace, TraceInfo
+from motet.protocols.users import UserDeleted
 
 
 class ConfigView(msgspec.Struct, frozen=True):
@@ -69,6 +70,10 @@ class HostRecords(Protocol):
 
     async def delete_room(self, room: str, *, principal: Principal = LOCAL) -> None:
         """Delete a room, the sessions of its members, and all that is stored of them."""
+        ...
+
+    async def delete_user(self, user: str, *, rooms: str | None = None) -> UserDeleted:
+        """Delete a user with all that is theirs. ``rooms``: ``delete`` or ``transfer:OTHER``."""
         ...
 
     async def inject(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import ChatMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.messages import Request
 
 Source: TypeAlias = Literal["user", "assistant", "note"]
@@ -76,3 +77,31 @@ class Memorize(Request[None], frozen=True, tag="memory.memorize"):
 
 
 MemoryProtocol: TypeAlias = FindMemories | Memorize
+
+
+# What is remembered, and what is searched for
+
+WORDS: Final = 24
+"""Words of a query that are searched for: the longest."""
+_WORD: Final = re.compile(r"\w{2,64}")
+
+
+def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
+    """The talk of a turn, without results of tools and without texts beside calls."""
+    said: list[Memorable] = []
+    for row in rows:
+        match row:
+            case UserMessage(text=text) if row.note != "hint":
+                said.append(Memorable(text, "user"))
+            case AssistantMessage(text=text) if not row.calls and not row.note:
+                said.append(Memorable(text, "assistant"))
+            case _:
+                pass
+    return tuple(said)
+
+
+def full_text_query(text: str) -> str:
+    """A query that matches any of the words; quotes keep words from being operators."""
+    words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    longest = sorted(words, key=len, reverse=True)[:WORDS]
+    return " OR ".join(f'"{word}"' for word in longest)

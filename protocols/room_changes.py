@@ -20,7 +20,13 @@ from motet.protocols.approvals import hash_of
 from motet.protocols.error_rows import OF_SESSION, PART
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.results import repacked
-from motet.protocols.room_copies import WITHDRAWN, corrected_json, previews_json, without_said
+from motet.protocols.room_copies import (
+    WITHDRAWN,
+    corrected_json,
+    previews_json,
+    without_said,
+    without_user,
+)
 from motet.protocols.room_messages import line_of
 from motet.protocols.room_newcomers import outdated
 from motet.protocols.room_reading import joined_json
@@ -64,6 +70,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_joined": (joined_json, 3),
     "room_result": (_in_result, 7),
     "room_hash": (hash_of, 1),
+    "user_gone": (without_user, 3),
 }
 """Functions of SQL, by name, with how many arguments they take."""
 
@@ -71,41 +78,41 @@ _CHANGE: Final = (
     "UPDATE room_messages SET text = ?3, edited = ?4, deleted = ?5, reactions = ?6, asked_by = ?7"
     " WHERE room = ?1 AND seq = ?2 RETURNING 1"
 )
-_SESSIONS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1 AND listed = 1)"
-_RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {_SESSIONS})"
-_TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {_SESSIONS})"
-_STREAMS: Final = _SESSIONS.replace("SELECT session", "SELECT 'session:' || session")
+OF_MEMBERS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1 AND listed = 1)"
+_RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {OF_MEMBERS})"
+_TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {OF_MEMBERS})"
+STREAMS: Final = OF_MEMBERS.replace("SELECT session", "SELECT 'session:' || session")
 _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
     "event IN ('tool.call', 'tool.result', 'tool.progress', 'activity', 'approval.requested',"
     " 'child.started') AND (stream = 'room:' || ?1"
     " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
 )
 _OWN_TURNS: Final = (  # a turn of a room below shows the lines of that one
-    f"(event <> 'child.started' OR json_extract(data, '$.session') IN {_SESSIONS})"
+    f"(event <> 'child.started' OR json_extract(data, '$.session') IN {OF_MEMBERS})"
 )
-_COPIES: Final = (
-    ("messages", "body", f"session IN {_SESSIONS}"),
-    ("runs", "text", f"session IN {_SESSIONS}"),
-    ("runs", "given", f"session IN {_SESSIONS}"),
-    ("runs", "detail", f"session IN {_SESSIONS}"),
-    ("runs", "ending", f"session IN {_SESSIONS}"),
+COPIES: Final = (
+    ("messages", "body", f"session IN {OF_MEMBERS}"),
+    ("runs", "text", f"session IN {OF_MEMBERS}"),
+    ("runs", "given", f"session IN {OF_MEMBERS}"),
+    ("runs", "detail", f"session IN {OF_MEMBERS}"),
+    ("runs", "ending", f"session IN {OF_MEMBERS}"),
     ("steps", "body", f"run_id IN {_RUNS}"),
-    ("events", "data", f"stream IN {_STREAMS} AND {_OWN_TURNS}"),
+    ("events", "data", f"stream IN {STREAMS} AND {_OWN_TURNS}"),
     ("events", "data", f"{_IN_ROOM} AND {_OWN_TURNS}"),
     ("spans", "body", f"run_id IN {_TRACED}"),
-    ("summaries", "text", f"session IN {_SESSIONS}"),
-    ("memories", "text", f"session IN {_SESSIONS}"),
-    *(("approvals", one, f"session IN {_SESSIONS}") for one in ("args", "proposed", "reason")),
-    *(("escalations", one, f"session IN {_SESSIONS}") for one in ("reason", "history")),
+    ("summaries", "text", f"session IN {OF_MEMBERS}"),
+    ("memories", "text", f"session IN {OF_MEMBERS}"),
+    *(("approvals", one, f"session IN {OF_MEMBERS}") for one in ("args", "proposed", "reason")),
+    *(("escalations", one, f"session IN {OF_MEMBERS}") for one in ("reason", "history")),
     *(("team_tasks", one, "user = 'room:' || ?1") for one in ("title", "details", "result")),
 )
 """The columns that may hold the line of a message, as a member has read it."""
 _PREVIEWS: Final = ("spans", "summaries", "escalations")
-_HASHED: Final = {("approvals", "args"): ", args_hash = room_hash({})"}
+HASHED: Final = {("approvals", "args"): ", args_hash = room_hash({})"}
 _OWN: Final = (
     ("messages", "body", "run_id = {run}"),
     ("steps", "body", "run_id = {run}"),
-    ("events", "data", "stream IN " + _STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
+    ("events", "data", "stream IN " + STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
     ("spans", "body", "run_id = {run}"),
     ("runs", "detail", "run_id = {run}"),
     ("runs", "ending", "run_id = {run}"),
@@ -113,7 +120,7 @@ _OWN: Final = (
     *(("escalations", one, "run_id = {run}") for one in ("reason", "history")),
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
-_ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {_SESSIONS}")
+OF_ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {OF_MEMBERS}")
 _RUN: Final = (
     "(SELECT run_id FROM events WHERE stream = 'room:' || ?1 AND event = 'message'"
     " AND json_extract(data, '$.number') = ?2)"
@@ -140,26 +147,26 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     """
     home, _ = thread_of(room)
     params: tuple[SqlValue, ...] = (home, message.label, line_of(message))
-    for table, column, where in _COPIES:
+    for table, column, where in COPIES:
         function = "room_preview" if table in _PREVIEWS else "room_text"
         fixed = f"{function}({column}, ?2, ?3)"
-        also = _HASHED.get((table, column), "").format(fixed)
+        also = HASHED.get((table, column), "").format(fixed)
         yield Statement(
             f"UPDATE {table} SET {column} = {fixed}{also}"
             f" WHERE {where} AND instr({column}, '[#' || ?2 || ' ') > 0",
             params,
         )
     yield Statement(_RESULTS, params)
-    marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in _ERROR_TEXTS)
-    yield from _errors(_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])
-    yield from _large_errors(_ERRORS, "room_preview({}, ?2, ?3)", params)
+    marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in ERROR_TEXTS)
+    yield from change_errors(OF_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])
+    yield from _large_errors(OF_ERRORS, "room_preview({}, ?2, ?3)", params)
     if message.kind == "agent" and before:
         own = OF_SESSION.replace("session = ?1", f"run_id = {_RUN}")
-        yield from _errors(own, "1", (room, message.seq), "room_said({}, ?1)", (before,))
+        yield from change_errors(own, "1", (room, message.seq), "room_said({}, ?1)", (before,))
         yield from _large_errors(own, "room_said({}, ?3)", (room, message.seq, before))
         for table, column, where in _OWN:
             fixed = f"room_said({column}, ?3)"
-            also = _HASHED.get((table, column), "").format(fixed)
+            also = HASHED.get((table, column), "").format(fixed)
             is_text = f"{column} IS NOT NULL AND ?4 <> ''"
             yield Statement(
                 f"UPDATE {table} SET {column} = {fixed}{also}"
@@ -171,13 +178,13 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     yield outdated(room, message.seq)
 
 
-_ERROR_TEXTS: Final = ("raw_error", "short_summary", "arguments")
+ERROR_TEXTS: Final = ("raw_error", "short_summary", "arguments")
 _SHIFT: Final = -(1 << 62)
 _IS_ASIDE: Final = f"seq < {_SHIFT // 2}"
 _ASIDE: Final = f"(SELECT {_SHIFT} - seq FROM error_records WHERE {_IS_ASIDE})"
 
 
-def _errors(
+def change_errors(
     seqs: str, condition: str, given: tuple[SqlValue, ...], text: str, values: tuple[SqlValue, ...]
 ) -> Iterator[Statement]:
     """Change the texts of errors, which may quote a message or the call that was given one.
@@ -191,7 +198,7 @@ def _errors(
         f" (SELECT 1 FROM agent_errors AS a WHERE a.seq = error_records.seq AND ({condition}))",
         given,
     )
-    sets = (f"{one} = iif({one} IS NULL, NULL, {text.format(one)})" for one in _ERROR_TEXTS)
+    sets = (f"{one} = iif({one} IS NULL, NULL, {text.format(one)})" for one in ERROR_TEXTS)
     yield Statement(f"UPDATE agent_errors SET {', '.join(sets)} WHERE seq IN {_ASIDE}", values)
     yield Statement(
         "UPDATE error_records SET resolved = aside.resolved FROM error_records AS aside"
@@ -204,7 +211,7 @@ def _errors(
 _RESULTS: Final = (
     "WITH fixed AS MATERIALIZED (SELECT id AS of,"
     " room_result(packing, data, held, size, sha256, ?2, ?3) AS one FROM results"
-    f" WHERE kind <> 'binary' AND session IN {_SESSIONS}"
+    f" WHERE kind <> 'binary' AND session IN {OF_MEMBERS}"
     " AND (packing <> 'text' OR instr(data, '[#' || ?2 || ' ') > 0))"
     " UPDATE results SET packing = one ->> 0, data = one ->> 1, held = one ->> 2, size = one ->> 3,"
     " sha256 = one ->> 4 FROM fixed WHERE id = of AND one <> ''"
@@ -339,7 +346,7 @@ _SHOWN: Final = (
     f" (SELECT 'session:' || above.session {_ABOVE} UNION SELECT above.owner {_ABOVE} UNION"
     f" SELECT stream FROM streams, (SELECT above.owner AS room {_ABOVE}) WHERE stream > room || '/'"
     " AND stream < room || '0') AND instr(data, '[#' || ?2 || ' ') > 0"
-    f" AND json_extract(data, '$.session') IN {_SESSIONS}"
+    f" AND json_extract(data, '$.session') IN {OF_MEMBERS}"
 )
 
 

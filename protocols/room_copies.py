@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.room_messages import HEAD, QUOTED_HEAD, Amendment, line_of, without_head
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import FinishRun, Principal
+from motet.protocols.texts import plain_name
 
 
 def corrected(text: str, label: str, line: str) -> str:
@@ -121,6 +123,32 @@ def fixed_answer(fixes: Iterable[Fix], answer: ModelResponse) -> ModelResponse:
     for fix in fixes:
         answer = replace(answer, calls=tuple(fixed_call(fix, call) for call in answer.calls))
     return answer
+
+
+GONE: Final = "(deleted)"
+"""The name of users who were deleted."""
+
+
+@lru_cache(16)
+def _naming(user: str, *, anywhere: bool) -> re.Pattern[str]:
+    if anywhere:
+        return re.compile(rf"(?<!\w){re.escape(user)}(?!\w)")
+    inner = msgspec.json.encode(user).decode()[1:-1]
+    head = re.escape(msgspec.json.encode(plain_name(user)).decode()[1:-1])
+    return re.compile(
+        rf"(?<=\"){re.escape(inner)}(?=\\*\")"
+        rf"|(?<=person ){head}(?=\]| reacts to | takes back )"
+        rf"|(?<=@){re.escape(inner)}(?![\w-])"
+    )
+
+
+def without_user(stored: str, user: str, anywhere: int) -> str:
+    """A stored text or JSON that names a deleted user no more.
+
+    The name goes where it is a text of its own, the author of a line, or called with an ``@``, and
+    where the words are the host's (``anywhere``). What others have said about a person stays.
+    """
+    return _naming(user, anywhere=bool(anywhere)).sub(GONE, stored) if user in stored else stored
 
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from motet.protocols.error_rows import FORGET
 from motet.protocols.room_people import PeopleChange, RoomPerson, candidates
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.storage import Row, SqlValue, Statement, forget_streams, last_number
@@ -284,6 +285,33 @@ ROOMS_BELOW: Final = (
 
 # Deletion
 
+# Rows that refer to others are deleted before these.
+OF_SESSION: Final = (
+    "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM escalations WHERE session = ?",
+    "DELETE FROM approvals WHERE session = ?",
+    "DELETE FROM messages WHERE session = ?",
+    "DELETE FROM summaries WHERE session = ?",
+    "DELETE FROM runs WHERE session = ?",
+    "DELETE FROM events WHERE stream = 'session:' || ?",
+    *forget_streams("stream = 'session:' || ?"),
+    FORGET,
+    "DELETE FROM error_sequels WHERE session = ?",
+    "DELETE FROM results WHERE session = ?",
+    "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
+    "DELETE FROM traces WHERE session = ?",
+    "DELETE FROM resumptions WHERE session = ?",
+    "DELETE FROM conversations WHERE session = ?",
+    "DELETE FROM sessions WHERE session = ?",
+)
+BY_PEOPLE: Final = (
+    "DELETE FROM memories WHERE session = ?",
+    # The answer of a command may quote any session of its user.
+    "DELETE FROM idempotency WHERE answer IS NOT NULL"
+    " AND user = (SELECT owner FROM sessions WHERE session = ?)",
+)
+"""What goes with a session that a person deletes, and not with one that retention does."""
 DELETIONS: Final = (
     "DELETE FROM room_messages WHERE room = ?1 OR room GLOB ?1 || '/*'",  # and its threads
     "DELETE FROM room_reads WHERE room = ?1 OR room GLOB ?1 || '/*'",

@@ -389,10 +389,7 @@ async def _room(caller: Caller, params: rooms.RoomParams) -> Answer:
 
 
 async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Answer:
-    who, before, limit = caller.principal, params.before, params.limit
-    found = await caller.api.rooms.history(
-        params.room, before=before, limit=limit, query=params.query, principal=who
-    )
+    found = await caller.api.rooms.history(**asdict(params), principal=caller.principal)
     kept = last_page(found)
     before = kept[0].seq if kept and kept[0].seq > 1 else None
     return Answer(rooms.RoomsHistory(params.room, kept, before))
@@ -400,10 +397,8 @@ async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Ans
 
 async def _create_room(caller: Caller, params: rooms.RoomsCreateParams) -> Answer:
     caller.spend_message()
-    made = await caller.api.rooms.create(
-        params.name, params.plan, people=params.people, principal=caller.principal
-    )
-    return Answer(made)
+    who, given = caller.principal, (params.name, params.plan)
+    return Answer(await caller.api.rooms.create(*given, people=params.people, principal=who))
 
 
 async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
@@ -509,8 +504,7 @@ async def _actors(caller: Caller, _params: wire.NoParams) -> Answer:
 async def _logs(caller: Caller, params: records.LogsTailParams) -> Answer:
     lines = caller.api.log_tail(params.limit)
     new = tuple(line for line in lines if line.number > params.after)
-    kept = last_page(new)
-    return Answer(records.LogsTail(kept))
+    return Answer(records.LogsTail(last_page(new)))
 
 
 async def _tokens(caller: Caller, _params: wire.NoParams) -> Answer:
@@ -523,6 +517,10 @@ async def _new_token(caller: Caller, params: records.TokensNewParams) -> Answer:
 
 async def _revoke_token(caller: Caller, params: records.TokensRevokeParams) -> Answer:
     return Answer(await caller.api.revoke_token(params.id))
+
+
+async def _delete_user(caller: Caller, params: records.UsersDeleteParams) -> Answer:
+    return Answer(await caller.api.delete_user(params.user, rooms=params.rooms))
 
 
 METHODS: Final[dict[str, Method]] = {
@@ -562,6 +560,7 @@ METHODS: Final[dict[str, Method]] = {
         method("tokens.list", "admin", wire.NoParams, _tokens),
         method("tokens.new", "admin", records.TokensNewParams, _new_token),
         method("tokens.revoke", "admin", records.TokensRevokeParams, _revoke_token),
+        method("users.delete", "admin", records.UsersDeleteParams, _delete_user),
         method("rooms.list", "viewer", rooms.RoomsListParams, _rooms),
         method("rooms.get", "viewer", rooms.RoomParams, _room),
         method("rooms.history", "viewer", rooms.RoomsHistoryParams, _room_history),

@@ -1,4 +1,4 @@
-"""Retention: an actor that deletes what is beyond the limits, and the deletion of a session.
+"""Retention: an actor that deletes what is beyond the limits; deletions of sessions and users.
 
 The limits and the statements are those of :mod:`motet.protocols.retention`. Invariants: it works
 beside everything else: each slice is one transaction, behind which it rests for as long as that
@@ -9,7 +9,8 @@ tried again in an hour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from typing import ClassVar
 
 import attrs
@@ -17,14 +18,17 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.hosting.tree import Parts
+from motet.actors.rooms.administration import close
+from motet.actors.rooms.publisher import room_stream
 from motet.actors.sessions.router import Retire
-from motet.protocols import retention
+from motet.protocols import retention, users
 from motet.protocols.errors import ForgetErrors, NotFound
 from motet.protocols.messages import Request
 from motet.protocols.retention import Hands, Limits, aged
 from motet.protocols.sessions import DeleteSession, Principal, SessionBusy, SessionInfo
 from motet.protocols.storage import Row, Rows, Statement, Transaction
 from motet.protocols.traces import FlushTraces
+from motet.protocols.users import Delete, UserDeleted, UserHands
 from motet.runtime import Actor, handles
 from motet.runtime.describe import summarize
 from motet.runtime.outside import steady_time, wall_time
@@ -68,11 +72,41 @@ async def delete_session(parts: Parts, info: SessionInfo, unused_since: float | 
     return rows
 
 
+async def delete_user(
+    parts: Parts, user: str, rooms: str | None, session: Delete, room: Delete
+) -> UserDeleted:
+    """See :func:`motet.protocols.users.delete_user`. ``session``, ``room``: delete one."""
+    config, stores, read = parts.generations.config, parts.stores, Forgetting(parts).read
+    named = {one.user for one in config.gateway.tokens}
+    named.update(one for of in config.rooms.values() for one in of.people)
+
+    async def withdraw(name: str, number: int) -> None:
+        await parts.rooms.delete_message(name, number, principal=_HOST)
+
+    @asynccontextmanager
+    async def quiet(name: str) -> AsyncGenerator[None]:
+        async with parts.room_table.changing:
+            await close(parts.rooms, name, "a user is deleted")
+            await parts.journal.settle()
+            with ExitStack() as stack:
+                for (key,) in await read(users.members(name)):
+                    stack.enter_context(stores.contexts.changing(str(key)))
+                yield
+            parts.journal.access_changed(room_stream(name))
+
+    ask, write, load = stores.rooms.ask, stores.transact, stores.tokens.load
+    hands = UserHands(read, write, ask, load, session, room, withdraw, quiet)
+    return await users.delete_user(hands, user, rooms, frozenset(named), wall_time())
+
+
 @attrs.frozen
 class Forgetting:
     """The deletions of whole sessions and rooms, for their age."""
 
     parts: Parts
+
+    async def read(self, statement: Statement) -> tuple[Row, ...]:
+        return await self.parts.readers.read(statement.sql, statement.params)
 
     async def session(self, session: str, since: float) -> bool:
         try:
@@ -168,10 +202,6 @@ class Retention(Actor[Prune]):
 async def start_retention(parts: Parts) -> None:
     """Start the retention of a host whose other parts are at work."""
     forgetting = Forgetting(parts)
-
-    async def read(statement: Statement) -> tuple[Row, ...]:
-        return await parts.readers.read(statement.sql, statement.params)
-
-    hands = Hands(read, parts.stores.transact, forgetting.session, forgetting.room)
+    hands = Hands(forgetting.read, parts.stores.transact, forgetting.session, forgetting.room)
     limits = Limits.of(parts.generations.config)
     await parts.system.start(lambda: Retention(hands, limits), name="retention")

@@ -159,6 +159,15 @@ async def export(
     return RoomExport(room, standing.owner, standing.terms, people, messages, more)
 
 
+async def close(rooms: RoomAccess, room: str, why: str) -> None:
+    """Close an open room and its threads, for a caller that holds ``table.changing``."""
+    table = rooms.parts.table
+    for one in (*filter(None, (table.rooms.get(room),)), *table.threads(room)):
+        one.settings.admit(Standing(room, terms=RoomTerms(archived=wall_time())))
+        await one.stop(why).wait()
+        await rooms.parts.actor.ask(Close(one.name))
+
+
 @asynccontextmanager
 async def deleting(rooms: RoomAccess, room: str, principal: Principal) -> AsyncGenerator[Remaining]:
     """Delete a room when the block ends, which has to delete its members' sessions.
@@ -170,11 +179,7 @@ async def deleting(rooms: RoomAccess, room: str, principal: Principal) -> AsyncG
     async with parts.table.changing:
         _, standing = await rooms.standing(room)
         standing.demand(principal, "delete")
-        if (live := parts.table.rooms.get(room)) is not None:
-            for one in (live, *parts.table.threads(room)):
-                one.settings.admit(Standing(room, terms=RoomTerms(archived=wall_time())))
-                await one.stop("the room is deleted").wait()
-                await parts.actor.ask(Close(one.name))
+        await close(rooms, room, "the room is deleted")
         yield lambda: parts.sessions.ask(ListSessions(owner, 100, children=True))
         await parts.services.toolkits.current.workspaces.forget(f"group:{owner}")
         await parts.journal.settle()

@@ -6,7 +6,6 @@ Invariants: a memory belongs to the owner of its session, and only that owner's 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,7 +13,7 @@ import attrs
 import trio
 
 from motet.actors.storage.tables import TableStore
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.chat import ChatMessage
 from motet.protocols.memory import (
     FindMemories,
     Memorable,
@@ -22,6 +21,8 @@ from motet.protocols.memory import (
     MemoryProtocol,
     Remembered,
     Source,
+    full_text_query,
+    memorable,
 )
 from motet.protocols.redaction.redact import redacted_head
 from motet.protocols.storage import Row, Statement, Transaction
@@ -31,8 +32,6 @@ from motet.runtime import Actor, ActorRef, handles
 KEPT = 10_000
 TEXT_LIMIT = 4_000
 """Code points of one memory."""
-WORDS = 24
-"""Words of a query that are searched for: the longest."""
 
 _OWNER = "(SELECT owner FROM sessions WHERE session = ?1)"
 _INSERT = (
@@ -52,7 +51,6 @@ _FIND = (
     " SELECT text, source, max(created) FROM found"
     " GROUP BY text ORDER BY min(rank), max(seq) DESC LIMIT ?3"
 )
-_WORD = re.compile(r"\w{2,64}")
 
 
 @attrs.define(eq=False)
@@ -121,27 +119,6 @@ class StoredMemory:
 
     async def write(self, text: str, session: str) -> None:
         await self.store.ask(Memorize(session, (Memorable(text, "note"),)))
-
-
-def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
-    """The talk of a turn, without results of tools and without texts beside calls."""
-    said: list[Memorable] = []
-    for row in rows:
-        match row:
-            case UserMessage(text=text) if row.note != "hint":
-                said.append(Memorable(text, "user"))
-            case AssistantMessage(text=text) if not row.calls and not row.note:
-                said.append(Memorable(text, "assistant"))
-            case _:
-                pass
-    return tuple(said)
-
-
-def full_text_query(text: str) -> str:
-    """A query that matches any of the words; quotes keep words from being operators."""
-    words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
-    longest = sorted(words, key=len, reverse=True)[:WORDS]
-    return " OR ".join(f'"{word}"' for word in longest)
 
 
 def _kept_text(text: str) -> str:

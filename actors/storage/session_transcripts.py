@@ -30,10 +30,9 @@ from motet.actors.storage.tables import (
     struct,
 )
 from motet.protocols.chat import ChatMessage
-from motet.protocols.error_rows import FORGET
 from motet.protocols.errors import NotFound
 from motet.protocols.retention import UNUSED
-from motet.protocols.room_tables import ROOMS_BELOW, SESSIONS_BELOW, deletion
+from motet.protocols.room_tables import BY_PEOPLE, OF_SESSION, ROOMS_BELOW, SESSIONS_BELOW, deletion
 from motet.protocols.sessions import (
     Accepted,
     DeleteSession,
@@ -57,7 +56,6 @@ from motet.protocols.storage import (
     Row,
     Statement,
     StorageError,
-    forget_streams,
 )
 from motet.runtime import handles
 
@@ -166,33 +164,6 @@ WITH RECURSIVE above (below, session) AS (
 SELECT 1 FROM above WHERE below <> session AND session IN (?1, ?2) AND (
     SELECT count(DISTINCT owner) FROM sessions WHERE session IN (?1, ?2)) = 1"""
 
-# Rows that refer to others are deleted before these.
-_DELETIONS = (
-    "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
-    "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
-    "DELETE FROM escalations WHERE session = ?",
-    "DELETE FROM approvals WHERE session = ?",
-    "DELETE FROM messages WHERE session = ?",
-    "DELETE FROM summaries WHERE session = ?",
-    "DELETE FROM runs WHERE session = ?",
-    "DELETE FROM events WHERE stream = 'session:' || ?",
-    *forget_streams("stream = 'session:' || ?"),
-    FORGET,
-    "DELETE FROM error_sequels WHERE session = ?",
-    "DELETE FROM results WHERE session = ?",
-    "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
-    "DELETE FROM traces WHERE session = ?",
-    "DELETE FROM resumptions WHERE session = ?",
-    "DELETE FROM conversations WHERE session = ?",
-    "DELETE FROM sessions WHERE session = ?",
-)
-_BY_PEOPLE = (
-    "DELETE FROM memories WHERE session = ?",
-    # The answer of a command may quote any session of its user.
-    "DELETE FROM idempotency WHERE answer IS NOT NULL"
-    " AND user = (SELECT owner FROM sessions WHERE session = ?)",
-)
-
 
 def history_query(
     session: str, before: int | None, limit: int, generation: str | None = None
@@ -280,7 +251,7 @@ class TranscriptTables(TableStore):
         sessions = (*(str(child) for (child,) in found), request.session)
         now, errors, since = self._clock(), self._errors, request.unused_since
         unused = [Statement(UNUSED, (one, since), expect=1) for one in sessions]
-        wanted = _DELETIONS if since is not None else (*_BY_PEOPLE, *_DELETIONS)
+        wanted = OF_SESSION if since is not None else (*BY_PEOPLE, *OF_SESSION)
         statements = (
             Statement(_THIS, (request.session, request.generation), expect=1),
             *(unused if since is not None else ()),

@@ -214,6 +214,45 @@ def trust(
     raise typer.Exit(given(target, default_state()))
 
 
+class UserLook(StrEnum):
+    """The parts of ``motet users``."""
+
+    DELETE = "delete"
+
+
+@app.command(
+    epilog=examples(
+        "motet users delete alice --rooms transfer:bob", "motet users delete alice --rooms delete"
+    )
+)
+def users(
+    look: Annotated[UserLook, typer.Argument(metavar="ACTION", help="Delete a user.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")] = "",
+    rooms: Annotated[
+        str | None,
+        typer.Option(
+            "--rooms",
+            metavar="WHAT",
+            help="The rooms that they own: delete, or transfer:OTHER.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Delete a user with all that is theirs, also while a server runs.
+
+    Tokens, sessions, memories and places in rooms are deleted, and what they have said in the rooms
+    of others is withdrawn. Files in the workspace stay.
+    """
+    from motet.cli.setup import load_setup
+    from motet.cli.users import delete_user
+
+    assert look is UserLook.DELETE
+    raise typer.Exit(delete_user(load_setup(config, state), user, rooms, sure=yes, json=json))
+
+
 @app.command(epilog=examples("motet init", "motet init my-agents"))
 def init(
     folder: Annotated[

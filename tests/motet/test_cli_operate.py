@@ -79,6 +79,9 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
         assert made["token"].startswith("mtt_")
         assert run("ps").code == 0, "whoever has the state directory needs no token of a user"
         assert "alice is revoked" in run("token", "revoke", made["info"]["id"]).out
+        assert run("users", "delete", "alice").code == 2, "nobody is asked"
+        assert "deleted alice: 1 tokens, 0 sessions" in run("users", "delete", "alice", "--yes").out
+        assert run("users", "delete", "alice", "--yes").code == 1
 
         file.write_text(CONFIG.replace("one", "two"))
         assert "agents.helper: takes effect with the next run" in run("config", "reload").out
@@ -90,6 +93,10 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
         server.signal(signal.SIGTERM)
         assert server.end() == 0
     assert not (state / "server.json").exists()
+    file.write_text(CONFIG)
+    assert run("token", "new", "bob").code == 0
+    done = json.loads(run("users", "delete", "bob", "--rooms", "delete", "--yes", "--json").out)
+    assert (done["tokens"], done["sessions"], done["rooms"]) == (1, 0, [])
 
 
 async def test_a_changed_file_is_seen_and_a_wrong_one_changes_nothing(here: Path) -> None:

@@ -174,6 +174,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "tokens.list": wire.NoParams,
     "tokens.new": records.TokensNewParams,
     "tokens.revoke": records.TokensRevokeParams,
+    "users.delete": records.UsersDeleteParams,
     "rooms.list": rooms.RoomsListParams,
     "rooms.people": rooms.RoomParams,
     "rooms.summary": rooms.RoomParams,

@@ -131,6 +131,7 @@ ROWS: dict[str, Row] = {
     "tokens.list": Row("forbidden"),
     "tokens.new": Row("forbidden", ({"user": "alice"},)),
     "tokens.revoke": Row("forbidden", ({"id": "{token}"},)),
+    "users.delete": Row("forbidden", ({"user": "alice", "rooms": "delete"},)),
 }
 COMMANDS = ("/status", "/stop", "stop", "/new", "/approve {approval} allow-once", "/stopall")
 
