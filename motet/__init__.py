@@ -373,8 +373,9 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'motet' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*{*globals(), *__all__}]

@@ -190,7 +190,7 @@ class Hooks(Actor[Gate | Observe]):
         self._warn = warn
         self._keep = keep
 
-    @handles(Gate, concurrent=AT_ONCE, here=True)
+    @handles(Gate, concurrent=AT_ONCE, here=True, brief=True)  # each hook has a time-out
     async def gate(self, request: Gate) -> Verdict:
         return await self._decided(request.event)
 
@@ -226,6 +226,7 @@ class HooksClient:
         self.hooks = hooks
         self._ref = ref
         self._warn = warn
+        self._asking = 0
 
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.
@@ -237,11 +238,16 @@ class HooksClient:
             return Verdict(hooks.Allow())
         if self._ref is None:
             return self._silence(chain, event, "no Hooks actor runs to ask them")
-        within = sum([hook.timeout for hook in chain]) + SLACK
+        # With a free place the first hook is asked at once. A limit would cost a scope for nothing.
+        waits = self._asking >= AT_ONCE
+        within = sum([hook.timeout for hook in chain]) + SLACK if waits else None
+        self._asking += 1
         try:
             return await self._ref.ask(Gate(event), timeout=within)
         except Exception as error:  # dead, stopped, overloaded or too slow
             return self._silence(chain, event, type(error).__name__)
+        finally:
+            self._asking -= 1
 
     def notify(self, event: AnyHookEvent) -> None:
         """Tell the hooks without waiting; a message that cannot be delivered is logged."""
