@@ -437,7 +437,11 @@ class Writer:
         jobs = self._jobs
         if jobs is None:
             return self._closed(group)
-        outcomes = await jobs.run(partial(self._work, group))
+        # Always, however short ago the last one was: files that come back would bring a group
+        # that was committed into them, and refused. Here, where nobody waits for the interpreter
+        # lock, which each look gives up: in the thread, this one would wait for it in turn.
+        problem = self._gone()
+        outcomes = [problem] * len(group) if problem else await jobs.run(partial(self._work, group))
         self.health.report(outcomes)
         return outcomes
 
@@ -469,10 +473,6 @@ class Writer:
         connection = self._connection
         if connection is None:
             return self._closed(group)
-        # Always, however short ago the last one was: files that come back would bring a group
-        # that was committed into them, and refused.
-        if problem := self._gone():
-            return [problem] * len(group)
         begun = monotonic()
         outcomes = commit_group(connection, group, self._location.name)
         self.commits.observe((now := monotonic()) - begun)
@@ -495,8 +495,7 @@ class Writer:
         """SQLite goes on with deleted files as if nothing were, and all that it writes is lost.
 
         As long as nobody has added, removed or renamed a file of the directory, its own time tells
-        that all are there. Each look at a file gives Trio's thread the interpreter lock, and both
-        threads wait for it in turn: three looks for each commit were a twentieth of a short turn.
+        that all are there.
         """
         if not self._files:
             return None
