@@ -9,7 +9,7 @@ import pytest
 from motet.protocols.redaction.redact import redact_text
 from tests.protocols.redaction.builders import MASK, Case, cases
 
-LATER = "blind second third fourth fifth sixth seventh eighth ninth tenth eleventh"
+LATER = "blind second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 PARTS = ("", *(f"_{part}" for part in LATER.split()))
 PIECE = 6
 """Characters of a secret that must not be seen together."""
