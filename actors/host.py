@@ -44,6 +44,7 @@ from motet.protocols.queueing import QueueMode
 from motet.protocols.reload import Reloaded
 from motet.protocols.run import RunOptions, RunResult
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, StopReport
+from motet.protocols.tokens import Operator
 from motet.protocols.users import UserDeleted
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_asyncio
@@ -467,13 +468,14 @@ class Host(Records):
     # Operation
 
     async def serve(
-        self, config: GatewayConfig | None = None, *, operator: str | None = None
+        self, config: GatewayConfig | None = None, *, operator: Operator | str | None = None
     ) -> str:
         """Start the gateway, by default as the host is configured; the URL it listens on.
 
-        ``operator``: a token of an admin that is valid as long as this gateway runs; it does not
-        make others need one. Raises ``ConfigError``, ``OSError``.
+        ``operator``: a token of an admin that is valid as long as this gateway runs; without an
+        ``Operator`` it does not make others need one. Raises ``ConfigError``, ``OSError``.
         """
+        operator = Operator(operator) if isinstance(operator, str) else operator
         configured = self._parts.generations.config.gateway
         return await self._parts.gateway.serve(self, config or configured, operator, configured)
 

@@ -37,3 +37,14 @@ class NewToken(msgspec.Struct, frozen=True):
 
     token: str
     info: TokenInfo
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """The token of the person at the machine of a gateway, who is its admin ``local``.
+
+    Attributes:
+        required: whether clients need a token also when there is no other.
+    """
+
+    token: str
+    required: bool = False

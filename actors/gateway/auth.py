@@ -138,13 +138,14 @@ class JoinedTokens:
 
 @attrs.frozen
 class WithOperator:
-    """Other tokens and one of the person at this machine, which does not make tokens required."""
+    """Other tokens and one of the person at this machine; ``required``: it makes all need one."""
 
     others: TokenStore
     operator: str
+    required: bool
 
     def has_tokens(self) -> bool:
-        return self.others.has_tokens()
+        return self.required or self.others.has_tokens()
 
     def find(self, token_digest: str, now: float) -> Principal | None:
         own = hmac.compare_digest(self.operator, token_digest)
@@ -155,7 +156,8 @@ class WithOperator:
 
 
 def check_listen(host: str, tokens: TokenStore) -> None:
-    """Refuse to serve others without a token. Raises :class:`ConfigError`."""
+    """Refuse to serve others without a token of theirs. Raises :class:`ConfigError`."""
+    tokens = tokens.others if isinstance(tokens, WithOperator) else tokens
     if not is_loopback(host) and not tokens.has_tokens():
         raise ConfigError(
             f"refusing to listen on {host!r} without a token: everybody who reaches it would be "

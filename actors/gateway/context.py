@@ -33,6 +33,7 @@ from motet.protocols.gateway import Limits
 from motet.protocols.gateway_stores import Conversations
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import LOCAL, Principal, Role
+from motet.protocols.tokens import Operator
 from motet.runtime.outside import steady_time, wall_time
 from motet.runtime.rates import SlidingWindows, TokenBuckets
 
@@ -82,7 +83,10 @@ class Settings:
 
     @classmethod
     def of(
-        cls, config: GatewayConfig, stored: TokenBook | None = None, operator: str | None = None
+        cls,
+        config: GatewayConfig,
+        stored: TokenBook | None = None,
+        operator: Operator | None = None,
     ) -> Settings:
         """The settings of a configuration. Raises :class:`ConfigError`.
 
@@ -96,7 +100,7 @@ class Settings:
         if stored is not None:
             tokens = JoinedTokens(tokens, stored)
         if operator is not None:
-            tokens = WithOperator(tokens, digest(operator))
+            tokens = WithOperator(tokens, digest(operator.token), operator.required)
         limits = Limits(
             connections=config.connections,
             connections_per_user=config.connections_per_user,

@@ -52,6 +52,7 @@ from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.gateway_stores import GatewayStores, IdempotencyStore
 from motet.protocols.host import HostApi
 from motet.protocols.storage import StorageError
+from motet.protocols.tokens import Operator
 from motet.runtime import Actor, ActorRef, StartFailed, System, handles
 from motet.runtime.outside import steady_time
 
@@ -72,7 +73,7 @@ class Served:
     url: str
     live: LiveSettings
     tokens: TokenBook | None
-    operator: str | None
+    operator: Operator | None
     extra: tuple[TokenConfig, ...]
 
     def prepared(self, config: GatewayConfig) -> Settings:
@@ -101,7 +102,7 @@ async def open_gateway(
     api: HostApi,
     config: GatewayConfig,
     tokens: TokenBook | None = None,
-    operator: str | None = None,
+    operator: Operator | None = None,
     stores: GatewayStores | None = None,
     extra: tuple[TokenConfig, ...] = (),
 ) -> Served:

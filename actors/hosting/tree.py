@@ -66,6 +66,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.redaction.redact import registered_secrets
 from motet.protocols.sessions import ListSettings, ListUnpublishedEnds, RunInfo
+from motet.protocols.tokens import Operator
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol
 from motet.runtime import Actor, ActorRef, Supervision, System, open_system
@@ -132,9 +133,9 @@ class GatewaySlot:
         self.served: Served | None = None
 
     async def serve(
-        self, host: HostApi, config: GatewayConfig, operator: str | None, configured: GatewayConfig
+        self, host: HostApi, config: GatewayConfig, operator: Operator | None, own: GatewayConfig
     ) -> str:
-        """Start it and return its URL. ``configured``: the gateway of the host's configuration."""
+        """Start it and return its URL. ``own``: the gateway of the host's configuration."""
         from motet.actors.gateway.server import open_gateway
 
         redact_logs()  # the gateway's loggers exist now
@@ -143,7 +144,7 @@ class GatewaySlot:
         await tokens.load()
         self._stores.users.note(config.tokens)
         stores = GatewayStores(SqliteIdempotency(*disk), SqliteConversations(*disk))
-        extra = tuple(one for one in config.tokens if one not in configured.tokens)
+        extra = tuple(one for one in config.tokens if one not in own.tokens)
         self.served = await open_gateway(
             self._system, host, config, tokens, operator, stores, extra
         )

@@ -121,16 +121,27 @@ def serve(
             help="File with the token of the clients; created if missing. Or set MOTET_TOKEN.",
         ),
     ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option(
+            "--no-token",
+            help="Clients need no token: every user and program of this machine is an admin.",
+        ),
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Reload the configuration when its file changes.")
     ] = False,
     state: State = None,
 ) -> None:
-    """Serve the agents to WebSocket clients until Ctrl-C. SIGHUP reloads the configuration."""
+    """Serve the agents to WebSocket clients until Ctrl-C. SIGHUP reloads the configuration.
+
+    Without a token of yours, one is made, kept in the state and part of the printed link.
+    """
     from motet.cli.serve import serve as run_server
     from motet.cli.setup import load_setup
 
-    raise typer.Exit(run_server(load_setup(config, state), listen, token_file, watch=watch))
+    setup = load_setup(config, state)
+    raise typer.Exit(run_server(setup, listen, token_file, open_to_all=no_token, watch=watch))
 
 
 class ApprovalLook(StrEnum):

@@ -15,13 +15,14 @@ from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.run_access import RunJournal
 from motet.actors.telemetry.subscription import subscribe
+from motet.announced import lock_owner
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
 from motet.cli.render import Rendering, in_json, one_line
 from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
-from motet.cli.stored import lock_owner, reading, writing_together
+from motet.cli.stored import reading, writing_together
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalDecision,

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
+from motet.announced import default_state
 from motet.cli.chat_session import ChatSession, OpenChat, Tell, open_local, open_remote
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
@@ -26,7 +27,7 @@ from motet.cli.keyboard import Bell, Interrupts, Keyboard, join_thread, remember
 from motet.cli.logs import log_to_stderr
 from motet.cli.room import RoomDialogue, open_local_room, open_remote_room, remote_members
 from motet.cli.screen import Screen
-from motet.cli.setup import Setup, default_state
+from motet.cli.setup import Setup
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import EventRecord
 

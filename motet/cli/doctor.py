@@ -18,13 +18,13 @@ from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
+from motet.announced import lock_owner
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import (
     Overview,
     database_file,
     deleted_files,
-    lock_owner,
     overview,
     reading,
     waiting_errors,

@@ -19,13 +19,14 @@ from motet.actors.storage.session_runs import (
     escalations_query,
 )
 from motet.actors.telemetry.subscription import subscribe
+from motet.announced import lock_owner, running
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, in_json, one_line
-from motet.cli.running import PAGE, PATIENCE, Server, ask, running, talking, while_it_runs
+from motet.cli.running import PAGE, PATIENCE, Server, ask, talking, while_it_runs
 from motet.cli.screen import Screen, page, print_entries
 from motet.cli.setup import Setup
-from motet.cli.stored import lock_owner, reading
+from motet.cli.stored import reading
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.escalations import Answer, EscalationInfo, EscalationState, ListEscalations
 from motet.protocols.events import EventRecord, InputDropped, InputSteered, RunWaiting, Terminal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from motet.announced import default_state
 from motet.cli.exits import OK
-from motet.cli.setup import default_state
 from motet.cli.trust import consent
 from motet.protocols.errors import ConfigError
 

@@ -205,8 +205,8 @@ def trust(
 
     Without it, other commands ask at a terminal, and refuse elsewhere. MOTET_TRUST=1 trusts all.
     """
+    from motet.announced import default_state
     from motet.cli import trust as act
-    from motet.cli.setup import default_state
 
     if list:
         raise typer.Exit(act.show_trusted(default_state(), json=json))

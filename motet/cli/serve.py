@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -22,10 +23,10 @@ import trio
 from motet.actors.host import Host
 from motet.actors.storage.tokens import new_token
 from motet.actors.telemetry.subscription import subscribe
+from motet.announced import TOKEN_FILE, announced, kept_token
 from motet.cli.exits import OK, explained
 from motet.cli.logs import log_as, starting
 from motet.cli.render import cut, one_line
-from motet.cli.running import announced
 from motet.cli.service import Manager
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, LogConfig, TokenConfig, split_listen
@@ -33,21 +34,32 @@ from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import HOST_STREAM, ConfigChanged
 from motet.protocols.session_keys import is_of_room
 from motet.protocols.structuring import structured
+from motet.protocols.tokens import Operator
 from motet.runtime import StartFailed
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
 
 
-def serve(setup: Setup, listen: str | None, token_file: Path | None, *, watch: bool = False) -> int:
+def serve(
+    setup: Setup,
+    listen: str | None,
+    token_file: Path | None,
+    *,
+    open_to_all: bool = False,
+    watch: bool = False,
+) -> int:
     """Serve until SIGINT or SIGTERM, and drain; a second one ends the process at once.
 
     SIGHUP reads the configuration again; with ``watch`` so does a change of its file.
+    ``open_to_all``: clients of this machine need no token.
     """
     gateway = gateway_config(setup.config.gateway, listen, token_file)
+    if open_to_all and gateway.tokens:
+        raise ConfigError("--no-token: there is a token, so that clients need one: choose")
     log_as(setup.config.log)
     give_blocks_back()
     # A server never keeps its state in memory because the right place happens to be in use.
-    trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway, watch))
+    trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway, watch, open_to_all))
     return OK
 
 
@@ -96,7 +108,7 @@ def _read_or_make(file: Path) -> str:
         return token
 
 
-async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
+async def _serve(setup: Setup, config: GatewayConfig, watch: bool, open_to_all: bool) -> None:
     manager = Manager.of()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
@@ -106,17 +118,17 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
             leaving = trio.Event()
             nursery.start_soon(_watch, signals, leaving, manager)
             async with opened(setup, _never) as host:
-                operator = new_token()
+                operator = Operator(kept_token(setup.state), required=not open_to_all)
                 with starting():
                     url = await host.serve(config, operator=operator)
                 nursery.start_soon(reload_on, hangups, host, manager)
                 nursery.start_soon(follow_log, host)
                 if watch and setup.file is not None:
                     nursery.start_soon(reload_when_changed, setup.file, host, manager)
-                with announced(setup.state, url, operator, config.certificate):
-                    needed = bool(config.tokens or await host.tokens())
+                with announced(setup.state, url, operator.token, config.certificate):
+                    others = bool(config.tokens or await host.tokens())
                     notes = await host.workspace_notes()
-                    announce(setup, host, url, notes, token_needed=needed)
+                    announce(setup, host, url, notes, None if others else operator)
                     collect_rarely()
                     manager.ready()
                     nursery.start_soon(manager.show_life)
@@ -173,18 +185,22 @@ def _never(message: str) -> None:
 
 
 def announce(
-    setup: Setup, host: Host, url: str, notes: tuple[str, ...], *, token_needed: bool
+    setup: Setup, host: Host, url: str, notes: tuple[str, ...], operator: Operator | None
 ) -> None:
-    """Print the address: a script may wait for this line before it connects."""
+    """Print the address: a script may wait for this line before it connects.
+
+    ``operator``: None where people have tokens of their own. Its token is in the link, as the page
+    reads it from there; but not where others read the output.
+    """
     from motet.cli.checks import providers
 
     print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
     print(f"  state    {setup.state}")
-    print(f"  page     {url}/")
-    needed = "clients need one" if token_needed else "not needed, only this machine is served"
-    print(f"  token    {needed}")
+    linked = operator is not None and operator.required and not _seen_by_others()
+    print(f"  page     {url}/{f'#token={operator.token}' if operator and linked else ''}")
+    print(f"  token    {_said(setup, operator)}")
     for note in notes:
         print(f"  files    {note}")
     for finding in providers(setup):
@@ -197,6 +213,25 @@ def announce(
         text = cut(one_line(run.text), 60)
         print(f"  interrupted by the end of the last host: {run.run_id} {run.session}: {text}")
     sys.stdout.flush()
+
+
+def _seen_by_others() -> bool:
+    """Whether others can read the output: a file, or the journal of systemd, which names itself."""
+    try:
+        found = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return False
+    if os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}":
+        return True
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o044)
+
+
+def _said(setup: Setup, operator: Operator | None) -> str:
+    if operator is None:
+        return "clients need one"
+    if operator.required:
+        return f"in {setup.state / TOKEN_FILE}; your own commands and clients here find it"
+    return "none: every user and program of this machine is an admin"
 
 
 # Reloads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from motet.actors.hosting.config import (
     build_agents,
     load_config,
 )
+from motet.announced import default_state
 from motet.cli.exits import explained
 from motet.cli.logs import starting
 from motet.cli.trust import ask_trust, check_trust
@@ -119,12 +119,6 @@ def chosen_file(config: Path | None) -> Path | None:
     if file is not None:
         ask_trust(file, default_state())
     return file
-
-
-def default_state() -> Path:
-    """The default state directory: outside any workspace, where no tool can reach it."""
-    base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(base, "motet")
 
 
 @asynccontextmanager

@@ -5,10 +5,8 @@ Nothing here takes the host's lock, and all but :func:`writing` opens the databa
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ import trio
 
 from motet.actors.storage.connection import storage_error
 from motet.actors.storage.error_spool import SPILL_FILE
-from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
+from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import QUARANTINED, quarantined
 from motet.actors.storage.schema import VERSION, WRITTEN_BY
@@ -206,38 +204,6 @@ def deleted_files(state: Path, owner: int | None) -> tuple[str, ...]:
             elif name.endswith(f"/{database.name}"):
                 elsewhere.add(name)
     return tuple(sorted(deleted or (() if is_there else elsewhere)))
-
-
-def lock_owner(state: Path) -> int | None:
-    """The process of the host that has a state directory open; 0: unknown; None: no host.
-
-    Raises ``StorageError`` when the lock file cannot be read.
-    """
-    try:
-        descriptor = _open_lock(state)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"{state / LOCK_FILE} cannot be read: {error.strerror}") from None
-    try:
-        # A shared lock, held for no longer than this call, is refused while a host holds its own.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            return 0
-        text = os.pread(descriptor, 32, 0)
-        return int(text) if text.isdigit() else 0
-    finally:
-        os.close(descriptor)
-    return None
-
-
-def _open_lock(state: Path) -> int:
-    """The lock file, or the directory, which is locked as well, when that file was deleted."""
-    try:
-        return os.open(state / LOCK_FILE, os.O_RDONLY)
-    except FileNotFoundError:
-        return os.open(state, os.O_RDONLY)
 
 
 def _nothing() -> None:

@@ -19,11 +19,12 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.writer import Writer
+from motet.announced import lock_owner
 from motet.cli.exits import OK
 from motet.cli.render import in_json
 from motet.cli.screen import console
 from motet.cli.setup import Setup
-from motet.cli.stored import lock_owner, reading, writing_together
+from motet.cli.stored import reading, writing_together
 from motet.protocols.errors import InputValidation
 from motet.protocols.sessions import Role
 from motet.protocols.tokens import NewToken, TokenInfo

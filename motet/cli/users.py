@@ -11,11 +11,12 @@ import msgspec
 import trio
 
 from motet.actors.host import open_host
+from motet.announced import lock_owner
 from motet.cli.exits import OK, USAGE
 from motet.cli.render import in_json, one_line
 from motet.cli.running import talking
 from motet.cli.setup import Setup
-from motet.cli.stored import database_file, lock_owner
+from motet.cli.stored import database_file
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.users import DELETE, TRANSFER, UserDeleted
 

@@ -557,11 +557,16 @@ async def connect(
     after up to 0.5 s at first and 30 s at most; ``on_change`` is called, and must not block.
     Leaving the block closes the connection; runs at the host go on. ``as_user``: the user to act
     for, if the token is a bridge's; ``tls``: the trusted certificates; ``dial`` makes connections
-    in another way.
+    in another way. Without a ``token``, that of a ``motet serve`` is used which this user runs at
+    that address of this machine, if there is one.
     """
     refuse_in_asyncio("connect()", "use any WebSocket client there, or a thread with trio.run()")
     info = wire.ClientInfo(name, __version__, ("deltas", "gap"))
-    dial = dial or dialer(Address.of(url), tls)
+    if dial is None:
+        address = Address.of(url)
+        if token is None and (own := _own_server(address)) is not None:
+            address, token, tls = attrs.evolve(address, host=own[0]), own[1], tls or own[2]
+        dial = dialer(address, tls)
     client = Client(info, token, as_user, dial, on_change or _ignore)
     async with open_hidden_nursery() as nursery:
         await nursery.start(client.run)
@@ -570,6 +575,17 @@ async def connect(
         finally:
             client.close()
             nursery.cancel_scope.cancel()
+
+
+def _own_server(address: Address) -> tuple[str, str, ssl.SSLContext | None] | None:
+    """Host, token and certificate of the user's own server at an address of this machine."""
+    from motet.announced import own_server  # loads the storage, which most clients do not need
+
+    found = own_server(address.host, address.port)
+    if found is None:
+        return None
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    return host, found.token, found.tls()
 
 
 def _ignore(_: Change) -> None:

@@ -81,7 +81,8 @@ def test_a_server_that_is_killed_and_comes_back_is_talked_with_again(place: Path
     away = place.parent / "away"
     with started("serve", "--listen", "127.0.0.1:0", "--state", "state", cwd=place) as server:
         url = url_of(server)
-        with terminal("chat", "--url", url, "-s", "s", cwd=away) as chat:
+        found = {"XDG_STATE_HOME": f"{place}-xdg"}  # of the user who serves
+        with terminal("chat", "--url", url, "-s", "s", cwd=away, env=found) as chat:
             chat.expect("> ")
             chat.type("run echo before $((40 + 2))\r")
             chat.expect("before 42")
@@ -109,7 +110,8 @@ def test_a_call_that_needs_a_person_is_asked_for_at_the_other_end(place: Path) -
     with started("serve", "--listen", "127.0.0.1:0", "--state", "state", cwd=place) as server:
         url, away = url_of(server), place.parent / "away"
 
-        done = motet("chat", "--url", url, cwd=away, stdin="run echo one\ny\nrun echo two\nn\n")
+        token, typed = place / "state" / "token", "run echo one\ny\nrun echo two\nn\n"
+        done = motet("chat", "--url", url, "--token-file", str(token), cwd=away, stdin=typed)
 
     assert done.code == 0, done
     assert "may shell do that?" in done.err

@@ -14,11 +14,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import motet
+from motet.announced import default_state
 from motet.cli.exits import code_of_error, code_of_status, explained
 from motet.cli.keyboard import Bell, Interrupted, Interrupts, Keyboard
 from motet.cli.logs import log_as, log_to_stderr, starting
 from motet.cli.serve import follow_log
-from motet.cli.setup import default_state, load_setup
+from motet.cli.setup import load_setup
 from motet.protocols.config import LogConfig
 from motet.protocols.errors import ConfigError, LimitReached, MotetError, RunCancelled, UnknownName
 from motet.protocols.storage import StorageError

@@ -10,11 +10,12 @@ import trio
 
 import motet as library
 from motet.actors.storage.location import KEY_FILE
+from motet.announced import announced
 from motet.cli.record_commands import RoomLook
 from motet.cli.render import line_of
 from motet.cli.room_people import administer
 from motet.cli.rooms import Wanted, list_remote_rooms, set_room, show_remote_room, show_room
-from motet.cli.running import Server, announced
+from motet.cli.running import Server
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError, InputValidation, MotetError
@@ -97,14 +98,16 @@ def test_ctrl_c_ends_the_round_and_the_chat_continues(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_rooms_of_a_server_are_talked_in_made_and_changed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    env = {"XDG_STATE_HOME": f"{folder}-xdg"}  # of the user who serves
+    monkeypatch.setenv("XDG_STATE_HOME", env["XDG_STATE_HOME"])
     with started("serve", "--listen", "127.0.0.1:0", cwd=folder) as server:
         server.expect("motet serves ")
         url = server.expect("\n").strip()
 
         typed = "@coder write notes.txt: milk\ny\nand this?\n/stop\n"
-        done = motet("chat", "dev", "--url", url, cwd=folder.parent, stdin=typed)
+        done = motet("chat", "dev", "--url", url, cwd=folder.parent, stdin=typed, env=env)
         assert (done.code, done.out.startswith("[coder] ")) == (0, True), done
         assert "may write_file do that?" in done.err
         assert (folder / "notes.txt").read_text().strip() == "milk"

@@ -33,6 +33,7 @@ from tests.motet.command import PATIENCE, UNSAFE_SHELL, Process, motet, started
 
 TOKEN = "mtt_" + "0123456789abcdef" * 2
 LISTEN = ("--listen", "127.0.0.1:0")
+OPEN = (*LISTEN, "--no-token")
 UNSAFE_APART = UNSAFE_SHELL.replace('"."', '"work"')
 
 
@@ -88,14 +89,14 @@ def test_a_token_file_is_made_once_and_needed_from_then_on(tmp_path: Path) -> No
 def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "motet.toml").write_text(f"{UNSAFE_APART}[recovery]\nresume_within = 0\n")
     send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
         assert sent["ok"] is True
         server.signal(signal.SIGKILL)
         server.end()
 
     doctor = motet("doctor", cwd=tmp_path)
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         address = url(server)
         server.expect("interrupted by the end of the last host: run_")
         server.expect("s: wait 600")
@@ -134,7 +135,7 @@ async def test_a_turn_that_its_room_repeats_is_not_named_as_cut_off(
         await (await host.open_room(room)).wait()
         assert len(asked) == 2, "the room has repeated it"
         assert [one.session for one in host.interrupted] == [f"agent:ann:room:group:{room}"]
-        announce(setup, host, "http://127.0.0.1:1", (), token_needed=False)
+        announce(setup, host, "http://127.0.0.1:1", (), None)
     told = capsys.readouterr().out
     assert "motet serves ws://127.0.0.1:1/ws" in told
     assert "interrupted" not in told
@@ -143,13 +144,13 @@ async def test_a_turn_that_its_room_repeats_is_not_named_as_cut_off(
 @pytest.mark.slow
 def test_after_kill_9_the_next_server_answers_acknowledged_inputs(tmp_path: Path) -> None:
     send = ("chat.send", {"session": "s", "text": "hello", "key": "k"})
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
         server.signal(signal.SIGKILL)
         server.end()
     run_id = _field(sent, "run_id")
 
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         wait = ("runs.wait", {"run_id": run_id, "timeout_ms": 20_000})
         again = asyncio.run(ask(url(server), ("connect", {}), wait, send))
         server.signal(signal.SIGTERM)
@@ -167,7 +168,7 @@ def test_a_signal_drains_live_runs_and_a_second_one_cuts_them_off(tmp_path: Path
     (tmp_path / "motet.toml").write_text(UNSAFE_APART)
     send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
     late = ("chat.send", {"session": "s", "text": "too late", "key": "l"})
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         address = url(server)
         asyncio.run(ask(address, ("connect", {}), send))
         server.signal(signal.SIGTERM)
@@ -203,7 +204,7 @@ def test_the_service_manager_is_told_of_start_life_reload_and_stop(tmp_path: Pat
                 told.append(dict(line.split("=", 1) for line in lines))
 
         env = {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "100000"}
-        with started("serve", *LISTEN, cwd=tmp_path, env=env) as server:
+        with started("serve", *OPEN, cwd=tmp_path, env=env) as server:
             url(server)
             hear("READY")
             hear("WATCHDOG")
@@ -229,7 +230,7 @@ def test_a_watchdog_of_another_process_is_not_fed() -> None:
 @pytest.mark.slow
 def test_a_server_refuses_unsafe_and_impossible_settings(tmp_path: Path) -> None:
     open_to_all = motet("serve", "--listen", "0.0.0.0:0", "--state", "a", cwd=tmp_path)
-    with started("serve", *LISTEN, cwd=tmp_path) as server:
+    with started("serve", *OPEN, cwd=tmp_path) as server:
         url(server)
         twice = motet("serve", *LISTEN, cwd=tmp_path)
 

@@ -69,6 +69,7 @@ COMMANDS = {
     "resend": ["run_1"],
     "config": ["check"],
     "token": ["list"],
+    "users": ["delete", "ann"],
     "errors": [],
     "sessions": [],
     "rooms": [],

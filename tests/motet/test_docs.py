@@ -29,6 +29,8 @@ VARIES = {
     re.compile(r"\b[\d.]+ m?s\b"): "<time>",
     re.compile(r"\d\d-\d\d \d\d:\d\d"): "<date>",
     re.compile(r"127\.0\.0\.1:\d+"): "<address>",
+    re.compile(r"mtt_[0-9a-f]{32}"): "<token>",
+    re.compile(r"(?<=token    in )/\S+(?=;)"): "<token file>",
     re.compile(r"(?<=state    )/\S+|(?<=a person in )/\S+"): "<state>",
     re.compile(r"(?<=\S)  +(?=\S)"): "  ",
     re.compile(r" +$", re.M): "",
@@ -104,6 +106,8 @@ def test_a_python_block_runs(
         server: Process = request.getfixturevalue("server")
         server.expect("motet serves ")
         env["MOTET_URL"] = server.expect("\n").strip()
+        state = Path(env["XDG_STATE_HOME"], "motet")
+        env["MOTET_TOKEN"] = (state / "token").read_text().strip()
 
     ran = forks.ran("-W", "error", "-c", code, cwd=folder, env=env, timeout=PATIENCE)
 

@@ -268,8 +268,10 @@ async def test_the_page_outlives_a_server_that_is_killed_and_started_again(tmp_p
         ) as server:
             server.expect("motet serves ")
             listen = server.expect("\n").strip().removeprefix("ws://").removesuffix("/ws")
-            await page.call("Page.navigate", url=f"http://{listen}")
+            server.expect("page     ")
+            await page.call("Page.navigate", url=server.expect("\n").strip())  # with its token
             await page.until("document.querySelector('#new-agent')?.value")
+            assert await page.evaluate("location.hash") == ""
             await page.click("Begin")
             await page.type("#text", asked)
             await page.shows('▸ shell(command="sleep 600"')

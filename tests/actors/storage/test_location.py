@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
-from motet.cli.stored import lock_owner
+from motet.announced import lock_owner
 from motet.protocols.storage import StateInUse, StorageError
 from tests import forks
 
