@@ -130,6 +130,11 @@ def _is_room_enough(value: int) -> bool:
     return value >= 64
 
 
+def _is_crowd_enough(value: object) -> bool:
+    """Bubblewrap and a shell take five."""
+    return isinstance(value, int) and value >= 16
+
+
 _NOT_EMPTY = _must("some text", _is_not_empty)
 _POSITIVE = _must("above 0", _is_positive)
 _POSITIVE_OR_NONE = _must("above 0", _is_positive_or_none)
@@ -206,6 +211,11 @@ class ShellConfig:
             all the rights of the host; ``off`` refuses them all.
         timeout: seconds that one command may take.
         memory_mb: memory that each of its processes may allocate.
+        total_memory_mb: memory that all of them may have together, None: twice ``memory_mb``;
+            ``/tmp`` and ``/dev/shm`` of the sandbox take up to 512 each beside it.
+        processes: its processes and threads at one time.
+        cpu_seconds: processor time of all of them; None: ``timeout`` on each processor.
+        written_mb: what all of them may write to disk.
         output_chars: how much of its output is kept; half of it from the end.
         network: whether the sandbox reaches the network.
     """
@@ -213,8 +223,19 @@ class ShellConfig:
     mode: ShellMode = attrs.field(default="sandbox", validator=_one_of(ShellMode))
     timeout: float = attrs.field(default=60.0, validator=_POSITIVE)
     memory_mb: int = attrs.field(default=2048, validator=_must("at least 64", _is_room_enough))
+    total_memory_mb: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_must("at least 64", _is_room_enough))
+    )
+    processes: int = attrs.field(default=512, validator=_must("at least 16", _is_crowd_enough))
+    cpu_seconds: float | None = attrs.field(default=None, validator=_POSITIVE_OR_NONE)
+    written_mb: int = attrs.field(default=4096, validator=_POSITIVE)
     output_chars: int = attrs.field(default=15_000, validator=_POSITIVE)
     network: bool = False
+
+    @property
+    def memory_of_all(self) -> int:
+        """Megabytes that all processes of a command may have together."""
+        return self.total_memory_mb if self.total_memory_mb is not None else 2 * self.memory_mb
 
 
 @attrs.frozen(kw_only=True)

@@ -300,8 +300,12 @@ _RULES: Final[Mapping[str, Rule]] = {
     ),
     "tools.shell.mode": _shell_mode,
     **dict.fromkeys(
-        (f"tools.shell.{name}" for name in ("timeout", "memory_mb", "output_chars")), _harmless
+        (f"tools.shell.{name}" for name in ("timeout", "memory_mb", "total_memory_mb")), _harmless
     ),
+    **dict.fromkeys(
+        (f"tools.shell.{name}" for name in ("processes", "cpu_seconds", "written_mb")), _harmless
+    ),
+    "tools.shell.output_chars": _harmless,
     **dict.fromkeys((f"tools.http.{name}" for name in ("timeout", "max_bytes")), _harmless),
     **dict.fromkeys(
         (f"tools.{name}" for name in ("profile", "calls_per_hour", "per_hour", "aliases")),

@@ -6,6 +6,11 @@ that the host holds open. When the host closes it, or dies, the guard ends the c
 is the number of a signal for the command. LIMITS is a list of ``NAME=NUMBER`` with commas;
 ``STDIN=7`` in it makes descriptor 7 the standard input of the command, which is empty otherwise.
 
+``TOTAL_MEMORY``, ``TOTAL_TASKS``, ``TOTAL_CPU`` and ``TOTAL_WRITTEN`` bound all processes of the
+command together, in bytes, threads and seconds. The guard looks at them ten times a second, and at
+the end once more: a process that lives for less than that is counted in the latter two at the end.
+A command that is over one is killed, and the guard says which one and exits with 125.
+
 Invariants:
     - Every descendant of the command is a descendant of the guard, also after a double fork or a
       ``setsid``: the guard is their subreaper.
@@ -26,8 +31,19 @@ import sys
 import time
 
 PATIENCE = 2.0
+LOOK_EVERY = 0.1
+"""Seconds between two looks at the totals of a command."""
+TOTALS = {
+    "TOTAL_MEMORY": "memory",
+    "TOTAL_TASKS": "tasks",
+    "TOTAL_CPU": "cpu",
+    "TOTAL_WRITTEN": "written",
+}
+"""Names of the totals, and what the guard calls them."""
 FAILED = 125
 """Exit code of a guard that could not do its work; the reason is the last line of the output."""
+
+TICKS = os.sysconf("SC_CLK_TCK")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -94,6 +110,107 @@ def reap() -> dict[int, int]:
         statuses[pid] = status
 
 
+class Use(tuple[int, int, int, int, int]):
+    """What one process has: threads, memory that is no file's, ticks, ticks with dead children, and
+    bytes that it has written to disk."""
+
+
+def tree(root: int) -> list[int]:
+    """Every process below ``root``, as ``descendants``, but without a look at all of a machine."""
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        pid = queue.pop()
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    children = [int(word) for word in file.read().split()]
+                found += children
+                queue += children
+        except OSError:
+            if pid == root:  # a kernel without CONFIG_PROC_CHILDREN
+                return descendants(root, parents())
+    return found
+
+
+def use_of(pid: int) -> Use | None:
+    """None: the process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/status", "rb") as file:
+            status = file.read()
+    except OSError:
+        return None
+    own, dead = int(stat[11]) + int(stat[12]), int(stat[13]) + int(stat[14])
+    written = 0
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/io", "rb") as file:
+        lines = dict(line.split(b": ") for line in file.read().splitlines())
+        written = int(lines[b"write_bytes"]) - int(lines[b"cancelled_write_bytes"])
+    memory = _kilobytes(status, b"RssAnon:", b"RssShmem:") << 10
+    return Use((int(stat[17]), memory, own, own + dead, max(0, written)))
+
+
+def share_of(pid: int) -> int:
+    """The memory of a process, of shared pages its share; dearer than what ``use_of`` says."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return _kilobytes(file.read(), b"Pss_Anon:", b"Pss_Shmem:") << 10
+    except OSError:
+        found = use_of(pid)
+        return 0 if found is None else found[1]
+
+
+def _kilobytes(text: bytes, *names: bytes) -> int:
+    """The sum of these lines of a file of ``/proc``."""
+    rows = [line.split() for line in text.splitlines()]
+    return sum(int(row[1]) for row in rows if row and row[0] in names)
+
+
+class Totals:
+    """What all processes of a command have and have used together, so far as it was seen."""
+
+    def __init__(self, bounds: dict[str, int]) -> None:
+        self._bounds = bounds
+        self._live: dict[int, Use] = {}
+        self._cpu = 0
+        self._written = 0
+
+    def over(self, root: int) -> str:
+        """The name of a total that is exceeded; empty: none is."""
+        live = {pid: use for pid in tree(root) if (use := use_of(pid)) is not None}
+        for pid, use in self._live.items():
+            after = live.get(pid)
+            if after is None or after[2] < use[2]:  # it has ended, and so has its number
+                self._cpu += use[2]
+                self._written += use[4]
+        self._live = live
+        uses = live.values()
+        ticks = max(self._cpu + sum(use[2] for use in uses), sum(use[3] for use in uses))
+        memory = sum(use[1] for use in uses)
+        if memory > self._bounds.get("TOTAL_MEMORY", memory):
+            memory = sum(share_of(pid) for pid in live)  # a fork shares the pages of its parent
+        return self._first(
+            TOTAL_MEMORY=memory,
+            TOTAL_TASKS=sum(use[0] for use in uses),
+            TOTAL_CPU=ticks / TICKS,
+            TOTAL_WRITTEN=self._written + sum(use[4] for use in uses),
+        )
+
+    def over_at_the_end(self) -> str:
+        """As ``over``, for a command whose processes have ended; all were waited for."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return self._first(
+            TOTAL_CPU=used.ru_utime + used.ru_stime, TOTAL_WRITTEN=used.ru_oublock * 512
+        )
+
+    def _first(self, **used: float) -> str:
+        for name, amount in used.items():
+            if amount > self._bounds.get(name, amount):
+                return TOTALS[name]
+        return ""
+
+
 class Guard:
     """One command from its start to the death of its last descendant."""
 
@@ -105,6 +222,9 @@ class Guard:
             if name
         }
         self._stdin = self._limits.pop("STDIN", None)
+        bounds = {name: self._limits.pop(name) for name in TOTALS if name in self._limits}
+        self._totals = Totals(bounds) if bounds else None
+        self._over = ""
         self._argv = argv
         self._alone = False
         self._status: int | None = None
@@ -128,6 +248,8 @@ class Guard:
         self._end_all()
         if not self._alone:
             return _fail("some processes could not be killed: " + _names())
+        if self._totals is not None and (self._over or self._totals.over_at_the_end()):
+            return _fail(f"limit {self._over or self._totals.over_at_the_end()}")
         if self._status is None:
             return 128
         if os.WIFSIGNALED(self._status):
@@ -155,8 +277,19 @@ class Guard:
             os._exit(127)
 
     def _wait_for_command(self) -> None:
+        look, pause = 0.0, None
         while self._status is None and not self._alone:
-            ready, _, _ = select.select([0, self._wake], [], [])
+            if self._totals is not None:
+                now = time.monotonic()
+                look = look or now + LOOK_EVERY
+                if now >= look:
+                    self._over = self._totals.over(os.getpid())
+                    look = time.monotonic() + LOOK_EVERY
+                pause = max(0.0, look - time.monotonic())
+            if self._over:
+                self._grace = 0.0
+                return
+            ready, _, _ = select.select([0, self._wake], [], [], pause)
             self._collect()
             if 0 in ready and not self._pass_on(os.read(0, 64)):
                 return

@@ -94,6 +94,7 @@ class Program:
         stdin: a descriptor of the host, if the program does not read from it; None: it is empty.
         stdout, stderr: ``subprocess.PIPE``, ``subprocess.DEVNULL``, a descriptor of the host, or
             None for the host's own.
+        passed: descriptors of the host that the program has under the same numbers.
     """
 
     argv: tuple[str, ...]
@@ -106,6 +107,7 @@ class Program:
     stdin: int | None = None
     stdout: int | None = subprocess.PIPE
     stderr: int | None = subprocess.PIPE
+    passed: tuple[int, ...] = ()
 
 
 class Process(Protocol):
@@ -259,6 +261,7 @@ async def open_child(
     limits: Mapping[str, int] | None = None,
     reads: bool = True,
     joined: bool = False,
+    passed: tuple[int, ...] = (),
 ) -> AsyncGenerator[Child]:
     """Run a program during the block; at the end of the block the program is ended.
 
@@ -271,11 +274,13 @@ async def open_child(
             where there is a guard.
         reads: whether it has a stdin; if not, that is ``/dev/null``.
         joined: whether its stderr goes into its stdout, in the order of writing.
+        passed: descriptors of the host that it has under the same numbers.
 
     Raises ``OSError`` when it cannot be started. Cancellation ends it and waits.
     """
     known = dict(os.environ if env is None else env)
-    child = await start_child(Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined))
+    program = Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined, passed=passed)
+    child = await start_child(program)
     try:
         yield child
     finally:
@@ -337,7 +342,7 @@ async def _start_guarded(program: Program) -> Child:
     listed = ",".join(f"{name}={value}" for name, value in options.items())
     words = [sys.executable, "-I", "-S", GUARD, str(program.grace), listed, *program.argv]
     try:
-        process = await _open(words, program, subprocess.PIPE, passed)
+        process = await _open(words, program, subprocess.PIPE, [*passed, *program.passed])
     except BaseException:
         await trio.aclose_forcefully(stdin)
         raise
@@ -367,7 +372,7 @@ async def _start_group(program: Program) -> Child:
     _look_for(program)
     fed = subprocess.PIPE if program.reads else program.stdin
     fed = subprocess.DEVNULL if fed is None else fed
-    process = await _open(list(program.argv), program, fed, ())
+    process = await _open(list(program.argv), program, fed, program.passed)
     return _child(process, process.stdin or Nothing(), None, program.grace)
 
 
@@ -435,8 +440,9 @@ async def run_command(
     limits: Mapping[str, int],
     timeout: float,
     room: int,
+    passed: tuple[int, ...] = (),
 ) -> Finished:
-    """Run ``argv`` for at most ``timeout`` seconds; ``limits`` as for a child.
+    """Run ``argv`` for at most ``timeout`` seconds; ``limits`` and ``passed`` as for a child.
 
     Cancellation and time-out end the command and wait for its end: SIGTERM, a moment of grace, then
     SIGKILL, which takes a fraction of a second.
@@ -447,7 +453,9 @@ async def run_command(
     output = HeadTail(room)
     drained = trio.Event()
     async with (
-        open_child(argv, cwd=cwd, env=env, limits=limits, reads=False, joined=True) as child,
+        open_child(
+            argv, cwd=cwd, env=env, limits=limits, reads=False, joined=True, passed=passed
+        ) as child,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_drain, child.stdout, output, drained)

@@ -1,11 +1,13 @@
 """The command line that confines a program to one folder, by bubblewrap. Pure but for
-:func:`inspect_machine`.
+:func:`inspect_machine` and :func:`descriptor_of`.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 import msgspec
@@ -49,7 +51,8 @@ class Owner(msgspec.Struct, frozen=True):
 class Machine(msgspec.Struct, frozen=True):
     """The programs and folders of a machine that the command line depends on.
 
-    ``links``, with their targets, and ``folders``: entries of ``/`` such as ``lib64``.
+    ``links``, with their targets, and ``folders``: entries of ``/`` such as ``lib64``; ``kind``:
+    its architecture.
     """
 
     bwrap: str | None
@@ -59,6 +62,7 @@ class Machine(msgspec.Struct, frozen=True):
     links: tuple[tuple[str, str], ...]
     folders: tuple[str, ...]
     root: bool
+    kind: str = ""
 
 
 def inspect_machine() -> Machine:
@@ -74,7 +78,23 @@ def inspect_machine() -> Machine:
             name for name, path in paths if os.path.isdir(path) and not os.path.islink(path)
         ),
         root=os.geteuid() == 0,
+        kind=os.uname().machine,
     )
+
+
+@contextmanager
+def descriptor_of(content: bytes | None) -> Generator[int | None]:
+    """A file in memory with the content, for the length of the block; None: without one."""
+    if content is None:
+        yield None
+        return
+    descriptor = os.memfd_create("motet", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def unfit(workspace: str) -> bool:
@@ -85,11 +105,20 @@ def unfit(workspace: str) -> bool:
 
 
 def sandbox_argv(
-    machine: Machine, workspace: str, owner: Owner, command: str, *, network: bool
+    machine: Machine,
+    workspace: str,
+    owner: Owner,
+    command: str,
+    *,
+    network: bool,
+    processes: int = PROCESSES,
+    calls: int | None = None,
 ) -> list[str]:
     """The confined command.
 
-    ``workspace``: absolute and resolved; ``owner``: used by root only; ``network``: it has one.
+    ``workspace``: absolute and resolved; ``owner``: used by root only; ``network``: it has one;
+    ``processes``: threads and processes of the owner; ``calls``: descriptor of the filter of system
+    calls (:mod:`motet.protocols.seccomp`).
     """
     assert machine.bwrap is not None
     return [
@@ -97,9 +126,10 @@ def sandbox_argv(
         *_namespaces(machine, network),
         *_mounts(machine, network, workspace),
         *_environment(),
+        *(() if calls is None else ("--seccomp", str(calls))),
         "--",
         *_drop(machine, owner),
-        *_process_limit(machine),
+        *_process_limit(machine, processes),
         machine.shell,
         "-c",
         command,
@@ -167,8 +197,8 @@ def _drop(machine: Machine, owner: Owner) -> list[str]:
     ]
 
 
-def _process_limit(machine: Machine) -> list[str]:
+def _process_limit(machine: Machine, processes: int) -> list[str]:
     """Set inside the sandbox, where only its processes count, not all of the user's."""
     if machine.prlimit is None:
         return []
-    return [machine.prlimit, f"--nproc={PROCESSES}", "--"]
+    return [machine.prlimit, f"--nproc={processes}", "--"]

@@ -43,7 +43,7 @@ def kinds(data: object, **texts: str) -> list[str]:
         {"agents": {"helper": {"model": "demo", "instructions": "Be brief.", "limits": {"x": 1}}}},
         {"agents": {"helper": {"tools": ["group:fs", "read_file", "mcp:git"]}}},
         {"workspace": "work", "skills": ["skills"], "log": {"level": "error"}},
-        {"gateway": {"listen": "127.0.0.1:0"}, "tools": {"shell": {"mode": "off", "timeout": 5}}},
+        {"gateway": {"listen": "127.0.0.1:0"}, "tools": {"shell": {"mode": "off", "processes": 5}}},
         {"rooms": {"den": {"members": ["a", "b"], "speakers": ["mentions"]}}},
         {"agents": {"helper": {"instructions": "file:prompt.md"}}},
     ],

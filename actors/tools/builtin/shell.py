@@ -6,10 +6,7 @@ the first command, since user namespaces may be switched off.
 
 from __future__ import annotations
 
-import math
 import os
-import re
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,17 +19,24 @@ from motet.actors.tools.builtin.paths import NOBODY, owner_of
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
+from motet.protocols.command_limits import command_limits, ending, hint, is_unsupervised
 from motet.protocols.config import ShellConfig
 from motet.protocols.redaction.redact import redacted_prefix
+from motet.protocols.seccomp import seccomp_filter
 from motet.protocols.texts import last_line
 from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime import processes
-from motet.runtime.process_guard import FAILED
 from motet.runtime.processes import Finished, environment, run_command
-from motet.runtime.sandbox import Machine, Owner, inspect_machine, sandbox_argv, unfit, unsafe_argv
+from motet.runtime.sandbox import (
+    Machine,
+    Owner,
+    descriptor_of,
+    inspect_machine,
+    sandbox_argv,
+    unfit,
+    unsafe_argv,
+)
 
-FILE_MB = 1024
-"""The largest file that a process of a command may write. Not of all of them together."""
 MAX_COMMAND = 100_000
 """The longest command in bytes; the kernel takes 131,072 for one argument."""
 
@@ -44,19 +48,6 @@ MARGIN = 10.0
 """Seconds that the tool's time-out exceeds the command's, whose message says more."""
 
 _UNSAFE_HINT = "or configure shell mode 'unsafe' to run commands unconfined, as the host's own user"
-_MEMORY_WORDS = re.compile(
-    r"MemoryError|cannot allocate memory|bad_alloc|out of memory|memory exhausted", re.IGNORECASE
-)
-
-
-def limits(config: ShellConfig) -> dict[str, int]:
-    """The resource limits of each process of a command."""
-    return {
-        "RLIMIT_CPU": math.ceil(config.timeout) * (os.cpu_count() or 1) + 1,
-        # Not RLIMIT_AS: node and Go reserve address space that they never use.
-        "RLIMIT_DATA": config.memory_mb << 20,
-        "RLIMIT_FSIZE": FILE_MB << 20,
-    }
 
 
 @attrs.define(eq=False)
@@ -91,8 +82,8 @@ class Shell:
             argv = unsafe_argv(self.inspect(), command)
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
         machine, owner, note = await self._sandbox(folder)
-        argv = sandbox_argv(machine, folder, owner, command, network=self.config.network)
-        return _result(await self._start(argv, folder, seconds), seconds, self.config, note)
+        done = await self._confined(machine, folder, owner, command, seconds)
+        return _result(done, seconds, self.config, note)
 
     def _seconds(self, timeout: float | None) -> float:
         longest = self.config.timeout
@@ -133,24 +124,37 @@ class Shell:
         absent = [name for name, path in needed.items() if path is None]
         if absent:
             raise _no_sandbox(f"{' and '.join(absent)} is not installed")
-        nobody, network = Owner(NOBODY, NOBODY), self.config.network
-        argv = sandbox_argv(machine, folder, nobody, "exit 0", network=network)
-        tried = await self._start(argv, folder, PROBE_TIMEOUT)
+        nobody = Owner(NOBODY, NOBODY)
+        tried = await self._confined(machine, folder, nobody, "exit 0", PROBE_TIMEOUT)
         if tried.code or tried.timed_out:
             lines = tried.output.strip().splitlines()
             raise _no_sandbox(f"bubblewrap does not work here ({lines[-1] if lines else 'silent'})")
         self._proven = machine
         return machine
 
-    async def _start(self, argv: list[str], folder: str, seconds: float) -> Finished:
+    async def _confined(
+        self, machine: Machine, folder: str, owner: Owner, command: str, seconds: float
+    ) -> Finished:
+        """Run it in the sandbox, without the system calls that ordinary programs do not make."""
+        network, most = self.config.network, self.config.processes
+        with descriptor_of(seccomp_filter(machine.kind)) as calls:
+            argv = sandbox_argv(
+                machine, folder, owner, command, network=network, processes=most, calls=calls
+            )
+            return await self._start(argv, folder, seconds, () if calls is None else (calls,))
+
+    async def _start(
+        self, argv: list[str], folder: str, seconds: float, passed: tuple[int, ...] = ()
+    ) -> Finished:
         try:
             return await run_command(
                 argv,
                 cwd=folder,
                 env=environment(),
-                limits=limits(self.config),
+                limits=command_limits(self.config, os.cpu_count() or 1),
                 timeout=seconds,
                 room=self.config.output_chars,
+                passed=passed,
             )
         except OSError as error:
             raise _no_start(folder, error) from error
@@ -216,11 +220,13 @@ def _no_start(folder: str, error: OSError) -> ToolFailure:
 def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> str:
     if done.code == 0 and not done.timed_out:
         return done.output or "[no output]"
-    reason = f"ran longer than {seconds:g} s and was ended" if done.timed_out else _ending(done)
+    reason = f"ran longer than {seconds:g} s and was ended"
+    if not done.timed_out:
+        reason = ending(done.code, done.output, config)
     line = redacted_prefix(last_line(done.output, joined=True), LINE)
     whole = f"the command {reason}"
-    if not done.timed_out and _MEMORY_WORDS.search(done.output):
-        whole += f"; each process may allocate {config.memory_mb} MiB"
+    if not done.timed_out:
+        whole += hint(done.output, config)
     message = whole + (f"; {note}" if note else "") + (f": {line}" if line else "")
     last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
     told = f"{message}\n{last}" if last else message
@@ -231,30 +237,10 @@ def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> s
         "output": done.output,
         "output_bytes": done.total,
     }
-    if _is_unsupervised(done):
+    if is_unsupervised(done.code, done.output):
         raise ToolFailure(told, detail=detail, kind="exit")
     kind = "timeout" if done.timed_out else classify(line)
     shown = message + (kind_lines(kind) if kind != "unknown" else "")
     value = f"{shown}\n{done.output}" if last else shown
     ended = "timeout" if done.timed_out else "exit"
     raise ToolNegative(told, value=value, detail=detail, kind=ended)
-
-
-def _is_unsupervised(done: Finished) -> bool:
-    """Whether the guard of the command has failed, and not the command."""
-    return done.code == FAILED and done.output.rstrip().rpartition("\n")[2].startswith("guard: ")
-
-
-def _ending(done: Finished) -> str:
-    if _is_unsupervised(done):
-        return "could not be supervised"
-    try:
-        name = signal.Signals(done.code - 128).name
-    except ValueError:
-        return f"failed with exit code {done.code}"
-    why = {
-        "SIGKILL": " (perhaps the machine was out of memory)",
-        "SIGXCPU": " (it used up its processor time)",
-        "SIGXFSZ": f" (it wrote a file of more than {FILE_MB} MiB)",
-    }.get(name, "")
-    return f"was killed by {name}{why}, exit code {done.code}"

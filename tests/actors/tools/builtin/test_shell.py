@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from motet.actors.errors.classify import SUGGESTIONS
 from motet.actors.tools.builtin.paths import NOBODY
-from motet.actors.tools.builtin.shell import FILE_MB, Shell, limits
+from motet.actors.tools.builtin.shell import Shell
+from motet.protocols.command_limits import FILE_MB, command_limits
 from motet.protocols.config import ShellConfig
 from motet.protocols.tools import ToolFailure, ToolNegative
 from motet.runtime.sandbox import inspect_machine
@@ -412,7 +413,7 @@ async def test_a_workspace_that_only_its_owner_may_enter_is_entered(
 
 
 def test_memory_and_core_files_are_limited() -> None:
-    given = limits(ShellConfig(memory_mb=64))
+    given = command_limits(ShellConfig(memory_mb=64), 2)
     assert given["RLIMIT_DATA"] == 64 << 20
     assert given["RLIMIT_FSIZE"] == FILE_MB << 20
 
