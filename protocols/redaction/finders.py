@@ -179,6 +179,23 @@ _DIALOG = "UGFzc3dvcmQ6"
 """But for the question of a mail server, behind which a password is a line of base64."""
 
 
+SUSPECT = re.compile(
+    r"[:=@+~%|<>?&\x1b\x9b\\]|--| [-/][A-Za-z]|\d{3}|[0-9A-Za-z_-]{16}"
+    r"|eyJ|pw |rabbitmq|rclone|isakmp|server key|snmp-|SecureS|securestring|[\"'][ \t]{0,2},"
+    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
+    r"|[Aa]uth |AUTH |[Pp]ass|PASS|[Bb]earer|BEARER|[Ii]dentified|IDENTIFIED|[Ss]et |SET "
+)
+"""A short text with a secret holds one of these; most texts have none, and are not searched."""
+NEEDED = re.compile(
+    r"[@+~%|<>?&\x1b\x9b\\]|://|:543|:6432|-|\d{3}|[0-9a-z_]{16}|eyj|_pat|value|variable"
+    r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa|snmp-|securestring"
+    r"|salt|pepper|rabbitmq|rclone|sp_add|login\(|schtasks|: eap|: xauth|net use|mnemonic|phrase"
+    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
+    r"|kennwort|wachtwoord|senha|adgangskode|parola"
+)
+"""The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
+
+
 # Private keys
 
 _REST = re.compile(r"[\s\"'\\+,;)\]}]*")

@@ -13,7 +13,6 @@ section 2.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from bisect import bisect_right
@@ -24,7 +23,9 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import TypeAlias, cast
 
-from motet.protocols.redaction import finders, named, personal, values
+from motet.protocols.redaction import finders, named, values
+from motet.protocols.redaction.crowds import CROWD, Crowd
+from motet.protocols.redaction.masks import PRIVATE_KEY, Tagger, mask, masked, masker
 from motet.protocols.redaction.own import OwnRules, table
 from motet.protocols.redaction.rules import Rules
 from motet.protocols.texts import well_formed
@@ -108,55 +109,8 @@ def _shape(value: str) -> str:
     return rf"{_NO_WORD_BEFORE}{shape}(?![0-9A-Za-z_])"
 
 
-# Masks
-
-_PERSONAL = {
-    personal.EMAIL: "[EMAIL_REDACTED]",
-    personal.PHONE: "[PHONE_REDACTED]",
-    personal.SSN: "[SSN_REDACTED]",
-    personal.CARD: "[CARD_REDACTED]",
-}
-_LETTERS = re.compile("[^0-9A-Za-z+/]+")
-_KEY_KIND = "private-key"
-
-
-class _Tagger:
-    """The hash of one secret that comes in pieces. ``tagged``: whether masks have tags at all."""
-
-    def __init__(self, kind: str, *, tagged: bool) -> None:
-        self.kind = kind
-        self.tagged = tagged
-        self.ends_line = False
-        self._hash = hashlib.blake2b(key=_keys[-1], digest_size=2)
-
-    def add(self, text: str) -> None:
-        # A private key is the same in lines, in JSON and indented.
-        plain = _LETTERS.sub("", text) if self.kind == _KEY_KIND else text
-        self._hash.update(plain.encode("utf-8", "surrogatepass"))
-        if text:
-            self.ends_line = text.endswith("\n")
-
-    def mask(self) -> str:
-        tag = f":{self._hash.hexdigest()}" if self.tagged else ""
-        return f"[secret:{self.kind}{tag}]" + ("\n" if self.ends_line else "")
-
-
-@lru_cache(1)
-def _hash_of(key: bytes) -> hashlib.blake2b:
-    """The hash of nothing: a copy is made in half of the time."""
-    return hashlib.blake2b(key=key, digest_size=2)
-
-
-def _mask(kind: str, text: str, *, tagged: bool) -> str:
-    if (personal := _PERSONAL.get(kind)) is not None:
-        return personal
-    if tagged and kind != _KEY_KIND and text[-1:] != "\n":
-        code = _hash_of(_keys[-1]).copy()
-        code.update(text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass"))
-        return f"[secret:{kind}:{code.hexdigest()}]"
-    tagger = _Tagger(kind, tagged=tagged)
-    tagger.add(text)
-    return tagger.mask()
+def _key(*, tagged: bool) -> bytes | None:
+    return _keys[-1] if tagged else None
 
 
 def _table() -> Rules:
@@ -174,6 +128,11 @@ def _found(text: str, scanned: finders.Scanned | None = None) -> list[values.Fou
     if any(own.spares for own in _own):
         found = [one for one in found if not any(own.allows(text[one[0] : one[1]]) for own in _own)]
     return finders.merged([*extra, *denied, *found], text)
+
+
+def _has_no_own(text: str) -> bool:
+    """Whether only the rules of motet can find a secret in a text."""
+    return not _own and (_pattern is None or _pattern.search(text) is None)
 
 
 # Streams
@@ -198,7 +157,8 @@ class Redactor:
         self._waiting: list[str] = []
         self._size = 0
         self._seen = 0
-        self._inside: _Tagger | None = None
+        self._inside: Tagger | None = None
+        self._crowd = Crowd()
 
     @property
     def kept(self) -> int:
@@ -266,17 +226,31 @@ class Redactor:
 
     def _whole(self, text: str, parts: list[str]) -> None:
         """Redact a piece that ends where no secret goes on, but for the body of a private key."""
+        crowd, key = self._crowd, _key(tagged=self._tagged)
+        if crowd.forms is not None and _has_no_own(text):
+            made = crowd.masked(_table(), text, masker(key), self._lines)
+            if made is not None:
+                parts += made
+                return
         at = 0
         found = _found(text)
+        if len(found) >= CROWD and _has_no_own(text):
+            crowd.meet(_table(), text, found)
         for start, end, _, kind in found:
             parts.append(text[at:start])
             at = end
-            if kind == _KEY_KIND and end == len(text) and text[-1] == "\n":
-                self._inside = _Tagger(kind, tagged=self._tagged)
+            if kind == PRIVATE_KEY and end == len(text) and text[-1] == "\n":
+                self._inside = Tagger(kind, key)
                 self._inside.add(text[start:end])
                 return
-            parts.append(_mask(kind, text[start:end], tagged=self._tagged))
+            parts.append(mask(kind, text[start:end], key))
         parts.append(text[at:])
+
+    def _lines(self, text: str) -> str | None:
+        """Lines that no crowd has, redacted; None if a private key goes on behind them."""
+        found = _found(text)
+        has_key = any(one[3] == PRIVATE_KEY for one in found)
+        return None if has_key else masked(text, found, _key(tagged=self._tagged))
 
     def _cut(self, text: str, parts: list[str]) -> int:
         """Redact the beginning of a line that is too long, and return its length."""
@@ -291,23 +265,23 @@ class Redactor:
                 continue
             end = across[1]
             break
-        at = 0
+        at, key = 0, _key(tagged=self._tagged)
         for start, stop, _, kind in found:
             if start >= end:
                 break
             parts.append(text[at:start])
             at = stop
             if stop == len(text):
-                self._inside = _Tagger(kind, tagged=self._tagged)
+                self._inside = Tagger(kind, key)
                 self._inside.add(text[start:stop])
                 return stop
-            parts.append(_mask(kind, text[start:stop], tagged=self._tagged))
+            parts.append(mask(kind, text[start:stop], key))
         parts.append(text[at:end])
         return end
 
-    def _go_on(self, inside: _Tagger, text: str, at: int, *, final: bool) -> tuple[int, bool]:
+    def _go_on(self, inside: Tagger, text: str, at: int, *, final: bool) -> tuple[int, bool]:
         """Read on inside of a secret: how far it goes, and whether it has ended."""
-        if inside.kind != _KEY_KIND:
+        if inside.kind != PRIVATE_KEY:
             found = _GOES_ON.match(text, at)
             end = found.end() if found else at
             inside.add(text[at:end])
@@ -322,21 +296,6 @@ class Redactor:
 
 # Texts and values
 
-_SUSPECT = re.compile(
-    r"[:=@+~%|<>?&\x1b\x9b\\]|--| [-/][A-Za-z]|\d{3}|[0-9A-Za-z_-]{16}"
-    r"|eyJ|pw |rabbitmq|rclone|isakmp|server key|snmp-|SecureS|securestring|[\"'][ \t]{0,2},"
-    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
-    r"|[Aa]uth |AUTH |[Pp]ass|PASS|[Bb]earer|BEARER|[Ii]dentified|IDENTIFIED|[Ss]et |SET "
-)
-"""A short text with a secret holds one of these; most texts have none, and are not searched."""
-_NEEDED = re.compile(
-    r"[@+~%|<>?&\x1b\x9b\\]|://|:543|:6432|-|\d{3}|[0-9a-z_]{16}|eyj|_pat|value|variable"
-    r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa|snmp-|securestring"
-    r"|salt|pepper|rabbitmq|rclone|sp_add|login\(|schtasks|: eap|: xauth|net use|mnemonic|phrase"
-    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
-    r"|kennwort|wachtwoord|senha|adgangskode|parola"
-)
-"""The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
 _SHORT = 80
 """Of longer texts a look for these takes more time than the search that it would save."""
 _LINE = 8_192
@@ -348,8 +307,8 @@ def is_calm(text: str) -> bool:
     if _pattern is not None and _pattern.search(text) is not None:
         return False
     if text.isascii():
-        return _SUSPECT.search(text) is None or _NEEDED.search(text.lower()) is None
-    return _NEEDED.search(finders.as_ascii(text).decode().lower()) is None
+        return finders.SUSPECT.search(text) is None or finders.NEEDED.search(text.lower()) is None
+    return finders.NEEDED.search(finders.as_ascii(text).decode().lower()) is None
 
 
 def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bool = True) -> str:
@@ -361,16 +320,7 @@ def redact_text(text: str, known: Mapping[str, str] | None = None, *, tagged: bo
     if len(text) > LIMIT:
         redactor = Redactor(tagged=tagged)
         return redactor.feed(text) + redactor.close()
-    found = _found(text)
-    if not found:
-        return text
-    parts: list[str] = []
-    at = 0
-    for start, end, _, kind in found:
-        parts += text[at:start], _mask(kind, text[start:end], tagged=tagged)
-        at = end
-    parts.append(text[at:])
-    return "".join(parts)
+    return masked(text, _found(text), _key(tagged=tagged))
 
 
 def look_together(texts: Iterable[str], done: dict[str, str]) -> None:
@@ -488,7 +438,8 @@ def _redact_under(
     kind = _kind_of_name(key) if kind is None else kind
     if kind in ("password", "secret", "weak"):
         if values.is_secret(table, kind, value, quoted=True, strong=True) and not _allowed(value):
-            return _mask("password" if kind == "password" else "secret", value, tagged=tagged)
+            of = "password" if kind == "password" else "secret"
+            return mask(of, value, _key(tagged=tagged))
     elif kind in ("header", "cookie") and "\n" not in value:
         line = redact_text(f"{key[-80:]}: {value}", known, tagged=tagged)
         return line.partition(": ")[2]
