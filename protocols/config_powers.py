@@ -34,6 +34,10 @@ KINDS: Final[Mapping[PowerKind, str]] = {
 """Each kind, as a verb for people; in the order in which they are shown."""
 
 
+MOST = 10
+"""Lines that are shown of each kind."""
+
+
 class Power(msgspec.Struct, frozen=True, order=True):
     """One thing that a file could do harm with.
 
@@ -74,9 +78,15 @@ def powers_of(data: JsonObject, folder: Folder) -> tuple[Power, ...]:
 
 
 def shown(powers: tuple[Power, ...]) -> str:
-    """The powers for people, a line each."""
+    """The powers for people, a line each. No kind can push another one off the screen."""
     width = max(len(verb) for verb in KINDS.values())
-    return "\n".join(f"  {KINDS[one.kind]:<{width}}  {one.what}" for one in powers)
+    lines: list[str] = []
+    for kind, verb in KINDS.items():
+        said = [one.what for one in powers if one.kind == kind]
+        if len(said) > MOST:
+            said = [*said[: MOST - 1], f"… and {len(said) - MOST + 1:,} more: read the file"]
+        lines += [f"  {verb:<{width}}  {what}" for what in said]
+    return "\n".join(lines)
 
 
 def printable(text: str, most: int = 200) -> str:
@@ -275,8 +285,7 @@ _AGENT: Final[Mapping[str, Rule]] = {
     "files": _path,
     "skills": _paths,
     **dict.fromkeys(
-        ("instructions", "description", "handoffs", "limits", "memory", "type", "prompt_mode"),
-        _harmless,
+        ("instructions", "description", "handoffs", "limits", "type", "prompt_mode"), _harmless
     ),
     **dict.fromkeys(("bootstrap", "window", "policy"), _harmless),
 }

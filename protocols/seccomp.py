@@ -12,6 +12,8 @@ Invariants:
     - Of a command of ``ioctl`` the lower 32 bits count, as they do for the kernel (CVE-2019-10063).
     - ``memfd_create`` does not exist, since nothing counts the memory of such a file: libraries use
       ``/dev/shm``, which is bounded.
+    - ``fallocate`` is not supported, since it takes the disk without a write that is counted: the C
+      library writes instead.
     - A call of another architecture (32-bit, x32) has other numbers, so it ends the process.
 
 Source: linux/seccomp.h, linux/bpf_common.h; Flatpak, common/flatpak-run.c (``setup_seccomp``).
@@ -28,7 +30,7 @@ import msgspec
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOSYS, _EOPNOTSUPP = 1, 38, 95
 _X32 = 0x40000000
 
 NAMESPACES: Final = 0x7E020000
@@ -47,6 +49,7 @@ class _Machine(msgspec.Struct, frozen=True):
     audit: int
     clone: int
     memfd: int
+    fallocate: int
     unshare: int
     ioctl: int
     denied: tuple[int, ...]
@@ -67,6 +70,7 @@ _MACHINES: Final[Mapping[str, _Machine]] = {
         audit=0xC000003E,
         clone=56,
         memfd=319,
+        fallocate=285,
         unshare=272,
         ioctl=16,
         denied=(
@@ -84,6 +88,7 @@ _MACHINES: Final[Mapping[str, _Machine]] = {
         audit=0xC00000B7,
         clone=220,
         memfd=279,
+        fallocate=47,
         unshare=97,
         ioctl=29,
         denied=(
@@ -117,6 +122,7 @@ def seccomp_filter(machine: str) -> bytes | None:
         steps += [_step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _KILL)]
     for number in (*_NONE, known.memfd):
         steps += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _ENOSYS)]
+    steps += [_step(_EQUAL, known.fallocate, 0, 1), _step(_RETURN, _ERROR | _EOPNOTSUPP)]
     for number in known.denied:
         steps += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _EPERM)]
     steps += _with_argument(known.clone, 0, [(_ANY_BIT, NAMESPACES)])

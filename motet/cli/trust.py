@@ -18,6 +18,7 @@ import os
 import shlex
 import stat
 import sys
+import termios
 import time
 from contextlib import suppress
 from hashlib import sha256
@@ -192,12 +193,19 @@ def ask_trust(file: Path, home: Path) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         check_trust(file, home)
     while missing := _missing(file, home):
+        _forget_typed()
         print(f"{_introduced(file, missing)}\nDo you trust it? [y/N] ", end="", file=sys.stderr)
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Untrusted(f"nothing of it was used; to trust it later:  {_order(file)}")
         if _missing(file, home) == missing:  # else it changed meanwhile: ask again
             consent(file, home)
+
+
+def _forget_typed() -> None:
+    """What was typed or pasted before the question was seen is no answer to it."""
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _introduced(file: Path, missing: tuple[Power, ...]) -> str:

@@ -81,6 +81,7 @@ def test_a_file_that_can_do_no_harm_has_no_powers(data: object) -> None:
         ({"errors": {"keep_raw": True}}, "set", "errors.keep_raw"),
         ({"agents": {"a": {"instructions": "${SECRET}"}}}, "read", "variable SECRET"),
         ({"agents": {"a": {"instructions": "file:/etc/passwd"}}}, "read", "/etc/passwd"),
+        ({"agents": {"a": {"memory": True}}}, "set", "agents.a.memory = true"),
         ({"agents": {"a": {"new_word": 1}}}, "set", "agents.a.new_word = 1"),
         ({"a_new_table": {"a": {"b": 1}}}, "set", "a_new_table.a.b = 1"),
     ],
@@ -128,6 +129,15 @@ def test_models_of_one_provider_and_modules_of_the_folder_are_one_power_each() -
 
     assert powers(tools) == powers(other)
     assert len(powers(models)) == 1
+
+
+def test_no_crowd_of_powers_hides_another() -> None:
+    tools = [f"os:f{n}" for n in range(5_000)]
+    told = shown(powers({"agents": {"a": {"tools": tools}}, "mcp": {"m": {"command": ["evil"]}}}))
+
+    assert "evil (mcp.m)" in told
+    assert "and 4,991 more: read the file" in told
+    assert told.count("\n") < 20
 
 
 def test_nothing_that_is_shown_controls_a_terminal_or_tells_a_secret() -> None:

@@ -111,16 +111,17 @@ def test_the_guard_says_which_total_was_met_and_nobody_else_does() -> None:
 DENIED = {
     "a nested user namespace": "unshare -U true",
     "another namespace": "unshare -m true",
+    "the disk without a write": "fallocate -l 100M f",
     "a nested sandbox": "bwrap --ro-bind / / true",
 }
 
 
 @pytest.mark.parametrize("command", DENIED.values(), ids=DENIED)
-async def test_no_namespace_can_be_made_in_the_sandbox(
+async def test_the_sandbox_has_not_each_call_of_the_system(
     sandbox: None, workspace: Path, command: str
 ) -> None:
     del sandbox
-    with pytest.raises(ToolNegative, match=r"not permitted|No permissions"):
+    with pytest.raises(ToolNegative, match=r"not permitted|No permissions|not supported"):
         await Shell(CONFIG).run(workspace, command)
 
 
@@ -144,6 +145,8 @@ print("TIOCSTI", failing(lambda: fcntl.ioctl(theirs, 0x5412, b"x")))
 print("TIOCLINUX", failing(lambda: fcntl.ioctl(theirs, 0x541C, b"x")))
 print("TCGETS", failing(lambda: fcntl.ioctl(theirs, 0x5401, bytes(60))))
 print("memfd", failing(lambda: os.memfd_create("x")))
+print("fallocate", failing(lambda: os.posix_fallocate(os.open("/tmp/f", 66), 0, 4096)))
+print("size", os.stat("/tmp/f").st_size)
 print("clone3", failing(lambda: call(435, 0, 0)))
 print("io_uring", failing(lambda: call(425, 1, 0)))
 """
@@ -162,6 +165,8 @@ async def test_nothing_is_typed_into_a_terminal_from_the_sandbox(
         "TIOCLINUX EPERM",
         "TCGETS done",
         "memfd ENOSYS",
+        "fallocate done",
+        "size 4096",
         "clone3 ENOSYS",
         "io_uring ENOSYS",
     ]
