@@ -67,6 +67,15 @@ def default_state() -> Path:
     return Path(base, "motet")
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder of the default state, and that: nobody else may look into them.
+
+    ``mkdir`` gives the mode to the last folder only. Raises ``OSError``.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
 # The side of the server
 
 
@@ -100,7 +109,7 @@ def announced(state: Path, url: str, token: str, certificate: str | None) -> Gen
         files.enter_context(_left(state / FILE, msgspec.json.encode(told)))
         pointer = _pointer(url)
         with suppress(OSError):  # a home that cannot be written: commands find it by its state
-            pointer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(pointer.parent)
             text = msgspec.json.encode(_Pointer(str(state.absolute())))
             files.enter_context(_left(pointer, text))
         yield

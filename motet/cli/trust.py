@@ -28,6 +28,7 @@ import attrs
 import msgspec
 
 from motet.actors.hosting.config import CONFIG_FILE, read_data
+from motet.announced import private_folder
 from motet.cli.exits import OK
 from motet.cli.render import in_json
 from motet.protocols.config_powers import Power, powers_of, printable, shown
@@ -161,7 +162,7 @@ def consent(file: Path, home: Path) -> tuple[Power, ...]:
     """
     powers, root = powers_in(file), Place.of(file).root
     stored = _file_of(root, home)
-    stored.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(stored.parent)
     before = _stored(stored)  # of another file of the folder, or of this one as it was
     known = set(before.powers if before is not None and before.folder == str(root) else ())
     known.update(one.identity for one in powers)

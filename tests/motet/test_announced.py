@@ -137,7 +137,9 @@ async def test_the_token_of_a_server_that_has_ended_is_sent_to_nobody(
         url = await host.serve(library.GatewayConfig(listen="127.0.0.1:0"))
         address = url.removeprefix("http://")
         port = int(address.rpartition(":")[2])
+        home.rmdir()
         with announced(tmp_path / "st", url, "mtt_" + "0" * 32, None):
+            assert {stat.S_IMODE(at.stat().st_mode) for at in (home, home / "servers")} == {0o700}
             found = own_server("127.0.0.1", port)
             assert found is not None
             assert own_server("127.0.0.1", port + 1) is None

@@ -246,7 +246,9 @@ def test_a_consent_is_private_listed_and_revoked(
     assert "tools.shell.mode" in capsys.readouterr().out
     (stored,) = (trusted_home / "trusted").iterdir()
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    # The state of a host comes into the upper one, with all conversations.
     assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(trusted_home.stat().st_mode) == 0o700
 
     assert ended("trust", "--list", "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["folder"] == str(tmp_path / "mine")
