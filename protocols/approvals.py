@@ -15,6 +15,7 @@ import msgspec
 
 from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage
 from motet.protocols.errors import MotetError
+from motet.protocols.events import ApprovalResolved
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -285,13 +286,16 @@ class RequestApproval(Request[Settled], frozen=True, tag="approvals.request"):
 class AnswerApproval(Request[Settled], frozen=True, tag="approvals.answer"):
     """Answer it; the same answer again changes nothing. Raises ``NotFound``, ``ApprovalAnswered``.
 
-    ``allow-always`` stores its grants in the same transaction.
+    ``allow-always`` stores its grants in the same transaction, and ``who``, whose words the note
+    is, is added to the people whom these ``runs`` answer.
     """
 
     id: str
     decision: ApprovalDecision
     by: str
     note: str = ""
+    who: Principal | None = None
+    runs: tuple[str, ...] = ()
 
 
 class ExpireApproval(Request[Settled], frozen=True, tag="approvals.expire"):
@@ -465,6 +469,24 @@ def refusal_of(info: ApprovalInfo) -> str:
         case _:
             said = f", who says: {info.note}" if info.note.strip() else ""
             return f"denied by {info.resolved_by}{said}"
+
+
+def is_told(decision: ApprovalDecision, note: str) -> bool:
+    """Whether a model reads the note of an answer, as a person's words."""
+    return decision == "deny" and bool(note.strip())
+
+
+_DECISIONS: Final[dict[ApprovalState, Literal["allow", "deny", "expired", "cancelled"]]] = {
+    "allowed": "allow",
+    "denied": "deny",
+    "expired": "expired",
+    "withdrawn": "cancelled",
+}
+
+
+def resolved(info: ApprovalInfo) -> ApprovalResolved:
+    """The event of a settled approval."""
+    return ApprovalResolved(info.id, _DECISIONS[info.state], info.resolved_by or "", info.note)
 
 
 # The life of an approval

@@ -26,6 +26,7 @@ from motet.protocols.approvals import (
     ApprovalProtocol,
     GetApproval,
     RevokeGrant,
+    is_told,
 )
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import (
@@ -169,6 +170,11 @@ class Answers:
         answer = AnswerApproval(known.id, decision, by or principal.user, note)
         # Shielded: an answer that is on disk has to reach the call that waits for it.
         with trio.CancelScope(shield=True):
+            if is_told(decision, note) and room_of(known.user) is not None:
+                # Before the note is read: whoever is heard too early only takes rights away.
+                who = Principal(by) if by else principal
+                runs = await self._rooms.hear(known.run_id, known.session, who)
+                answer = replace(answer, who=who, runs=runs)
             return await self._suspended_runs.answer(answer, deps)
         raise AssertionError("nobody cancels this scope")
 

@@ -15,7 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.rooms.definition import thread_room
-from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, open_room
+from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, member_of, open_room
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import no_room
@@ -99,6 +99,22 @@ class RoomAccess:
                 if change := standing.arrival(who):
                     await self.known(record, standing)
                     await self.change_people(room, change)
+
+    async def hear(self, run_id: str, session: str, who: Principal) -> tuple[str, ...]:
+        """Words of somebody are to enter a run: it, those that wait for it, and the turns of rooms
+        that these are, on disk too, answer this person from now on. Returns the ids of the runs.
+        """
+        heard, runs = {run_id: session}, self.parts.services.table.runs
+        run = runs.get(run_id)
+        while run is not None:
+            run.ask_also(who)
+            heard[run.id] = run.session
+            run = runs.get(run.lineage.caller[0]) if run.lineage.caller else None
+        for one in heard.values():
+            live, name = member_of(self.parts, one)
+            if live is not None:
+                await live.history.hear(name, who)
+        return tuple(heard)
 
     async def known(self, record: RoomRecord | None, standing: Standing) -> None:
         """Store a room that is known by its definition only."""

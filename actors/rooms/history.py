@@ -384,11 +384,19 @@ class RoomHistory:
             page = ReadRoom(self._settings.name, before, limit, self.state.heard, hidden)
             shown, text = reading.page_of(await self.store.ask(page), min(hidden))
             answer(people := reading.people_of(shown))
-            state = self._begin(lambda state: reading.read_also(state, name, people))
-            if state != self.state:
-                await self.store.ask(KeepState(self._settings.name, state))
-                self._stored(state)
+            await self._read_also(name, people)
             return text
+
+    async def hear(self, name: str, who: Principal) -> None:
+        """A turn of a member reads words of somebody that are no message. Raises as the storage."""
+        async with self._writing:
+            await self._read_also(name, (who,))
+
+    async def _read_also(self, name: str, people: People) -> None:
+        state = self._begin(lambda state: reading.read_also(state, name, people))
+        if state != self.state:
+            await self.store.ask(KeepState(self._settings.name, state))
+            self._stored(state)
 
     async def _said(self, number: int) -> RoomMessage:
         if 0 < number <= self.last:

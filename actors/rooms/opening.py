@@ -484,6 +484,14 @@ def for_runs(parts: RoomParts) -> tuple[InRoom, FromRoom]:
     return partial(run_below, parts), partial(read_back, parts)
 
 
+def member_of(parts: RoomParts, session: str) -> tuple[LiveRoom | None, str]:
+    """The open room whose member a session is, and the member's name."""
+    chat = parse_key(session)
+    live = parts.table.rooms.get(chat.chat) if chat and chat.channel == CHANNEL else None
+    own = chat and live and session == live.members.session(chat.agent)
+    return (live, chat.agent) if chat and own else (None, "")
+
+
 async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -> str:
     """A page of what was said in the room whose member a run is. Raises ``ToolRetry``."""
 
@@ -495,15 +503,13 @@ async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -
         for who in people:
             run.ask_also(who)
 
-    chat = parse_key(run.session)
-    live = parts.table.rooms.get(chat.chat) if chat and chat.channel == CHANNEL else None
-    own = chat and live and run.session == live.members.session(chat.agent)
-    if not (chat and live and own and run.input.principal == acts_as(live.name)):
+    live, name = member_of(parts, run.session)
+    if live is None or run.input.principal != acts_as(live.name):
         raise ToolRetry("No group chat is open whose member you are, so there is nothing to read.")
     try:
         number = number_of(before, thread_of(live.name)[1])
         most = max(1, min(limit, MOST))
-        return await live.history.read_back(chat.agent, number, most, answer)
+        return await live.history.read_back(name, number, most, answer)
     except (InputValidation, StorageError) as error:
         raise ToolRetry(str(error)) from error
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import trio
@@ -34,17 +34,16 @@ from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
     ApprovalProtocol,
-    ApprovalState,
     ListApprovals,
     ListSuspended,
     ResumeRun,
     Resumption,
     SuspendedState,
     SuspendRun,
+    resolved,
 )
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from motet.protocols.errors import MotetError
-from motet.protocols.events import ApprovalResolved
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import EnterRun, Principal
 from motet.protocols.storage import StorageUnavailable
@@ -236,6 +235,8 @@ class SuspendedRuns:
             settled = await self.approvals.ask(request)
             if settled.fresh:
                 await self.publish(settled.info)
+            if request.who is not None:
+                self.hear(request.runs, request.who)
             suspended = self.table.find_suspended(settled.info.run_id)
             if suspended is not None:
                 suspended.resumed = 0
@@ -246,6 +247,11 @@ class SuspendedRuns:
             return info
         finally:
             self.answering.discard(request.id)
+
+    def hear(self, runs: Sequence[str], who: Principal) -> None:
+        """Runs that are here answer this person, too: they read the note of a denial."""
+        for run in filter(None, map(self.table.runs.get, runs)):
+            run.ask_also(who)
 
     def deliver(self, info: ApprovalInfo) -> None:
         """Give an answer to the call that waits for it, or resume its suspended run.
@@ -321,24 +327,13 @@ class SuspendedRuns:
             who = Principal(suspended.user, left.role)
             of = {name: getattr(left, name) for name in ("extra", "asked_by", "payers", "round")}
             of["turn"] = left.room_turn
+            # Somebody may have answered it with a note while its state was read.
+            of["asked_by"] = tuple(dict.fromkeys((*left.asked_by, *run.input.asked_by)))
             run.input = attrs.evolve(run.input, principal=who, **of)
             run.found.update(left.found)
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
         return found
-
-
-_DECISIONS: Final[dict[ApprovalState, Literal["allow", "deny", "expired", "cancelled"]]] = {
-    "allowed": "allow",
-    "denied": "deny",
-    "expired": "expired",
-    "withdrawn": "cancelled",
-}
-
-
-def resolved(info: ApprovalInfo) -> ApprovalResolved:
-    """The event of a settled approval."""
-    return ApprovalResolved(info.id, _DECISIONS[info.state], info.resolved_by or "", info.note)
 
 
 # Pure: the state of a suspended run, and the way back. Laws: a resumed run has spent what it had

@@ -31,10 +31,10 @@ from motet.actors.sessions.recovery_plan import (
     unrepeatable,
 )
 from motet.actors.storage import recovery as stored
-from motet.actors.storage.approval_rows import NONE_RESUMED
 from motet.actors.storage.events import append_events, storable
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import UnfinishedRun
+from motet.protocols.approval_tables import NONE_RESUMED
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.runs.approval_gate import requested
-from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import (
@@ -31,7 +30,7 @@ from motet.actors.storage.recovery import (
 from motet.actors.storage.tables import decode_message, to_json
 from motet.actors.tools.arguments import preview
 from motet.protocols import events as ev
-from motet.protocols.approvals import ApprovalProtocol, GetApproval, ListApprovals
+from motet.protocols.approvals import ApprovalProtocol, GetApproval, ListApprovals, resolved
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import ListRuns, RunInfo
 from motet.protocols.storage import Row

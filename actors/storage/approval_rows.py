@@ -23,8 +23,8 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.actors.transcript.grammar import held, is_held
+from motet.protocols import approval_tables as sql
 from motet.protocols.approvals import (
-    LATER,
     AnswerApproval,
     ApprovalInfo,
     ClaimApproval,
@@ -38,131 +38,12 @@ from motet.protocols.approvals import (
     StoredSuspendedRun,
     SuspendedState,
     SuspendRun,
-    transition,
 )
 from motet.protocols.chat import Call, JsonObject, ToolMessage
 from motet.protocols.room_costs import spent
 from motet.protocols.storage import Row, Statement
 
-STATE_STEP = -2
-"""The step of a run's journal that holds its suspended state; rows count from 0."""
-
-KEEP_STATE = f"""
-INSERT INTO steps (run_id, step, body)
-SELECT run_id, {STATE_STEP}, ?2 FROM runs
-WHERE run_id = ?1 AND status IN ('queued', 'running', 'waiting')
-ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body
-RETURNING 1"""
-
-IS_LIVE = "SELECT 1 FROM runs WHERE run_id = ? AND status IN ('queued', 'running')"
-
-# Not all rows are journalled as they are made; those that are there are the same.
-KEEP_ROW = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-
-_MARK = """
-INSERT INTO steps (run_id, step, body)
-SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
-ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body"""
-
-# A mark never replaces a result, or the mark that the call has begun: that is the later fact.
-_IS_HELD = f"json_extract(steps.body, '$.kind') IS '{LATER}'"
-BEGUN = f"{_MARK} WHERE {_IS_HELD}"
-
-# The same call with other arguments: the approval of the earlier ones is void.
-_OTHERS = "run_id = ?1 AND call_id = ?2 AND id <> ?3"
-SUPERSEDE = f"{transition('withdraw', 'resolved = ?4', _OTHERS)} RETURNING id"
-
-ADD = """
-INSERT INTO approvals
-    (id, session, run_id, call_id, step, agent, user, tool, args, args_hash, reason, asked_by,
-     created, expires, proposed, people)
-SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
-FROM runs WHERE run_id = ?1
-ON CONFLICT (id) DO NOTHING RETURNING 1"""
-
-_ANSWER: tuple[str, str] = (
-    "decision = ?2, note = ?3, resolved_by = ?4, resolved = ?5",
-    "id = ?1 AND expires > ?5",
-)
-ALLOW = f"{transition('allow', *_ANSWER)} RETURNING 1"
-DENY = f"{transition('deny', *_ANSWER)} RETURNING 1"
-
-GRANT = """
-INSERT INTO approval_grants (id, agent, tool, user, asker, by, created, approval)
-SELECT 'grant_' || substr(a.id, 5) || '_' || asker.key,
-       a.agent, a.tool, a.user, asker.value, ?2, ?3, a.id
-FROM approvals AS a, json_each(a.asked_by) AS asker WHERE a.id = ?1
-ON CONFLICT (agent, tool, user, asker) DO NOTHING"""
-
-EXPIRE = f"{transition('expire', 'resolved = ?2', 'id = ?1')} RETURNING 1"
-
-_CLAIMED = "id = ?1 AND run_id = ?2 AND args_hash = ?3"
-CLAIM = f"{transition('use', 'used = ?4', _CLAIMED)} RETURNING 1"
-
-# Also one that is suspended: its host may not have heard in time that the storage took it.
-SUSPEND = """
-UPDATE runs SET status = 'waiting', usage = ?2, updated = ?3
-WHERE run_id = ?1 AND status IN ('queued', 'running', 'waiting')
-RETURNING 1"""
-
-RESUME = """
-UPDATE runs SET status = 'running', updated = ?2
-WHERE run_id = ?1 AND status IN ('waiting', 'running')
-RETURNING 1"""
-
-COUNT_RESUMED = f"""
-UPDATE steps SET body = json_set(body, '$.resumed', json_extract(body, '$.resumed') + 1)
-WHERE run_id = ?1 AND step = {STATE_STEP}
-RETURNING body"""
-
-# A host that ends in order has not died of those that it has resumed; blocked ones still wait.
-NONE_RESUMED = f"""
-UPDATE steps SET body = json_set(body, '$.resumed', 0)
-WHERE step = {STATE_STEP} AND run_id IN (
-    SELECT run_id FROM runs WHERE open = 1 AND status = 'running')"""
-
-JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
-
-PUBLISHED = """
-SELECT event, json_extract(data, '$.id') FROM events
-WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
-  AND run_id = ?1 AND event IN ('run.started', 'tool.call', 'tool.result')"""
-
-# A run with rows after the calls that had waited was not waiting when its host ended.
-SUSPEND_LEFT = f"""
-UPDATE runs SET status = 'waiting'
-WHERE open = 1 AND status = 'running' AND EXISTS (
-    SELECT 1 FROM steps AS state
-    WHERE state.run_id = runs.run_id AND state.step = {STATE_STEP}
-      AND NOT EXISTS (SELECT 1 FROM steps AS later WHERE later.run_id = runs.run_id
-                      AND later.step > json_extract(state.body, '$.last')))"""
-
-SUSPENDED = f"""
-SELECT run_id, session, agent, user, text,
-       coalesce((SELECT json_extract(body, '$.resumed') FROM steps
-                 WHERE steps.run_id = runs.run_id AND step = {STATE_STEP}), 0),
-       NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
-                   AND state = 'pending')
-       OR EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
-                  AND state <> 'pending' AND NOT EXISTS (
-                      SELECT 1 FROM steps WHERE steps.run_id = approvals.run_id
-                      AND steps.step = approvals.step AND NOT {_IS_HELD})),
-       given IS NOT NULL AND json_extract(given, '$.waited') IS NULL,
-       coalesce(json_extract(given, '$.sender'), '')
-FROM runs WHERE open = 1 AND status = 'waiting' ORDER BY +rowid"""
-
-_LIVE = "SELECT run_id FROM runs WHERE open = 1 AND status IN ('queued', 'running', 'waiting')"
-LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} RETURNING id"
-
-_SELECT = """
-SELECT id, session, run_id, call_id, agent, user, tool, args, args_hash, reason, asked_by, created,
-       expires, state, decision, note, resolved_by, resolved, used, proposed, people
-FROM approvals"""
-ONE = f"{_SELECT} WHERE id = ?"
 _FIELDS = tuple(name for name in ApprovalInfo.__struct_fields__ if name != "blocked")
-
-_GRANTS = "SELECT id, agent, tool, user, asker, by, created, approval FROM approval_grants"
-REVOKE = "DELETE FROM approval_grants WHERE id = ?1 AND (?2 IS NULL OR user = ?2) RETURNING 1"
 
 _suspended = msgspec.json.Decoder(SuspendedState)
 
@@ -172,7 +53,7 @@ def request(
 ) -> tuple[Statement, ...]:
     """To be written after the run's journal; the first fails when the run has ended."""
     run_id = new.run_id
-    live = (Statement(IS_LIVE, (run_id,), expect=1),)
+    live = (Statement(sql.IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
     asked, people, expires = to_json(new.asked_by), to_json(new.people), now + new.life
     not_begun = encode_message(held(Call(new.call_id, new.tool)))
@@ -181,44 +62,47 @@ def request(
         *(live if suspended is None else _store(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
         # Its tool may have begun before it asked, and will begin again.
-        Statement(_MARK, (run_id, new.step, not_begun)),
-        Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
-        Statement(ADD, (*given, storable(new.reason), asked, now, expires, proposed, people)),
-        Statement(ONE, (new.id,), expect=1),
+        Statement(sql.MARK_ROW, (run_id, new.step, not_begun)),
+        Statement(sql.SUPERSEDE, (run_id, new.call_id, new.id, now)),
+        Statement(sql.ADD, (*given, storable(new.reason), asked, now, expires, proposed, people)),
+        Statement(sql.ONE, (new.id,), expect=1),
     )
 
 
 def begun(run_id: str, mark: Mark) -> Statement:
-    return Statement(BEGUN, (run_id, mark.step, encode_message(mark.row)))
+    return Statement(sql.BEGUN, (run_id, mark.step, encode_message(mark.row)))
 
 
 def mark_begun(run_id: str, mark: Mark) -> tuple[Statement, ...]:
     """Fails when the run has ended."""
-    return Statement(IS_LIVE, (run_id,), expect=1), begun(run_id, mark)
+    return Statement(sql.IS_LIVE, (run_id,), expect=1), begun(run_id, mark)
 
 
 def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
     """The first fails when the approval is unknown, settled, or expired."""
     note, by = storable(request.note), storable(request.by)
     given = (request.id, request.decision, note, by, now)
-    decide = DENY if request.decision == "deny" else ALLOW
+    decide = sql.DENY if request.decision == "deny" else sql.ALLOW
     always = request.decision == "allow-always"
     return (
         Statement(decide, given, expect=1),
-        *((Statement(GRANT, (request.id, by, now)),) if always else ()),
-        Statement(ONE, (request.id,), expect=1),
+        *((Statement(sql.GRANT, (request.id, by, now)),) if always else ()),
+        *(Statement(sql.HEAR, (run, to_json(request.who))) for run in request.runs),
+        Statement(sql.ONE, (request.id,), expect=1),
     )
 
 
 def expire(approval: str, now: float) -> tuple[Statement, ...]:
     """The first fails when the approval is unknown or settled."""
-    return Statement(EXPIRE, (approval, now), expect=1), Statement(ONE, (approval,), expect=1)
+    return Statement(sql.EXPIRE, (approval, now), expect=1), Statement(
+        sql.ONE, (approval,), expect=1
+    )
 
 
 def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
     """Fails when the approval is not valid for this, or the run has ended."""
     given = (request.id, request.run_id, request.args_hash, now)
-    return (Statement(CLAIM, given, expect=1), *mark_begun(request.run_id, request.mark))
+    return (Statement(sql.CLAIM, given, expect=1), *mark_begun(request.run_id, request.mark))
 
 
 def suspend(request: SuspendRun, now: float, of_room: bool) -> tuple[Statement, ...]:
@@ -228,19 +112,19 @@ def suspend(request: SuspendRun, now: float, of_room: bool) -> tuple[Statement, 
     results = ((run_id, mark.step, encode_message(mark.row)) for mark in request.rows)
     return (
         *_store(run_id, suspended),
-        *(Statement(_MARK, given) for given in results),
+        *(Statement(sql.MARK_ROW, given) for given in results),
         *((spent(run_id, usage, now),) if of_room else ()),
-        Statement(SUSPEND, (run_id, usage, now), expect=1),
+        Statement(sql.SUSPEND, (run_id, usage, now), expect=1),
     )
 
 
 def resume(run_id: str, now: float) -> tuple[Statement, ...]:
     """The first fails when the run is not suspended, the second when it has no stored state."""
     return (
-        Statement(RESUME, (run_id, now), expect=1),
-        Statement(COUNT_RESUMED, (run_id,), expect=1),
-        Statement(JOURNAL, (run_id,)),
-        Statement(PUBLISHED, (run_id,)),
+        Statement(sql.RESUME, (run_id, now), expect=1),
+        Statement(sql.COUNT_RESUMED, (run_id,), expect=1),
+        Statement(sql.JOURNAL, (run_id,)),
+        Statement(sql.PUBLISHED, (run_id,)),
     )
 
 
@@ -271,8 +155,8 @@ def search(request: ListApprovals) -> Query:
         ("state = ?", request.state),
         ("run_id = ?", request.run_id),
     )
-    sql = f"{_SELECT}{condition} ORDER BY rowid DESC LIMIT ?"
-    return sql, (*params, clamped(request.limit))
+    query = f"{sql.SELECT}{condition} ORDER BY rowid DESC LIMIT ?"
+    return query, (*params, clamped(request.limit))
 
 
 def info(row: Row) -> ApprovalInfo:
@@ -297,7 +181,7 @@ def grants(request: ListGrants) -> Query:
     condition, params = where(
         ("user = ?", request.user), ("agent = ?", request.agent), ("tool = ?", request.tool)
     )
-    return f"{_GRANTS}{condition} ORDER BY created DESC, id", params
+    return f"{sql.GRANTS}{condition} ORDER BY created DESC, id", params
 
 
 def grant(row: Row) -> Grant:
@@ -305,11 +189,14 @@ def grant(row: Row) -> Grant:
 
 
 def revoke(request: RevokeGrant) -> Statement:
-    return Statement(REVOKE, (request.id, request.user))
+    return Statement(sql.REVOKE, (request.id, request.user))
 
 
 def _store(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
     """Store the rows and the state; the first fails when the run has ended."""
     rows = tuple((run_id, at, encode_message(row)) for at, row in enumerate(suspended.rows))
     state = to_json(msgspec.structs.replace(suspended, rows=()))
-    return (Statement(KEEP_STATE, (run_id, state), expect=1), Statement(KEEP_ROW, each=rows))
+    return (
+        Statement(sql.KEEP_STATE, (run_id, state), expect=1),
+        Statement(sql.KEEP_ROW, each=rows),
+    )

@@ -16,6 +16,7 @@ from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_access import UNKNOWN, RunJournal
 from motet.actors.storage.tables import AT_ONCE, TableStore
+from motet.protocols import approval_tables as sql
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,
@@ -146,12 +147,12 @@ class ApprovalStore(TableStore, Actor[ApprovalProtocol]):
 
     @handles(ListSuspended)
     async def list_suspended(self, _: ListSuspended) -> tuple[StoredSuspendedRun, ...]:
-        answer = await self._write((Statement(rows.SUSPEND_LEFT), Statement(rows.SUSPENDED)))
+        answer = await self._write((Statement(sql.SUSPEND_LEFT), Statement(sql.SUSPENDED)))
         return tuple(rows.suspended(row) for row in answer[-1])
 
     @handles(WithdrawLeft)
     async def withdraw_left(self, _: WithdrawLeft) -> tuple[ApprovalInfo, ...]:
-        (found,) = await self._write((Statement(rows.LEFT, (self._clock(),)),))
+        (found,) = await self._write((Statement(sql.LEFT, (self._clock(),)),))
         return tuple([await self._known(str(approval)) for (approval,) in found])
 
     # Reading
@@ -162,7 +163,7 @@ class ApprovalStore(TableStore, Actor[ApprovalProtocol]):
 
     @handles(GetApproval, concurrent=AT_ONCE)
     async def get(self, request: GetApproval) -> ApprovalInfo | None:
-        return await self._read_one(rows.info, rows.ONE, (request.id,))
+        return await self._read_one(rows.info, sql.ONE, (request.id,))
 
     @handles(ListGrants, concurrent=AT_ONCE)
     async def list_grants(self, request: ListGrants) -> tuple[Grant, ...]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from motet.actors.errors.tracker import successes
 from motet.actors.storage import recovery
-from motet.actors.storage.approval_rows import KEEP_ROW
 from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.events import SETTLE, event_of, text_of
 from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
@@ -34,6 +33,7 @@ from motet.actors.storage.tables import (
     where,
 )
 from motet.actors.transcript.grammar import close_calls, recovered_rows
+from motet.protocols.approval_tables import KEEP_ROW
 from motet.protocols.approvals import transition
 from motet.protocols.chat import ChatMessage
 from motet.protocols.error_rows import OF_SESSION, RESOLVE

@@ -23,6 +23,7 @@ from motet.cli.running import PAGE, Server, ask
 from motet.cli.screen import Screen, page
 from motet.cli.setup import Setup
 from motet.cli.stored import reading, writing_together
+from motet.protocols import approval_tables as sql
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalDecision,
@@ -186,7 +187,7 @@ async def _listed(state: Path, request: ListApprovals) -> tuple[ApprovalInfo, ..
 
 async def _one(state: Path, approval: str) -> ApprovalInfo | None:
     async with reading(state) as readers:
-        found = await readers.read(rows.ONE, (approval,))
+        found = await readers.read(sql.ONE, (approval,))
         return rows.info(found[0]) if found else None
 
 

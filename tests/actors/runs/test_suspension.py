@@ -365,7 +365,7 @@ async def test_a_suspended_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path
 async def test_a_call_whose_approval_cannot_be_stored_does_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from motet.actors.storage import approval_rows as sql
+    from motet.protocols import approval_tables as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
     monkeypatch.setattr(sql, "ADD", "INSERT INTO nowhere VALUES (?, ?, ?)")
@@ -381,7 +381,7 @@ async def test_a_call_whose_approval_cannot_be_stored_does_not_run(
 async def test_a_call_whose_approval_cannot_be_claimed_does_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from motet.actors.storage import approval_rows as sql
+    from motet.protocols import approval_tables as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
     monkeypatch.setattr(sql, "CLAIM", "UPDATE nowhere SET x = 1")

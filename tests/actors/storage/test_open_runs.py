@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.hosting.wiring import OWNERS
-from motet.actors.storage.approval_rows import LEFT, NONE_RESUMED, SUSPEND_LEFT, SUSPENDED
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.events import SETTLE, append_events, storable
 from motet.actors.storage.location import Location
@@ -28,6 +27,7 @@ from motet.actors.storage.tables import Query
 from motet.actors.storage.writer import commit_group
 from motet.cli.stored import RUNS_BY_STATUS
 from motet.protocols import host_tables
+from motet.protocols.approval_tables import LEFT, NONE_RESUMED, SUSPEND_LEFT, SUSPENDED
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.events import EventRecord, RunCompleted
 from motet.protocols.models import Usage
