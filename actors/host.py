@@ -440,6 +440,7 @@ class Host(Records):
 
     async def delete_room(self, room: str, *, principal: Principal = LOCAL) -> None:
         """Delete a room and all that is stored of it. Raises ``Forbidden``, ``SessionBusy``."""
+        await self._parts.room_table.reopened.wait()  # or it is opened again behind its deletion
         async with self.rooms.deleting(room, principal) as remaining:
             while found := await remaining():
                 await self.delete(found[0].session)

@@ -94,6 +94,7 @@ async def delete_user(
                 yield
             parts.journal.access_changed(room_stream(name))
 
+    await parts.room_table.reopened.wait()  # a room that is opened later tells what it has not yet
     ask, write, load = stores.rooms.ask, stores.transact, stores.tokens.load
     hands = UserHands(read, write, ask, load, session, room, withdraw, quiet)
     return await users.delete_user(hands, user, rooms, frozenset(named), wall_time())

@@ -26,6 +26,9 @@ ANN, BOB = Principal(USER), Principal("bob")
 SHARED, OWN = "bobs", "anns"
 PLAN = RoomPlan(("ops",), mode="followup", max_turns=1)
 
+PARTS = 5
+"""Of a sweep; each ends within the time of a test."""
+
 TABLES = {
     *("messages", "idempotency", "streams", "events", "agent_errors", "error_records", "results"),
     *("traces", "spans", "approvals", "rooms", "room_messages", "room_costs", "runs", "sessions"),
@@ -155,15 +158,18 @@ def test_a_deleted_user_is_gone_after_a_kill_during_the_deletion(at: int) -> Non
     assert not left(at, "crash", delete if at % 4 else give)
 
 
-@pytest.mark.parametrize("at", [40, 300])
-def test_a_deleted_user_is_gone_after_a_power_cut_during_the_deletion(at: int) -> None:
-    assert not left(at, "power", give if at % 100 else delete)
+@pytest.mark.parametrize(("at", "act"), [(146, delete), (300, give)])
+def test_a_deleted_user_is_gone_after_a_power_cut_during_the_deletion(at: int, act: Act) -> None:
+    """At 146 a room is left that the next host opens, and that tells what it has not told yet."""
+    assert not left(at, "power", act)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("act", [delete, give])
 @pytest.mark.parametrize("end", ["crash", "power"])
-def test_a_deleted_user_is_gone_after_an_end_at_any_moment(end: End, act: Act) -> None:
-    at = next(at for at in count(1) if (found := left(at, end, act)) is None or found)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_deleted_user_is_gone_after_an_end_at_any_moment(end: End, act: Act, part: int) -> None:
+    moments = count(1 + part, PARTS)
+    at = next(at for at in moments if (found := left(at, end, act)) is None or found)
     assert left(at, end, act) is None, at
     assert at > 100, "the deletion takes steps"
