@@ -58,6 +58,10 @@ class Folder(Protocol):
         """Whether a path, links followed, is the folder or lies in it."""
         ...
 
+    def resolved(self, path: str) -> str:
+        """The path where links end."""
+        ...
+
     def text(self, path: str) -> str | None:
         """The text of a file that lies in the folder; None: it is elsewhere or no such file."""
         ...
@@ -162,7 +166,8 @@ def _path(place: str, value: object, folder: Folder) -> Iterator[Power]:
     if not isinstance(value, str):
         yield from _set(place, value, folder)
     elif not folder.inside(value):
-        yield _power("use", f"{value} ({place})")
+        where = folder.resolved(value)
+        yield _power("use", f"{where} ({place})", [place, where])
 
 
 def _paths(place: str, value: object, folder: Folder) -> Iterator[Power]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,8 +71,18 @@ FILES = {
     "test_agents.py": TEST,
     ".gitignore": IGNORED,
 }
+USED = ("state", "workspace")
 OPTIONAL = (".gitignore",)
 """Files that are left alone if they exist."""
+
+
+def _strange_in(folder: Path) -> list[Path]:
+    """What an import would find in the folder, before what is installed, and folders that the
+    configuration uses: links, or a state with inputs that go on."""
+    ends = (".py", ".pyc", ".so")
+    found = [path for path in folder.iterdir() if path.name.endswith(ends)]
+    found += [path.parent for path in folder.glob("*/__init__.*")]
+    return sorted({*found, *(folder / name for name in USED if os.path.lexists(folder / name))})
 
 
 def write_project(folder: Path) -> int:
@@ -83,13 +94,17 @@ def write_project(folder: Path) -> int:
             "folder, such as `motet init my-agents`"
         )
     folder.mkdir(parents=True, exist_ok=True)
+    strange = _strange_in(folder)
     for name, text in FILES.items():
         if not (folder / name).exists():
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
             print(f"  {folder / name}")
-    with suppress(OSError):  # where nothing can be stored, the first command asks
-        consent(folder / "motet.toml", default_state())
+    if strange:
+        print(f"not yet trusted, as {strange[0]} was there before: the first command asks")
+    else:
+        with suppress(OSError):  # where nothing can be stored, the first command asks
+            consent(folder / "motet.toml", default_state())
     where = "" if folder == Path() else f"cd {folder} && "
     print(f"try it:   {where}motet chat\ntest it:  {where}python -m pytest")
     return OK

@@ -82,6 +82,11 @@ class Place:
             return False
         return Path(os.path.realpath(self.root / path)).is_relative_to(self.root)
 
+    def resolved(self, path: str) -> str:
+        if "${" in path or path.startswith("file:") or "\0" in path:
+            return path
+        return os.path.realpath(self.root / os.path.expanduser(path))
+
     def text(self, path: str) -> str | None:
         if not self.inside(path) or _problem(self.root / path):
             return None

@@ -181,16 +181,18 @@ def test_the_refusal_says_what_the_file_would_do_and_the_command_that_trusts_it(
     assert "s3cret" not in told
 
 
-def test_a_person_at_a_terminal_is_asked_and_no_is_no(hostile: Hostile) -> None:
+def test_a_person_at_a_terminal_is_asked_and_no_is_no(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = {"MOTET_TRUST": "", "SECRET_OF_THE_USER": "s3cret"}
     for answer, code in (("\r", 2), ("y\r", 0)):
         with terminal("config", "show", cwd=hostile.folder, env=env) as process:
             process.expect("[y/N] ")
             process.type(answer)
             assert process.end() == code
-    with terminal("config", "show", cwd=hostile.folder, env=env) as process:
-        assert process.end() == 0  # asked once
     assert hostile.marks() == []
+    monkeypatch.setenv("XDG_STATE_HOME", f"{hostile.folder}-xdg")
+    load_setup(None, None)  # it asks once
 
 
 def test_a_project_of_init_is_trusted_and_asks_again_once_it_may_do_more(
@@ -210,6 +212,20 @@ def test_a_project_of_init_is_trusted_and_asks_again_once_it_may_do_more(
         load_setup(None, None)
     file.write_text(text, encoding="utf-8")
     load_setup(None, None)
+
+
+@pytest.mark.parametrize("code", ["agent_tools/__init__.py", "openai.py", "state/motet.db"])
+def test_init_does_not_trust_what_it_has_not_written(
+    code: str, tmp_path: Path, trusted_home: Path
+) -> None:
+    strange = tmp_path / "found" / code
+    strange.parent.mkdir(parents=True)
+    strange.write_text("print('imported')")
+
+    write_project(tmp_path / "found")
+
+    with pytest.raises(Untrusted):
+        check_trust(tmp_path / "found" / "motet.toml", trusted_home)
 
 
 def test_a_consent_is_for_the_folder_where_links_end(tmp_path: Path, trusted_home: Path) -> None:
@@ -232,9 +248,13 @@ def test_a_workspace_that_becomes_a_link_to_elsewhere_asks(
     file = written(tmp_path / "mine", 'workspace = "work"\n')
     check_trust(file, trusted_home)
 
-    (tmp_path / "mine" / "work").symlink_to(tmp_path)
-
-    with pytest.raises(Untrusted, match="use"):
+    link = tmp_path / "mine" / "work"
+    for target in (tmp_path, tmp_path.parent):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(Untrusted, match=f"use +{target} "):
+            check_trust(file, trusted_home)
+        ended("trust", str(file))
         check_trust(file, trusted_home)
 
 

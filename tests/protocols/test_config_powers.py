@@ -21,6 +21,9 @@ class Folder:
     def inside(self, path: str) -> bool:
         return not path.startswith(("/", "~", "..", "link", "file:")) and "${" not in path
 
+    def resolved(self, path: str) -> str:
+        return path
+
     def text(self, path: str) -> str | None:
         return self.texts.get(path) if self.inside(path) else None
 

@@ -48,18 +48,19 @@ async def test_processes_that_are_small_each_have_a_total_of_memory(
 
 
 @pytest.mark.slow
-async def test_shared_memory_counts_once(workspace: Path, mode: Mode) -> None:
+async def test_shared_memory_counts_once(sandbox: None, workspace: Path) -> None:
     """A process with 50 MiB and five forks of it have 50 MiB."""
+    del sandbox
     if not os.path.exists(PYTHON):
         pytest.skip("no python3 of the system")
     program = (
         "import os, time; held = b'x' * (50 << 20)\n"
         "for _ in range(5):\n"
-        "    if os.fork() == 0: time.sleep(0.4); os._exit(0)\n"
+        "    if os.fork() == 0: time.sleep(0.25); os._exit(0)\n"
         "for _ in range(5): os.wait()\n"
         "print('fine')"
     )
-    config = evolve(CONFIG, mode=mode, total_memory_mb=120)
+    config = evolve(CONFIG, total_memory_mb=120)
     assert "fine" in await Shell(config).run(workspace, f'{PYTHON} -c "{program}"')
 
 
@@ -70,7 +71,7 @@ async def test_a_crowd_of_processes_is_ended(workspace: Path, mode: Mode) -> Non
     assert "16 processes and threads" in told
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 async def test_processes_have_a_total_of_processor_time(sandbox: None, workspace: Path) -> None:
     del sandbox
     busy = "(while :; do :; done) & " * 4
@@ -116,13 +117,14 @@ DENIED = {
 }
 
 
-@pytest.mark.parametrize("command", DENIED.values(), ids=DENIED)
-async def test_the_sandbox_has_not_each_call_of_the_system(
-    sandbox: None, workspace: Path, command: str
-) -> None:
+async def test_the_sandbox_has_not_each_call_of_the_system(sandbox: None, workspace: Path) -> None:
     del sandbox
-    with pytest.raises(ToolNegative, match=r"not permitted|No permissions|not supported"):
-        await Shell(CONFIG).run(workspace, command)
+    tries = "\n".join(f"{command} 2>&1 && echo done" for command in DENIED.values())
+    said = await Shell(CONFIG).run(workspace, f"cd /tmp\n{tries}\ntrue")
+    lines = said.splitlines()
+    assert len(lines) == len(DENIED)
+    refusals = ("not permitted", "No permissions", "not supported")
+    assert all(any(one in line for one in refusals) for line in lines), said
 
 
 CALLS = """\
@@ -173,15 +175,15 @@ async def test_nothing_is_typed_into_a_terminal_from_the_sandbox(
 
 
 ORDINARY = {
-    "a pipe": "seq 3 | sort -r | head -n 1",
-    "a job": "sleep 0 & wait && echo done",
-    "an archive": "echo x > a && tar cf - a | tar tf -",
-    "a script": "awk 'BEGIN { print 6 * 7 }'",
-    "threads": "xargs -P 4 -n 1 echo < /dev/null && echo done",
+    "seq 3 | sort -r | head -n 1": "3",
+    "sleep 0 & wait && echo done": "done",
+    "echo x > /tmp/a && cd /tmp && tar cf - a | tar tf -": "a",
+    "awk 'BEGIN { print 6 * 7 }'": "42",
+    "echo 1 | xargs -P 4 -n 1 echo": "1",
 }
 
 
-@pytest.mark.parametrize("command", ORDINARY.values(), ids=ORDINARY)
-async def test_ordinary_programs_work(sandbox: None, workspace: Path, command: str) -> None:
+async def test_ordinary_programs_work(sandbox: None, workspace: Path) -> None:
     del sandbox
-    assert await Shell(CONFIG).run(workspace, command)
+    said = await Shell(CONFIG).run(workspace, "\n".join(ORDINARY))
+    assert said.split() == list(ORDINARY.values())
