@@ -222,7 +222,7 @@ class SessionContext(msgspec.Struct, frozen=True):
         summary: of the rows before ``start_pos``; empty without one, and after a reset.
         flushed: the memory flush of this cycle of compaction is done.
         generation: see :class:`SessionInfo`.
-        corrected: counts the times that its rows were changed since the host has started.
+        corrected: a number that changes whenever its rows were changed.
     """
 
     start_pos: int = 1

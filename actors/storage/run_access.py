@@ -18,7 +18,6 @@ overlaps a change is not cached; the cache takes at most :data:`ROOM` bytes, obj
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Self, TypeAlias
@@ -37,6 +36,7 @@ from motet.runtime import MotetRuntimeError
 from motet.runtime.outside import wall_time
 
 ROOM = 16_000_000
+CORRECTED = 1_000
 ROW, CONTEXT = 90, 500
 """Bytes of a row's objects beside the characters of its JSON, and of a session's own."""
 
@@ -81,18 +81,17 @@ class Change:
 
 
 class ContextCache:
-    """A plain object with LRU eviction. ``size``: bytes that it takes, about.
+    """A plain object with LRU eviction. ``size``: bytes that it takes, about."""
 
-    ``corrected``: see ``SessionContext``, by session.
-    """
-
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = ROOM, most_corrected: int = CORRECTED) -> None:
         self._room = room
+        self._most_corrected = most_corrected
         self.size = 0
         self._known: dict[str, _Cached] = {}
         self._changing: dict[str, list[Change]] = {}
         self._reading: dict[str, object] = {}
-        self.corrected = Counter[str]()
+        self._corrected: dict[str, int] = {}
+        self._corrections = self._forgotten = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -139,9 +138,20 @@ class ContextCache:
     def correcting(self, session: str) -> Generator[None]:
         """A block that changes rows of a session, which others may read before and after that."""
         with self.changing(session):
-            self.corrected[session] += 1
+            self._correct(session)
             yield
-            self.corrected[session] += 1
+            self._correct(session)
+
+    def corrected(self, session: str) -> int:
+        """A number that changes with each correction of the session, and now and then without."""
+        return self._corrected.get(session, self._forgotten)
+
+    def _correct(self, session: str) -> None:
+        self._corrections += 1
+        self._corrected.pop(session, None)
+        self._corrected[session] = self._corrections
+        if len(self._corrected) > self._most_corrected:
+            self._forgotten = self._corrected.pop(next(iter(self._corrected)))
 
     def end_change(self, change: Change) -> None:
         """The block of a change has ended; for :class:`Change` only."""

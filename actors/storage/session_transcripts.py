@@ -318,7 +318,7 @@ class TranscriptTables(TableStore):
 
     @handles(LoadContext, concurrent=AT_ONCE)
     async def load_context(self, request: LoadContext) -> SessionContext:
-        corrected = self._contexts.corrected[request.session]
+        corrected = self._contexts.corrected(request.session)
         known = self._contexts.get(request.session)
         if known is not None:
             return replace(known, corrected=corrected) if corrected else known
@@ -338,7 +338,7 @@ class TranscriptTables(TableStore):
             Statement(_MOVE_START, (session, old, new, request.generation), expect=1),
             Statement(_ADD_SUMMARY, (session, new, old, self._clock(), text)),
         )
-        if request.corrected not in (None, self._contexts.corrected[session]):
+        if request.corrected not in (None, self._contexts.corrected(session)):
             return False
         with self._contexts.changing(session):
             return await self._succeeds(statements)

@@ -161,3 +161,23 @@ def test_a_scan_is_extended_and_evicted_with_its_rows() -> None:
     with contexts.changing("s"):
         pass
     assert contexts.scan("s") == EMPTY_SCAN
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(0, 40))
+def test_a_correction_is_seen_however_many_sessions_are_corrected(
+    sessions: list[int], since: int
+) -> None:
+    """Law: what was read of a session before a correction of it is known to be old afterwards, and
+    the cache keeps few names.
+    """
+    contexts = ContextCache(most_corrected=2)
+    read = dict.fromkeys(range(5), 0)
+    for at, session in enumerate(sessions):
+        if at == since:
+            read = {one: contexts.corrected(str(one)) for one in range(5)}
+        with contexts.correcting(str(session)):
+            pass
+        assert len(contexts._corrected) <= 2  # pyright: ignore[reportPrivateUsage]
+    for session in sessions[since:]:
+        assert contexts.corrected(str(session)) != read[session]
