@@ -9,8 +9,9 @@ Law: the spans and kinds are those of the finders. So a form is taken only
 
 - if the finders have found exactly its places in :data:`PROBES` lines that were made of it, and no
   secret goes on behind any of these;
-- if its random letters are such as no rule takes for anything else (:data:`~.values.SURE`), and do
-  not begin as a token of a vendor does, unless all of the form begin so;
+- if its random letters are such as no rule takes for anything else (:data:`~.values.SURE`, or of
+  three sorts with letters at both ends), and do not begin as a token of a vendor does, unless all
+  of the form begin so;
 - if its numbers that differ are no long ones: the digits of those may be a card or a telephone.
 
 A line that stands behind one that may go on is left to the finders with all of its block.
@@ -40,9 +41,10 @@ GAPS = 128
 """Lines of no form in a block, at most, each of which is looked at behind."""
 LONGEST = 2_048
 """Characters of a line that may have a form."""
-_RUN = re.compile(r"[0-9A-Za-z]{12,400}")
+_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_+/-]{10,398}[0-9A-Za-z]")
 _SURE = r"(?=[A-Za-z]{0,399}[0-9])(?=[0-9]{0,399}[A-Za-z])"
-_LEAST = 12
+_MIXED = r"(?=[^A-Z]{0,399}[A-Z])(?=[^a-z]{0,399}[a-z])(?=[^0-9]{0,399}[0-9])"
+_LEAST, _LEAST_MIXED = 12, 20
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NUMBER = re.compile(r"[0-9]+")
 _CLUSTER = re.compile(r"[0-9](?:[ ().+-]{0,3}[0-9])*")
@@ -56,6 +58,8 @@ _CLASSES = (
     ("0-9a-z", string.digits + string.ascii_lowercase),
     ("0-9A-Z", string.digits + string.ascii_uppercase),
     ("0-9A-Za-z", string.digits + string.ascii_letters),
+    ("0-9A-Za-z_-", string.digits + string.ascii_letters + "_-"),
+    ("0-9A-Za-z+/", string.digits + string.ascii_letters + "+/"),
 )
 MOST_PAUSE = 31
 """Blocks from which nothing is learned after many whose forms did not fit."""
@@ -82,12 +86,20 @@ class _Place:
             case "number":
                 return f"[0-9]{{{self.least},{self.most}}}"
             case "run":
-                body = f"{_SURE}[{self.name}]{{{self.least},{self.most}}}"
-                return re.escape(self.text) + body
+                return re.escape(self.text) + self._letters()
             case "open":
                 return "("
             case _:
                 return ")"
+
+    def _letters(self) -> str:
+        least, most = self.least, self.most
+        if len(self.letters) <= 62:
+            return f"{_SURE}[{self.name}]{{{least},{most}}}"
+        # With signs near its ends it could be a path, a flag, or a token with something behind it.
+        front = 4 if "/" in self.letters else 1
+        rest = f"[{self.name}]{{{least - front - 1},{most - front - 1}}}"
+        return f"{_MIXED}[0-9A-Za-z]{{{front}}}{rest}[0-9A-Za-z]"
 
     def made(self, source: random.Random) -> str:
         """An instance of it, made at random."""
@@ -99,9 +111,10 @@ class _Place:
         if self.sort == "number":
             return "".join(source.choices(string.digits, k=size))
         made = source.choices(self.letters, k=size)
-        both = [*filter(str.isdigit, made)] and [*filter(str.isalpha, made)]
-        if not both:
-            made[:2] = [source.choice("23456789"), source.choice(self.letters[10:])]
+        if re.fullmatch(self._letters(), "".join(made)) is None:
+            letters = self.letters[10:62]
+            made[:4] = source.choice("23456789"), letters[0], letters[-1], source.choice(letters)
+            made[-1] = source.choice(letters)
         return self.text + "".join(made)
 
 
@@ -314,8 +327,6 @@ def _parts(line: str, secrets: Sequence[Found]) -> list[Part] | None:
         parts.append(("open", ""))
         runs = 0
         for run in _RUN.finditer(line, start, end):
-            if re.match(_SURE, run.group()) is None:
-                return None
             parts += ("text", line[start : run.start()]), ("run", run.group())
             start = run.end()
             runs += 1
@@ -345,16 +356,18 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
             continue
         column = next(columns)
         least, most = len(min(column, key=len)), len(max(column, key=len))
+        if len({*column}) == 1:
+            places.append(_Place("text", column[0]))
+            continue
         if sort == "number":
-            same = len({*column}) == 1
-            places.append(_Place("text", column[0]) if same else _Place("number", "", least, most))
+            places.append(_Place("number", "", least, most))
             continue
         head = _common(min(column), max(column))
         head = head if len(head) >= HEAD else ""
-        if least - len(head) < _LEAST:
-            return None
         letters = {*"".join(one[len(head) :] for one in column)}
-        name, of = next((name, of) for name, of in _CLASSES if letters <= {*of})
+        name, of = next(((name, of) for name, of in _CLASSES if letters <= {*of}), ("", ""))
+        if not of or least - len(head) < (_LEAST if len(of) <= 62 else _LEAST_MIXED):
+            return None
         places.append(_Place("run", head, least - len(head), most - len(head), of, name))
     if _may_be_long(places):
         return None
