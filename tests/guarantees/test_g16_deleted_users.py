@@ -152,16 +152,32 @@ def left(at: int, end: End, act: Act = delete) -> list[str] | None:
         return None if is_over and not found else found
 
 
-@pytest.mark.parametrize("at", [1, 60, 150])
-def test_a_deleted_user_is_gone_after_a_kill_during_the_deletion(at: int) -> None:
+def test_a_deleted_user_is_gone_after_a_kill_during_the_deletion() -> None:
     """Law: what is left can be deleted, and then no table has the name or a text of the user."""
-    assert not left(at, "crash", delete if at % 4 else give)
+    assert not left(60, "crash", give)
 
 
-@pytest.mark.parametrize(("at", "act"), [(146, delete), (300, give)])
-def test_a_deleted_user_is_gone_after_a_power_cut_during_the_deletion(at: int, act: Act) -> None:
-    """At 146 a room is left that the next host opens, and that tells what it has not told yet."""
-    assert not left(at, "power", act)
+def test_a_deleted_user_is_gone_after_a_power_cut_during_the_deletion() -> None:
+    """A room is left that the next host opens, and that tells what it has not told yet."""
+    assert not left(146, "power")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("act", [delete, give])
+@pytest.mark.parametrize("answers", range(4))
+def test_a_user_is_deleted_whose_runs_are_at_work_or_wait(answers: int, act: Act) -> None:
+    """Law: nothing that was under way writes the name or a text of theirs afterwards."""
+    with mt.simulated_host(answers, agents=[agent()]) as host:
+        host.call(used)
+        for _ in range(answers):
+            host.advance(1)
+            host.call(approve_for)
+        host.call(act)
+        assert not host.call(mentions)
+        host.settle()
+        host.advance(10)
+        host.settle()
+        assert not host.call(mentions)
 
 
 @pytest.mark.sweep
