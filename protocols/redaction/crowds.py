@@ -49,9 +49,10 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NUMBER = re.compile(r"[0-9]+")
 _CLUSTER = re.compile(r"[0-9](?:[ ().+-]{0,3}[0-9])*")
 _PLAIN = re.compile(
-    r"20[0-9]{2}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}\.[0-9]{1,9}|[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+    r"20[0-9]{2}-[0-9]{2}-[0-9]{2}(?: [0-9]{2})?|[0-9]{1,2}\.[0-9]{1,9}"
+    r"|[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 )
-"""Numbers of many digits that are dates, seconds and addresses."""
+"""Numbers of many digits that are dates, also with the hour, seconds and addresses."""
 _DIGITS = 7
 _CLASSES = (
     ("0-9a-f", "0123456789abcdef"),

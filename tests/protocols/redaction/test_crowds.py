@@ -18,7 +18,7 @@ FORMS = (
     "2026-11-{digit:2}T10:20:{digit:2}.{digit:6}Z connecting to postgres://app:{alnum:16}@db/app",
     "> Authorization: Bearer {alnum:40}\n> Accept: */*",
     "the key ghp_{alnum:36} was refused",
-    "x-csrf-token: {slug:40} was refused",
+    "2026-11-{digit:2} {digit:2}:{digit:2}:{digit:2},{digit:3} x-csrf-token: {slug:40} refused",
     'boto3.client("s3", aws_secret_access_key="{base64:40}")',
     "  user: Ym9iYm9iYm9iYm9i\n  password: {alnum:24}",
     "AWS_SECRET_ACCESS_KEY={alnum:40} AWS_ACCESS_KEY_ID=AKIA{upper:16} make",
