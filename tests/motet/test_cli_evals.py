@@ -122,12 +122,12 @@ def test_what_cannot_be_evaluated_is_said_in_a_sentence(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "nothing.py").write_text("x = 1\n")
-    (place / "broken.py").write_text("import no_such_module_at_all\n")
+    (place / "unimportable.py").write_text("import no_such_module_at_all\n")
     (place / "motet.toml").write_text("[limits]\nturnz = 3\n")
     for arguments, says in [
         (("none.py",), "there is no file none.py"),
         (("nothing.py",), "nothing.py has no evaluation: write"),
-        (("broken.py",), "broken.py cannot be imported: No module named"),
+        (("unimportable.py",), "unimportable.py cannot be imported: No module named"),
         (("no.such.module",), "no.such.module cannot be imported"),
         (("evals.py:wrods",), "did you mean 'words'?"),
         (("evals.py:words",), "turnz"),
