@@ -31,6 +31,8 @@ _CONTINUED = re.compile(
     r"[\"']?[ \t]{0,8}[\\+]?[ \t]{0,8}\r?\n[ \t]{0,64}(?:[|>*#]{1,8}[ \t]{1,8})?[\"']?"
     r"(?P<more>[0-9A-Za-z_.~+/=-]{4,4096})(?=[\"'\\),; \t]{0,8}[+\\]?[ \t]{0,8}(?:\r?\n|\Z))"
 )
+_NEXT = re.compile(r"[0-9A-Za-z_.-]{1,80}=[0-9A-Za-z_.~+/-]{12}")
+"""The next variable of a file of variables: of a token, only a short part is behind an ``=``."""
 LINES = 20
 """Lines over which a token may be wrapped."""
 
@@ -171,6 +173,8 @@ def _over_lines(shape: Shape, text: str, at: int) -> int:
     for _ in range(LINES):
         more = _CONTINUED.match(text, end)
         if more is None or (shape.head and more["more"].startswith(shape.head)):
+            break
+        if _NEXT.match(more["more"]) is not None:
             break
         if _KNOWN_HEAD.match(more["more"]) or (
             more["more"].isalpha() and more["more"].islower() and len(more["more"]) < 16

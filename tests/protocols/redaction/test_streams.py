@@ -367,6 +367,14 @@ def test_a_hostile_text_is_searched_in_linear_time(piece: str) -> None:
     assert two <= 2.3 * one + 20_000
 
 
+@pytest.mark.usefixtures("counting")
+def test_the_next_variable_is_not_read_as_the_rest_of_a_token() -> None:
+    """Of a file of tokens each line would be read once for each of the twenty before it."""
+    source = random.Random(1)
+    text = "".join(f"LINEAR_KEY=lin_api_{random_text('alnum', 40, source)}\n" for _ in range(200))
+    assert examined(text) <= 40 * len(text)
+
+
 mixtures = (
     st.lists(st.sampled_from(HOSTILE) | st.text("a1-_.=: '\"\\@/\n", max_size=4), max_size=4)
     .map("".join)
