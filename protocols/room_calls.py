@@ -121,6 +121,25 @@ def _ended_beside(one: Due, other: Due) -> Iterator[int]:
     return (number for number in one.ended if not covers(other, number))
 
 
+def read_also(state: RoomState, name: str, people: Iterable[Principal]) -> RoomState:
+    """A member reads the words of these people in its turn: what it says and whom it calls goes
+    back to them, too. The other turns of its round have not read them.
+    """
+    added = tuple(people)
+
+    def also(before: tuple[Principal, ...]) -> tuple[Principal, ...]:
+        return tuple(dict.fromkeys((*before, *added)))
+
+    speaking = tuple(
+        replace(due, asked_by=also(due.asked_by)) if due.name == name else due
+        for due in state.floor.speaking
+    )
+    waiting = dict(state.waiting)
+    if (waits := waiting.get(name)) is not None:
+        waiting[name] = replace(waits, asked_by=also(waits.asked_by))
+    return replace(state, floor=replace(state.floor, speaking=speaking), waiting=waiting)
+
+
 def covers(call: Due | CallDropped, number: int) -> bool:
     """Whether the message of this number is among those of a call, if it calls its member."""
     return call.first <= number <= call.last and number not in call.ended

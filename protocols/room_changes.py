@@ -27,11 +27,12 @@ from motet.protocols.room_copies import (
     without_said,
     without_user,
 )
-from motet.protocols.room_messages import line_of
+from motet.protocols.room_messages import line_of, read_by_all
 from motet.protocols.room_newcomers import outdated
 from motet.protocols.room_reading import joined_json
-from motet.protocols.rooms import RoomMessage
+from motet.protocols.rooms import RoomMessage, RoomState
 from motet.protocols.session_keys import thread_of
+from motet.protocols.sessions import Principal
 from motet.protocols.storage import SqlValue, Statement
 
 STEP: Final = """
@@ -63,6 +64,21 @@ def _in_result(*given: str | int) -> str:
     return repacked(*packed, fix=lambda text: corrected_json(text, str(label), str(line)))
 
 
+def _asked_also(state: str, people: str) -> str:
+    """A stored state whose ``asked_by`` has these people, too."""
+    before = msgspec.json.decode(state)
+    asked = before.get("asked_by", [])
+    added = [one for one in msgspec.json.decode(people) if one not in asked]
+    return msgspec.json.encode(before | {"asked_by": [*asked, *added]}).decode()
+
+
+def _root_changed(state: str, people: str) -> str:
+    """The state of a thread whose turns under way read the new words in its first message."""
+    after = msgspec.json.decode(state, type=RoomState)
+    return msgspec.json.encode(read_by_all(after, _people(people))).decode()
+
+
+_people: Final = msgspec.json.Decoder(tuple[Principal, ...]).decode
 FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
@@ -70,6 +86,8 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_joined": (joined_json, 3),
     "room_result": (_in_result, 7),
     "room_hash": (hash_of, 1),
+    "room_asked": (_asked_also, 2),
+    "room_root": (_root_changed, 2),
     "user_gone": (without_user, 3),
 }
 """Functions of SQL, by name, with how many arguments they take."""
@@ -120,6 +138,16 @@ _OWN: Final = (
     *(("escalations", one, "run_id = {run}") for one in ("reason", "history")),
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
+_ASKED: Final = (
+    "UPDATE steps SET body = room_asked(body, ?3) WHERE step = -2"
+    f" AND run_id IN {_RUNS} AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = steps.run_id"
+    " AND (instr(text, '[#' || ?2 || ' ') > 0"
+    " OR EXISTS (SELECT 1 FROM messages WHERE messages.session = runs.session"
+    " AND instr(body, '[#' || ?2 || ' ') > 0)"
+    " OR EXISTS (SELECT 1 FROM steps AS row WHERE row.run_id = runs.run_id"
+    " AND instr(row.body, '[#' || ?2 || ' ') > 0)))"
+)
+"""The state of a suspended run (step -2), which reads the message when it is resumed."""
 OF_ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {OF_MEMBERS}")
 _RUN: Final = (
     "(SELECT run_id FROM events WHERE stream = 'room:' || ?1 AND event = 'message'"
@@ -133,9 +161,7 @@ _TOLD: Final = (
 
 def change(room: str, message: RoomMessage) -> Statement:
     """Store a message as it is now."""
-    reactions, people = (
-        msgspec.json.encode(one).decode() for one in (message.reactions, message.asked_by)
-    )
+    reactions, people = _json(message.reactions), _json(message.asked_by)
     about = (message.text, message.edited, int(message.deleted), reactions, people)
     return Statement(_CHANGE, (room, message.seq, *about), expect=1)
 
@@ -147,6 +173,8 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     """
     home, _ = thread_of(room)
     params: tuple[SqlValue, ...] = (home, message.label, line_of(message))
+    if not message.deleted:
+        yield Statement(_ASKED, (home, message.label, _json(message.principals)))
     for table, column, where in COPIES:
         function = "room_preview" if table in _PREVIEWS else "room_text"
         fixed = f"{function}({column}, ?2, ?3)"
@@ -325,11 +353,19 @@ def withheld(record: ErrorRecord) -> ErrorRecord:
     return replace(record, raw_error=raw, short_summary=WITHDRAWN, arguments="")
 
 
-def copies(room: str, message: RoomMessage) -> Statement:
+def copies(room: str, message: RoomMessage) -> Iterator[Statement]:
     """Store the message as it is now where it is the first one of its thread, too."""
-    text = "UPDATE room_messages SET text = ?2, edited = ?3, deleted = ?4 WHERE room = ?1"
-    about = (f"{room}/{message.seq}", message.text, message.edited, int(message.deleted))
-    return Statement(f"{text} AND seq = 1", about)
+    thread, people = f"{room}/{message.seq}", _json(message.asked_by)
+    text = "UPDATE room_messages SET text = ?2, edited = ?3, deleted = ?4, asked_by = ?5"
+    about = (thread, message.text, message.edited, int(message.deleted), people)
+    yield Statement(f"{text} WHERE room = ?1 AND seq = 1", about)
+    if not message.deleted:
+        turns = "UPDATE rooms SET state = room_root(state, ?2) WHERE name = ?1"
+        yield Statement(turns, (thread, _json(message.principals)))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 ROOMS_BELOW: Final = (

@@ -61,7 +61,8 @@ def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tu
     for one in messages:
         text = corrected(one.text, message.label, line_of(message))
         if one.kind == "person" and text != one.text:
-            who, people = Principal(one.author), one.principals
+            new = () if message.deleted else message.principals
+            who, people = Principal(one.author), tuple(dict.fromkeys((*one.principals, *new)))
             found.append(Amendment("edit", one.seq, who, text, asked_by=people))
     return tuple(found)
 

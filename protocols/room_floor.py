@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from motet.protocols.events import RoomTurn
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import drop, merged, settled, taken
-from motet.protocols.room_messages import without_news
+from motet.protocols.room_messages import still_owes, without_news
 from motet.protocols.rooms import (
     DEPTH,
     NOBODY,
@@ -299,6 +299,9 @@ def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
     ``again``: they speak next, in another turn. Suspended turns go on. The others have passed.
     """
     floor, names = state.floor, set(again)
+    for turn in floor.speaking:
+        if not (turn.name in names or state.holds(turn.name)):
+            state = still_owes(state, turn.name, turn.asked_by)
     back = tuple(turn for turn in floor.speaking if turn.name in names)
     kept = tuple(turn for turn in floor.speaking if state.holds(turn.name))
     passes = floor.passes + len(floor.speaking) - len(back) - len(kept)

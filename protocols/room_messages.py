@@ -26,9 +26,10 @@ from motet.protocols.room_calls import (
     drop,
     ended_alone,
     merged,
+    read_also,
     without,
 )
-from motet.protocols.room_newcomers import FindSummary, Joined, KeepSummary
+from motet.protocols.room_newcomers import FindSummary, FoundSummary, Joined, KeepSummary
 from motet.protocols.room_presence import CountUnread, CountUnshown, KnowsUser, MarkRead
 from motet.protocols.rooms import (
     Due,
@@ -200,8 +201,13 @@ def after_change(
     news = dict(state.news)
     reaction = wish.text if wish.act in ("react", "unreact") else ""
     number = state.changes + 1
-    who = wish.who if reaction else None
-    one = News(message.seq, who, reaction, wish.act != "unreact", number)
+    is_on = wish.act not in ("unreact", "delete")
+    one = News(message.seq, wish.who, reaction, is_on, number)
+    if wish.act == "edit":  # who has read it reads the new words from its next model request on
+        people = wish.asked_by or (wish.who,)
+        for name in {*state.waiting, *(due.name for due in state.floor.speaking)}:
+            if has_read(state, name, message):
+                state = read_also(state, name, people)
     for name in members:
         if has_read(state, name, message) and (
             name in names or not is_before(state, name, message)
@@ -210,6 +216,13 @@ def after_change(
     untold = () if settled else _without_texts(state.untold, message.seq)
     event = event_of(wish, number)
     return replace(state, news=news, changes=number, untold=(*untold, event))
+
+
+def read_by_all(state: RoomState, people: Sequence[Principal]) -> RoomState:
+    """The turns under way read these people's words in the message that their thread is about."""
+    for name in {*state.waiting, *(due.name for due in state.floor.speaking)}:
+        state = read_also(state, name, people)
+    return state
 
 
 def _without_texts(events: Iterable[MessageChanged], number: int) -> tuple[MessageChanged, ...]:
@@ -241,15 +254,42 @@ def read_before(
     state: RoomState, name: str, news: Iterable[News], messages: Mapping[int, RoomMessage]
 ) -> tuple[News, ...]:
     """The news of messages that a member has read; the others it reads as they are now."""
-    known = (one for one in news if one.number in messages)
-    return tuple(one for one in known if has_read(state, name, messages[one.number]))
+    known = (one for one in news if not one.number or one.number in messages)
+    return tuple(
+        one for one in known if not one.number or has_read(state, name, messages[one.number])
+    )
 
 
 def told_also(news: Sequence[News], one: News) -> tuple[News, ...]:
-    """The news with one more; a later change of a message, or of a reaction, replaces it."""
-    key = (one.number, one.who, one.reaction)
-    others = (each for each in news if (each.number, each.who, each.reaction) != key)
-    return (*others, one)[-MOST_NEWS:]
+    """The news with one more; a later change of a message, or of a reaction, replaces it.
+
+    Of more than :data:`MOST_NEWS` the first are not told, but the member has read their words: for
+    each person behind them there is one without a number.
+    """
+    key = _change_of(one)
+    left = [*(each for each in news if _change_of(each) != key), one]
+    told = [each for each in left if each.number]
+    whose = {each.who: each for each in left if not each.number}
+    for each in told[:-MOST_NEWS]:
+        if each.who and each.on:
+            whose[each.who] = replace(each, number=0, reaction="")
+    return (*whose.values(), *told[-MOST_NEWS:])
+
+
+def _change_of(one: News) -> tuple[int, Principal | None, str]:
+    """The same for two changes if the later one replaces the earlier."""
+    return one.number, one.who if one.reaction or not one.number else None, one.reaction
+
+
+def still_owes(state: RoomState, name: str, people: Iterable[Principal]) -> RoomState:
+    """The turn of a member was cut off or has failed: its next one answers these people, too.
+
+    Their words are in its transcript, and its model may read them in that turn first.
+    """
+    news = state.news.get(name, ())
+    for who in people:
+        news = told_also(news, News(0, who, change=state.changes))
+    return replace(state, news={**state.news, name: news}) if news else state
 
 
 def without_news(state: RoomState, name: str, upto: int) -> RoomState:
@@ -366,7 +406,7 @@ def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> lis
     """Changes as a member reads them: the new line of a message, or a reaction to it."""
     found: list[str] = []
     for one in news:
-        if one.who:
+        if one.reaction and one.who:
             does = "reacts to" if one.on else "takes back from"
             label = messages[one.number].label if one.number in messages else str(one.number)
             found.append(f"[person {plain_name(one.who.user)} {does} #{label}] {one.reaction}")
@@ -375,12 +415,33 @@ def news_lines(news: Iterable[News], messages: Mapping[int, RoomMessage]) -> lis
     return found
 
 
-def asked_also(speaker: Due, news: Iterable[News], messages: Mapping[int, RoomMessage]) -> Due:
-    """A member that answers those whose changes it is told of, too."""
-    edits = (messages[one.number] for one in news if not one.who and one.number in messages)
-    people = [one.who for one in news if one.who]
-    people += [who for one in edits if not one.deleted for who in one.principals]
-    return replace(speaker, asked_by=tuple(dict.fromkeys((*speaker.asked_by, *people))))
+def whose(
+    state: RoomState, name: str, change: int, summaries: Mapping[str, FoundSummary]
+) -> list[Principal]:
+    """The people whose words a member reads in a summary, and in changes after this one, which
+    came while its turn was prepared.
+    """
+    late = [one.who for one in state.news.get(name, ()) if one.change > change and one.on]
+    return [*summaries[name].people, *(who for who in late if who)]
+
+
+def asked_also(
+    speaker: Due,
+    news: Iterable[News],
+    messages: Mapping[int, RoomMessage],
+    people: Iterable[Principal] = (),
+) -> Due:
+    """A member that answers those whose changes it is told of, too, and ``people``.
+
+    In a thread also those whose words the changed message is that it is about: it may have read
+    that in an earlier turn, as it was then.
+    """
+    edits = (messages[one.number] for one in news if not one.reaction and one.number in messages)
+    whose = [one.who for one in news if one.who and (one.reaction or not one.number)]
+    root = messages.get(1)
+    read = [*edits, *([root] if root and root.thread and root.edited else [])]
+    whose += [who for one in read if not one.deleted for who in one.principals]
+    return replace(speaker, asked_by=tuple(dict.fromkeys((*speaker.asked_by, *people, *whose))))
 
 
 def without_head(text: str, name: str) -> str:

@@ -10,7 +10,7 @@ soon as one of them is another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from motet.protocols.events import EventRecord, MessageAdded, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
-from motet.protocols.storage import Statement
+from motet.protocols.sessions import Principal
+from motet.protocols.storage import Row, Statement
 from motet.protocols.texts import escaped
 
 Newcomers: TypeAlias = Literal["none", "joining", "all", "summary"]
@@ -109,6 +110,11 @@ CREATE TABLE room_summaries (               -- of what was said before somebody 
 FIND_SUMMARY: Final = (
     "SELECT upto, text FROM room_summaries WHERE room = ? AND upto <= ? ORDER BY upto DESC LIMIT 1"
 )
+FIND_PEOPLE: Final = (
+    "SELECT DISTINCT iif(kind = 'person' AND asked_by = '[]',"
+    " json_array(json_object('user', author)), asked_by)"
+    " FROM room_messages WHERE room = ? AND seq <= ? AND NOT deleted"
+)
 _KEEP_SUMMARY: Final = (
     "INSERT INTO room_summaries (room, upto, text, at) SELECT ?1, ?2, ?3, ?5 FROM rooms"
     " WHERE name = ?1 AND coalesce(json_extract(state, '$.changes'), 0) = ?4"
@@ -124,7 +130,13 @@ class Summary(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class FindSummary(Request[Summary], frozen=True, tag="rooms.summary"):
+class FoundSummary(Summary, frozen=True):
+    """The same, with the people whose words are in the messages up to the number asked for."""
+
+    people: tuple[Principal, ...] = ()
+
+
+class FindSummary(Request[FoundSummary], frozen=True, tag="rooms.summary"):
     """The newest stored summary of messages up to number ``upto`` at most."""
 
     name: str
@@ -141,6 +153,16 @@ class KeepSummary(Request[None], frozen=True, tag="rooms.keep_summary"):
     upto: int
     text: str
     changes: int
+
+
+def summary_of(found: Sequence[Row], people: Iterable[Row]) -> FoundSummary:
+    """The answer by the rows of :data:`FIND_SUMMARY` and :data:`FIND_PEOPLE`."""
+    whose = dict.fromkeys(who for (each,) in people for who in _decode_people(str(each)))
+    upto, text = found[0] if found else (0, "")
+    return FoundSummary(int(str(upto)), str(text), tuple(whose))
+
+
+_decode_people: Final = msgspec.json.Decoder(tuple[Principal, ...]).decode
 
 
 def keep_summary(request: KeepSummary, now: float) -> Statement:

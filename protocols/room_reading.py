@@ -197,25 +197,6 @@ def has_turn(state: RoomState, name: str) -> bool:
     return name in state.waiting or any(due.name == name for due in state.floor.speaking)
 
 
-def read_also(state: RoomState, name: str, people: Iterable[Principal]) -> RoomState:
-    """A member reads the words of these people in its turn: what it says and whom it calls goes
-    back to them, too. The other turns of its round have not read them.
-    """
-    added = tuple(people)
-
-    def also(before: tuple[Principal, ...]) -> tuple[Principal, ...]:
-        return tuple(dict.fromkeys((*before, *added)))
-
-    speaking = tuple(
-        replace(due, asked_by=also(due.asked_by)) if due.name == name else due
-        for due in state.floor.speaking
-    )
-    waiting = dict(state.waiting)
-    if (waits := waiting.get(name)) is not None:
-        waiting[name] = replace(waits, asked_by=also(waits.asked_by))
-    return replace(state, floor=replace(state.floor, speaking=speaking), waiting=waiting)
-
-
 # The messages in memory, and the attempts to store them
 
 

@@ -236,7 +236,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """The n-th ``change``, of a message that a member has read. ``who`` has reacted, if anybody."""
+    """The n-th ``change``, of message ``number``, by ``who``; number 0: others, not told."""
 
     number: int
     who: Principal | None = None

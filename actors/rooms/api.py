@@ -241,7 +241,7 @@ class RoomApi(RoomAccess):
         if info.newcomers != "summary" or not info.hidden:
             return Summary()
         opened = await self.open(room, principal)
-        return Summary(info.hidden, await opened.live.summary(info.hidden))
+        return Summary(info.hidden, (await opened.live.summary(info.hidden)).text)
 
     async def edit_message(
         self, room: str, number: int, text: str, *, principal: Principal = LOCAL

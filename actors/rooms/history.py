@@ -25,7 +25,7 @@ from motet.protocols import room_reading as reading
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
-from motet.protocols.room_calls import collect, counted, not_here, skip, to_tell
+from motet.protocols.room_calls import collect, counted, not_here, read_also, skip, to_tell
 from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_copies import fixed_text
 from motet.protocols.room_messages import (
@@ -36,6 +36,7 @@ from motet.protocols.room_messages import (
     RoomStoreRequest,
     after_change,
     amended,
+    read_by_all,
 )
 from motet.protocols.room_presence import CountUnshown
 from motet.protocols.rooms import (
@@ -338,6 +339,8 @@ class RoomHistory:
     def follow(self, message: RoomMessage) -> None:
         """The message that this thread is about is another one now; it is on disk."""
         first = replace(message, seq=1, thread=message.seq, reactions=())
+        if not message.deleted:
+            self.assume(partial(read_by_all, people=message.principals))
         self.messages[:] = [first if one.seq == 1 else one for one in self.messages]
 
     async def said_now(self) -> tuple[RoomMessage, ...]:
@@ -393,7 +396,7 @@ class RoomHistory:
             await self._read_also(name, (who,))
 
     async def _read_also(self, name: str, people: People) -> None:
-        state = self._begin(lambda state: reading.read_also(state, name, people))
+        state = self._begin(lambda state: read_also(state, name, people))
         if state != self.state:
             await self.store.ask(KeepState(self._settings.name, state))
             self._stored(state)

@@ -5,12 +5,13 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.rooms.history import Change, RoomHistory
@@ -29,15 +30,15 @@ from motet.protocols.room_newcomers import (
     EVERYTHING,
     INSTRUCTIONS,
     FindSummary,
+    FoundSummary,
     KeepSummary,
-    Summary,
     chunks,
     request_of,
-    summary_line,
 )
 from motet.protocols.room_people import Standing, is_gone
 from motet.protocols.room_reading import arrive, view_of
 from motet.protocols.rooms import LATELY, OFF, Due, ReadSince, RoomMessage, RoomState, RoomView
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import StopReport
 from motet.runtime import held_by
 from motet.runtime.outside import wall_time
@@ -199,23 +200,27 @@ class LiveRoom:
             self.settings.adopt()
         self.history.assume(self.history.joined)
 
-    async def welcome(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Members get the floor; the lines that those read first who were added later."""
-        lines: dict[str, list[str]] = {}
+    @property
+    def root(self) -> Set[int]:
+        """The number of the message that a thread is about; empty for a room."""
+        return {1} if thread_of(self.name)[1] else set()
+
+    async def welcome(self, names: Iterable[str]) -> dict[str, FoundSummary]:
+        """Members get the floor; the summaries that those read first who were added later."""
+        found: dict[str, FoundSummary] = {}
         reads = self.settings.standing.reads
         for name in names:
             when = self.history.state.joined.get(name)
             new = reads == "summary" and when is not None and not when.came
-            text = ""
+            found[name] = FoundSummary()
             if new and when:
                 with self.control.choosing():  # a stop ends it
-                    text = await self.summary(when.agents)
-            lines[name] = summary_line(text)
+                    found[name] = await self.summary(when.agents)
             arrived = partial(arrive, name=name, newcomers=reads, messages=self.history.messages)
             self.history.assume(arrived)
-        return lines
+        return found
 
-    async def summary(self, upto: int) -> str:
+    async def summary(self, upto: int) -> FoundSummary:
         """A summary of the messages up to a number, by the model of the first member.
 
         Made once, and again if one of them is changed. Empty: it cannot be made now.
@@ -228,15 +233,15 @@ class LiveRoom:
                 for part in chunks(lines):
                     text = await self.members.summarise(INSTRUCTIONS, request_of(text, part))
                     if not text:
-                        return ""
+                        return FoundSummary()
                 if known.upto < upto:
                     await self.history.store.ask(KeepSummary(self.name, upto, text, changes))
-                return text
+                return replace(known, text=text)
             except (MotetError, OverBudget) as error:
                 _log.warning("no summary of a room", room=self.name, error=str(error))
-                return ""
+                return FoundSummary()
 
-    async def _to_summarise(self, upto: int) -> tuple[Summary, list[str]]:
+    async def _to_summarise(self, upto: int) -> tuple[FoundSummary, list[str]]:
         """The last stored summary, and the lines of messages behind it up to a number."""
         ask = self.history.store.ask
         known = await ask(FindSummary(self.name, upto))

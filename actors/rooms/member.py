@@ -178,7 +178,7 @@ class MemberRunner:
         self._above = above
         self._settings = settings
         self._runs: set[Run] = set()
-        self._fixes: list[Fix] = []
+        self._fixes: list[tuple[Fix, tuple[Principal, ...]]] = []
         self._intake = intake
         self._sessions = sessions
         self._budget = RoomBudget(settings.room.limits, self._pays)
@@ -242,10 +242,12 @@ class MemberRunner:
         ``before``. A turn that has not begun reads it as it is now, too.
         """
         fix, user = reader_of(message, before), acts_as(room).user
+        people = () if message.deleted else message.principals
         if room == self._settings.name:
-            self._fixes.append(fix)
-        for one in self.readers(user):
-            one.correct(fix)
+            self._fixes.append((fix, people))
+        # Runs of this room that are about to begin are in no table yet.
+        for one in dict.fromkeys([*self.readers(user), *self._runs]):
+            one.correct(fix, people)
             self.detached.services.journal.correct(one.id, fix)
         for queue in self.detached.services.table.queues.values():
             queue.correct(user, fix)
@@ -253,10 +255,17 @@ class MemberRunner:
         if spool := self.detached.services.errors.spool:
             spool.changed.keep(user, message, before)
 
+    def root_changed(self, message: RoomMessage) -> None:
+        """As :meth:`correct`, of the message that this thread is about, for turns that begin."""
+        fix = reader_of(message, ""), () if message.deleted else message.principals
+        self._fixes.append(fix)
+        for run in self._runs:
+            run.correct(*fix)
+
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""
-        for fix in self._fixes:
-            run.correct(fix)
+        for fix, people in self._fixes:
+            run.correct(fix, people)
         return run
 
     def add_detached(self, used: Usage, began: float = inf) -> float:

@@ -33,9 +33,12 @@ from motet.protocols.room_messages import (
     is_recalled,
     news_lines,
     read_before,
+    still_owes,
+    whose,
     without_head,
     without_news,
 )
+from motet.protocols.room_newcomers import summary_line
 from motet.protocols.room_reading import unshown, unshown_lines
 from motet.protocols.room_speakers import NoSuchMember, only_members
 from motet.protocols.room_turns import (
@@ -281,9 +284,8 @@ class RoomActor(Actor[RoomMessages]):
         expected, members = False, self._members
         due = [turn for turn in self._state.floor.speaking if turn.name in cut]
         refused = await self._live.afford(due) if due else {}
-        most = self._room.max_turns
         for one in due:
-            name, told = one.name, floor.told_turn(one, most)
+            name, told = one.name, floor.told_turn(one, self._room.max_turns)
             run = await members.detached.run_since(members.session(name), self._state)
             if run is not None and one.turn and not await self._publisher.has_told(told):
                 await self._publisher.publish(told)
@@ -393,9 +395,8 @@ class RoomActor(Actor[RoomMessages]):
             return
         news = {due.name: self._state.news.get(due.name, ()) for due in speakers}
         changes = self._state.changes
-        changed = await self._history.changed(
-            {one.number for some in news.values() for one in some}
-        )
+        numbers = {one.number for some in news.values() for one in some}
+        changed = await self._history.changed(numbers | self._live.root)
         heard = self._state.heard
         state, messages = self._state, tuple(self._history.messages)
         told = {name: read_before(state, name, some, changed) for name, some in news.items()}
@@ -409,7 +410,8 @@ class RoomActor(Actor[RoomMessages]):
             due = [one for one in now.floor.due if one.name in news]
             if not due:  # each call of theirs was withdrawn
                 return now
-            due = [asked_also(one, told[one.name], changed) for one in due]
+            also = {one.name: whose(now, one.name, changes, first) for one in due}
+            due = [asked_also(one, told[one.name], changed, also[one.name]) for one in due]
             last = messages[-1].seq if messages else 0
             time = wall_time()
             return floor.give_floor(now, due, now=time, shown=shown, last=last, changed=changes)
@@ -429,7 +431,7 @@ class RoomActor(Actor[RoomMessages]):
             await self._publisher.publish(floor.told_turn(due, self._room.max_turns))
             batch.announced.add(due.name)
             notice = unknown_names(due.name, state, messages, self._settings)
-            lines = first[due.name] + news_lines(told[due.name], changed)
+            lines = summary_line(first[due.name].text) + news_lines(told[due.name], changed)
             cut = unshown(state, messages, self._room.name, due.name, shown[due.name])
             lines += unshown_lines(await self._history.unshown(cut))
             text = render_for_member(shown[due.name], notice, lines)
@@ -525,6 +527,8 @@ class RoomActor(Actor[RoomMessages]):
         def change(state: RoomState) -> RoomState:
             has_floor, number = not late or state.holds(name), self._history.last + 1
             state = noted(note(state), *notices)
+            if turn.problem:
+                state = still_owes(state, name, asked_by)
             if has_floor:
                 end = partial(floor.end_turn, silent=silent, called=called, tools=turn.tools)
                 state = end(state, name, number=number, again=turn.again)
@@ -549,6 +553,7 @@ class RoomActor(Actor[RoomMessages]):
             shown = floor.shown_at_least(state, told, agents=batch.shown, people=batch.heard)
             for name in told:
                 shown = without_news(shown, name, batch.changes)
+                shown = still_owes(shown, name, floor.asked_by(state, name))
             possible = self._possible(noted(shown, *notices))[0]
             heard = cleared if history.unanswered() else max(cleared, history.said)
             after = floor.end_round(possible, reason, heard=heard, unheard=unheard, keep=keep)

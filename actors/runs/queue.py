@@ -267,7 +267,7 @@ class SuspendedRun:
         one.durable, one.due, one.resumed = run.durable, run.due, run.resumed
         return one
 
-    def correct(self, fix: Fix) -> None:
+    def correct(self, fix: Fix, people: Iterable[Principal] = ()) -> None:  # noqa: ARG002
         """Change a message in its text; the rest of it is changed on disk."""
         self.text = fixed_text(fix, self.text)
 

@@ -7,7 +7,7 @@ stops of a run one is the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -240,7 +240,8 @@ class Run:
         next_agent: to which its agent has handed the conversation, from the next request on.
         found: tools of MCP servers that it has looked for and found.
         admission: higher than that of every run admitted before it.
-        reads_anew: changes the rows that its model reads; None: it has not begun, or is over.
+        reads_anew: changes the rows that its model reads, and tells whether there were any to
+            change; None: it has not begun, or is over.
         is_cut: it ends with what it runs under, and not by a stop of its own.
     """
 
@@ -272,7 +273,7 @@ class Run:
     workspace: Path | None = None
     next_agent: AnyAgent | None = None
     admission: int = 0
-    reads_anew: Callable[[Fix], None] | None = attrs.field(default=None, repr=False)
+    reads_anew: Callable[[Fix], bool] | None = attrs.field(default=None, repr=False)
     is_cut: bool = False
 
     @property
@@ -300,12 +301,19 @@ class Run:
         if who not in self.input.asked_by:
             self.input = attrs.evolve(self.input, asked_by=(*self.input.asked_by, who))
 
-    def correct(self, fix: Fix) -> None:
-        """Change what its model reads from its next request on; see ``room_messages``."""
-        self.input = attrs.evolve(self.input, text=fixed_text(fix, self.input.text))
+    def correct(self, fix: Fix, people: Iterable[Principal] = ()) -> None:
+        """Change what its model reads from its next request on; see ``room_messages``.
+
+        ``people``: those whose words it is now, if it reads them.
+        """
+        before, text = self.input.text, fixed_text(fix, self.input.text)
+        self.input = attrs.evolve(self.input, text=text)
         self.carried.fixes.append(fix)
-        if self.reads_anew is not None:
-            self.reads_anew(fix)
+        may_read = self.reads_anew is None or self.reads_anew(fix)
+        for who in people if may_read or text != before else ():
+            self.ask_also(who)
+            if (into := self.placement.only_enters) is not None:
+                into.ask_also(who)
 
     @property
     def model_name(self) -> str:

@@ -116,8 +116,9 @@ class Runner:
         """The way out of memory, for a run that waits for a person or that its host cuts off."""
         return Suspension(self.run, self.services, self.turn, self.publisher, self.trace)
 
-    def _read_anew(self, fix: Fix) -> None:
+    def _read_anew(self, fix: Fix) -> bool:
         turn, step = self.turn, self.model_step
+        before = (*turn.rows, *turn.waiting, *step.view.history)
         turn.rows[:] = map(fix, turn.rows)
         turn.waiting[:] = [replace(one, text=fixed_text(fix, one.text)) for one in turn.waiting]
         self.inbox.texts.correct(fix)
@@ -125,7 +126,9 @@ class Runner:
             self.tool_step.correct(fix)
         summary = fixed_text(fix, step.view.summary)
         history = tuple(map(fix, step.view.history))
+        changed = before != (*turn.rows, *turn.waiting, *history) or summary != step.view.summary
         step.view = replace(step.view, history=history, summary=summary)
+        return changed or not history  # which is not loaded yet, perhaps
 
     async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""

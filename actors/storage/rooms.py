@@ -47,11 +47,13 @@ from motet.protocols.room_messages import (
 )
 from motet.protocols.room_newcomers import (
     EVERYTHING,
+    FIND_PEOPLE,
     FIND_SUMMARY,
     FindSummary,
+    FoundSummary,
     KeepSummary,
-    Summary,
     keep_summary,
+    summary_of,
 )
 from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import (
@@ -180,9 +182,10 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         return room_messages(found)
 
     @handles(FindSummary, concurrent=16)
-    async def summary(self, request: FindSummary) -> Summary:
-        found = await self._readers.read(FIND_SUMMARY, (storable(request.name), request.upto))
-        return struct(found[0], Summary) if found else Summary()
+    async def summary(self, request: FindSummary) -> FoundSummary:
+        about = (storable(request.name), request.upto)
+        found = await self._readers.read(FIND_SUMMARY, about)
+        return summary_of(found, await self._readers.read(FIND_PEOPLE, about))
 
     @handles(KeepSummary, concurrent=4)
     async def keep_summary(self, request: KeepSummary) -> None:
@@ -240,7 +243,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     ) -> list[Statement]:
         """The statements that remove all copies of an old text; ``changed``: of rooms below."""
         home, _ = thread_of(name)
-        found = [*scrub(name, message, before), copies(name, message)]
+        found = [*scrub(name, message, before), *copies(name, message)]
         for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
             changing.enter_context(self._contexts.correcting(str(session)))
         for (below,) in await self._readers.read(ROOMS_BELOW, (home,)):
@@ -248,7 +251,9 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
             given = {one.seq: one for one in room_messages(rows)}
             for wish in edits_of_copies(given.values(), message):
                 one = given[wish.number]
-                copy = msgspec.structs.replace(one, text=wish.text, edited=message.edited)
+                copy = msgspec.structs.replace(
+                    one, text=wish.text, edited=message.edited, asked_by=wish.asked_by
+                )
                 found += [change(str(below), copy), untold(str(below), message)]
                 found += await self._scrubbed(str(below), copy, one.text, changing, changed)
                 changed.append(ChangedCopy(str(below), copy, one.text))

@@ -1,9 +1,10 @@
 """G16 in rooms: no effect that one of the people whose words it answers could not have had alone.
 
 Random rules (deny, ask, allow, by user, role and agent, and Cedar), members that call each other
-and read earlier messages, and people who talk at any moment. Each message has a word of its own,
-which agents repeat, in what they say and in the arguments of their calls: so an effect shows the
-people that it goes back to.
+and read earlier messages, and people who talk at any moment, in the room and in the threads of its
+messages, and give messages other texts. Each text has a word of its own, which agents repeat, in
+what they say and in the arguments of their calls: so an effect shows the people that it goes back
+to.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import trio
 from msgspec.structs import replace
 
 import motet
+from motet.actors.rooms import history, room
 from motet.actors.rooms.member import MemberRunner
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.actors.runs import suspend
@@ -28,13 +30,14 @@ from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.policy.cedar import CedarPolicy
+from motet.protocols import room_changes, room_messages, room_reading
 from motet.protocols import room_floor as floor
-from motet.protocols import room_reading
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision, SuspendedState
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.events import ApprovalRequested, RoomTurn
 from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.policy import Policy
+from motet.protocols.room_copies import Fix
 from motet.protocols.room_turns import ROOM_HISTORY
 from motet.protocols.rooms import Due, RoomMessage, RoomMode, RoomState
 from motet.protocols.sessions import Principal, Role
@@ -66,6 +69,7 @@ class Obeys:
     def __init__(self, name: str, random: Random) -> None:
         self.name = name
         self._random = random
+        self._known = set[str]()
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
@@ -73,7 +77,10 @@ class Obeys:
         yield self._answer(request)
 
     async def _answer(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        words = " ".join(sorted(told(request)))
+        # A message that was read in an earlier turn may have other words now.
+        there = {word for row in request.messages for word in WORD.findall(row.text)}
+        words = " ".join(sorted(told(request) | there - self._known))
+        self._known |= there
         other = self._random.choice([name for name in AGENTS if name != self.name])
         offered = [one.name for one in request.tools if one.name in TOOLS]
         if self._random.random() < 0.3:
@@ -108,6 +115,7 @@ class Talk:
     effects: list[Effect] = attrs.field(factory=list[Effect])
     said: dict[str, Principal] = attrs.field(factory=dict[str, Principal])
     turns: list[RoomTurn] = attrs.field(factory=list[RoomTurn])
+    threads: list[OpenRoom] = attrs.field(factory=list[OpenRoom])
 
     def room(self) -> motet.Room:
         members = [self._agent(name) for name in AGENTS]
@@ -170,20 +178,34 @@ class Talk:
             room = await host.rooms.open(definition, owner)
             async with room.subscribe() as events:
                 nursery.start_soon(self._answer_approvals, host, events)
+                nursery.start_soon(self._answer_in_threads, host)
                 with trio.fail_after(60):
-                    await self._talk(room)
-                    while not (room.idle and room.waits):
+                    await self._talk(host, room)
+                    while not all(one.idle and one.waits for one in [room, *self.threads]):
                         await trio.sleep(0.001)
                 await self._check(host, owner)
                 nursery.cancel_scope.cancel()
 
-    async def _talk(self, room: OpenRoom) -> None:
-        for number in range(5):
+    async def _talk(self, host: motet.Host, room: OpenRoom) -> None:
+        posted: list[tuple[OpenRoom, int, Principal]] = []
+        for number in range(6):
             who = Principal(self.random.choice(PEOPLE), self.random.choice(get_args(Role)))
             word = f"<m{number}>"
-            self.said[word] = who
             called = self.random.choice(["", "@all ", *(f"@{name} " for name in AGENTS)])
-            await room.post(f"{called}go {word}", user=who.user, role=who.role)
+            text = f"{called}go {word}"
+            if posted and self.random.random() < 0.4:
+                where, seq, author = self.random.choice(posted)
+                who = Principal(author.user, who.role)
+                self.said[word] = who
+                await where.edit(seq, text, user=who.user, role=who.role)
+            else:
+                self.said[word], where = who, room
+                if posted and self.random.random() < 0.3:
+                    at = next(seq for one, seq, _ in posted if one is room)
+                    where = await host.rooms.open(f"{room.name}/{at}", Principal("ada"))
+                    self.threads.append(where)
+                said = await where.post(text, user=who.user, role=who.role)
+                posted.append((where, said.seq, who))
             for _ in range(self.random.choice([0, 5, 50])):
                 await trio.lowlevel.checkpoint()
             if self.random.random() < 0.3:
@@ -199,6 +221,13 @@ class Talk:
                 # Withdrawn, when what somebody said has ended its run meanwhile.
                 with suppress(ApprovalAnswered):
                     await host.approve(event.id, decision)
+
+    async def _answer_in_threads(self, host: motet.Host) -> None:
+        while True:
+            for one in await host.approvals(state="pending") if self.threads else ():
+                with suppress(ApprovalAnswered):
+                    await host.approve(one.id, self.random.choice(["allow-once", "deny"]))
+            await trio.sleep(0.005)
 
     async def _check(self, host: motet.Host, owner: Principal) -> None:
         """The law. Each person is asked about alone, as in a session of their own."""
@@ -260,15 +289,30 @@ def says_unnoticed(state: RoomState, name: str, people: Sequence[Principal]) -> 
     return state
 
 
+def corrects_unnoticed(self: Run, fix: Fix, people: object = ()) -> None:
+    """A run reads other words in a message, with the rights that it had."""
+    CORRECT(self, fix)
+
+
+def in_no_thread(name: str) -> tuple[str, int]:
+    """A turn in a thread answers nobody for the words that its first message has now."""
+    return name, 0
+
+
 SUSPEND = suspend.suspended_state
-GIVE, STEER = floor.give_floor, MemberRunner.steering_input
+GIVE, STEER, CORRECT = floor.give_floor, MemberRunner.steering_input, Run.correct
+UNCHANGED = "SELECT ?1, ?2, ?3"  # a suspended run reads other words with the rights that it had
 DEFECTS: list[tuple[object, str, object]] = [
     (Run, "ask_also", forgets_people),
     (floor, "give_floor", keeps_only_the_round),
     (MemberRunner, "steering_input", steers_unnoticed),
     (suspend, "suspended_state", forgets_when_suspended),
     (room_reading, "people_of", reads_unnoticed),
-    (room_reading, "read_also", says_unnoticed),
+    (history, "read_also", says_unnoticed),
+    (Run, "correct", corrects_unnoticed),
+    (room_messages, "read_also", says_unnoticed),
+    (room, "thread_of", in_no_thread),
+    (room_changes, "_ASKED", UNCHANGED),
 ]
 
 

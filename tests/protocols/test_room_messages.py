@@ -36,6 +36,7 @@ from motet.protocols.room_messages import (
     Amendment,
     after_change,
     amended,
+    asked_also,
     checked,
     forget_call,
     has_read,
@@ -239,7 +240,7 @@ def test_those_who_have_read_a_message_are_told_of_its_last_change_once() -> Non
     for text in ("one", "two"):
         wish = Amendment("edit", 3, ALICE, text)
         state = after_change(state, wish, HELLO, members=("ann", "ben", "cid"))
-    last = News(3, change=2)
+    last = News(3, ALICE, change=2)
     assert state.news == {"ann": (last,)}
     now = replace(HELLO, text="two", edited=1.0)
     assert news_lines(state.news["ann"], {3: now}) == ["[#3 edited person alice] two"]
@@ -257,9 +258,16 @@ def test_reactions_are_told_by_name_and_number() -> None:
 
 def test_the_news_of_a_member_are_bounded() -> None:
     news: tuple[News, ...] = ()
-    for number in range(3 * MOST_NEWS):
-        news = told_also(news, News(number))
-    assert news == tuple(News(number) for number in range(2 * MOST_NEWS, 3 * MOST_NEWS))
+    people = [Principal(f"p{number % 3}") for number in range(1, 3 * MOST_NEWS + 1)]
+    for number, who in enumerate(people, 1):
+        news = told_also(news, News(number, who, change=number))
+    owed, told = news[:3], news[3:]
+    assert [one.number for one in told] == [*range(2 * MOST_NEWS + 1, 3 * MOST_NEWS + 1)]
+    assert {one.who for one in owed} == set(people), "for changes that are not told"
+    assert not any(one.number for one in owed)
+    assert read_before(RoomState(), "ann", owed, {}) == owed
+    assert news_lines(owed, {}) == []
+    assert asked_also(Due("ann"), owed, {}).asked_by == tuple(one.who for one in owed)
 
 
 def test_a_speaking_member_may_have_read_it_already() -> None:
@@ -449,4 +457,4 @@ def test_newcomers_are_told_no_change_of_what_was_said_before_they_were_added(ac
     called = after_change(
         state, Amendment("edit", 3, ALICE, "@ben"), HELLO, new=["ben"], members=["ben"]
     )
-    assert called.news["ben"] == (News(3, change=1),)
+    assert called.news["ben"] == (News(3, ALICE, change=1),)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.protocols.errors import InputValidation
+from motet.protocols.room_calls import read_also
 from motet.protocols.room_copies import corrected
 from motet.protocols.room_floor import unread
 from motet.protocols.room_presence import CountUnshown
@@ -16,7 +17,6 @@ from motet.protocols.room_reading import (
     number_of,
     page_of,
     people_of,
-    read_also,
     unshown,
     unshown_lines,
 )
