@@ -32,6 +32,7 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.redaction.own import OwnRules
 from motet.protocols.room_config import RoomConfig
+from motet.protocols.session_keys import is_internal
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
 
@@ -136,6 +137,7 @@ def _is_crowd_enough(value: object) -> bool:
 
 
 _NOT_EMPTY = _must("some text", _is_not_empty)
+_OF_A_PERSON = _must("a person, not 'host' or 'room:NAME'", lambda user: not is_internal(user))
 _POSITIVE = _must("above 0", _is_positive)
 _POSITIVE_OR_NONE = _must("above 0", _is_positive_or_none)
 _TWO_DAYS = _must("at least 2", _is_two_days)
@@ -152,7 +154,7 @@ class TokenConfig:
     """
 
     token: str = attrs.field(repr=False, validator=_TOKEN)
-    user: str = attrs.field(default="local", validator=_NOT_EMPTY)
+    user: str = attrs.field(default="local", validator=[_NOT_EMPTY, _OF_A_PERSON])
     role: Role = attrs.field(default="operator", validator=_one_of(Role))
     impersonate: bool = False
 

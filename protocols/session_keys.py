@@ -25,6 +25,17 @@ SUB_AGENT = "subagent"
 CRON = "cron"
 ROOM_CHANNEL = "room"
 """The channel of sessions of room members. A room decides who speaks: senders do not queue."""
+HOST_USER = "host"
+"""The user of what the host does by itself."""
+
+
+def is_internal(user: str) -> bool:
+    """Whether a name is one of the host's own users: itself, and the members of a room.
+
+    Nobody gets such a name from outside: they would have the rights of the room's agents. A program
+    that embeds a host may use it: it has all rights in any case.
+    """
+    return user == HOST_USER or user.startswith(f"{ROOM_CHANNEL}:")
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):

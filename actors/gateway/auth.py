@@ -16,6 +16,7 @@ import msgspec
 from motet.actors.storage.tokens import TokenBook, digest
 from motet.protocols.admission import is_loopback
 from motet.protocols.errors import ConfigError
+from motet.protocols.session_keys import is_internal
 from motet.protocols.sessions import LOCAL, Principal, Role
 
 _RANK: Final[dict[Role, int]] = {"viewer": 0, "operator": 1, "admin": 2}
@@ -55,6 +56,8 @@ class TokenEntry(msgspec.Struct, frozen=True):
             raise ValueError("a token is kept as its SHA-256 in 64 hex digits: use `digest(token)`")
         if not self.user:
             raise ValueError("a token belongs to a user: `user` is empty")
+        if is_internal(self.user):
+            raise ValueError(f"a token belongs to a person: {self.user!r} is the host's own")
         if self.role not in _RANK:
             raise ValueError(f"role is viewer, operator or admin, not {self.role!r}")
 

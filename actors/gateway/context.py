@@ -32,6 +32,7 @@ from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.gateway_stores import Conversations
 from motet.protocols.host import HostApi
+from motet.protocols.session_keys import is_internal
 from motet.protocols.sessions import LOCAL, Principal, Role
 from motet.protocols.tokens import Operator
 from motet.runtime.outside import steady_time, wall_time
@@ -229,7 +230,7 @@ class Context:
         else:
             token_digest = digest(token)
             principal = self.settings.tokens.find(token_digest, self.now())
-            if principal is not None:
+            if principal is not None and not is_internal(principal.user):
                 bridge = self.settings.tokens.impersonates(token_digest, self.now())
                 return Identity(principal, principal, token_digest, bridge)
             reason = "unknown or revoked token"
@@ -241,12 +242,16 @@ class Context:
         raise Refusal("unauthorized", reason)
 
     def on_behalf_of(self, identity: Identity, user: str) -> Identity:
-        """A bridge as ``user``, never as an admin. Raises :class:`Refusal` for other tokens."""
+        """A bridge as ``user``, never as an admin. Raises :class:`Refusal` for other tokens, and
+        for users that are nobody in another chat: the host's own, and its operator.
+        """
         token_digest, bearer = identity.token_digest, identity.bearer
         if token_digest is None or not self.settings.tokens.impersonates(token_digest, self.now()):
             raise Refusal(
                 "forbidden", "`as_user` is for the tokens of bridges, which have `impersonate`"
             )
+        if is_internal(user) or user == LOCAL.user:
+            raise Refusal("forbidden", f"nobody acts as {user!r}: that is the host's own user")
         role: Role = "operator" if bearer.role == "admin" else bearer.role
         return Identity(bearer, Principal(user, role), token_digest, bridge=True)
 

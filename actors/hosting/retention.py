@@ -25,6 +25,7 @@ from motet.protocols import retention, users
 from motet.protocols.errors import ForgetErrors, NotFound
 from motet.protocols.messages import Request
 from motet.protocols.retention import Hands, Limits, aged
+from motet.protocols.session_keys import HOST_USER
 from motet.protocols.sessions import DeleteSession, Principal, SessionBusy, SessionInfo
 from motet.protocols.storage import Row, Rows, Statement, Transaction
 from motet.protocols.traces import FlushTraces
@@ -37,7 +38,7 @@ FIRST, INTERVAL = 60.0, 3_600.0
 """Seconds from the start to the first look, and between two."""
 SHORTEST = 1 / 4_096
 """The share of all limits at which a database that is still too large is left alone."""
-_HOST = Principal("host", "admin")
+_HOST = Principal(HOST_USER, "admin")
 
 log = logger(__name__)
 

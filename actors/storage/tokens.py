@@ -17,6 +17,7 @@ from collections.abc import Callable
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore, struct
 from motet.protocols.errors import InputValidation, NotFound
+from motet.protocols.session_keys import is_internal
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.tokens import NewToken, TokenInfo
@@ -166,6 +167,8 @@ class TokenBook(TableStore):
 def _check(user: str, role: Role, expires: float | None, now: float) -> None:
     if not user.strip():
         raise InputValidation("a token belongs to a user: `user` is empty")
+    if is_internal(user):
+        raise InputValidation(f"a token belongs to a person: {user!r} is the host's own")
     if role not in ROLES:
         raise InputValidation(f"role is one of {', '.join(ROLES)}, not {role!r}")
     if expires is not None and not expires > now:

@@ -188,6 +188,41 @@ async def test_a_whole_connection_can_be_for_one_user_and_never_as_an_admin(
         assert (await client.error("tokens.list")).code == "forbidden"
 
 
+@pytest.mark.parametrize("user", ["room:club-1a2b3c4d", "room:", "host", "local"])
+async def test_nobody_acts_as_a_user_of_the_hosts_own(user: str) -> None:
+    """Such a one would have the rights of a room's agents: their sessions and approvals."""
+    context = context_of(FakeHost(), Settings(tokens=BRIDGES))
+    for token in (BRIDGE, ROOT):
+        async with opened(context) as client:
+            error = await client.error("connect", auth={"token": token, "as_user": user})
+            assert error.code == "forbidden"
+    async with connected(context, BRIDGE) as client:
+        refused = await acting(client, user, "ping")
+        assert isinstance(refused.error, wire.ErrorBody)
+        assert refused.error.code == "forbidden"
+
+
+@pytest.mark.parametrize("user", ["room:club-1a2b3c4d", "host"])
+async def test_no_token_stands_for_a_user_of_the_hosts_own(user: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a person"):
+        TokenConfig(token=new_token(), user=user)
+    with pytest.raises(ConfigError, match="a person"):
+        token_entry(new_token(), user)
+    async with motet.open_host(tmp_path) as host:
+        with pytest.raises(motet.MotetError, match="a person"):
+            await host.new_token(user)
+
+
+async def test_a_token_of_an_earlier_version_for_such_a_user_is_refused() -> None:
+    class Older(StaticTokens):
+        def find(self, token_digest: str, now: float) -> motet.Principal | None:
+            return motet.Principal("room:club")
+
+    async with opened(context_of(FakeHost(), Settings(tokens=Older(BRIDGES.entries)))) as client:
+        error = await client.error("connect", auth={"token": BRIDGE})
+        assert error.code == "unauthorized"
+
+
 # -- a change of the tokens by a reload (G16) ---------------------------------------------------
 
 
