@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.errors import InputValidation
+from motet.protocols.events import RoomChanged
 from motet.protocols.room_newcomers import NEWCOMERS, Newcomers
 
 RoomRole: TypeAlias = Literal["reader", "member", "moderator", "owner"]
@@ -226,3 +227,39 @@ def seconds_of(text: str, most: float) -> float:
     if not number.isdecimal() or not 0 <= (found := int(number) * (size or 1)) <= most:
         raise InputValidation(f"{text!r} is no time of at most {span(most)}: 90, 10m, 2h, 7d, off")
     return float(found)
+
+
+def told(act: RoomAct, by: str) -> RoomChanged:
+    """The event that tells the room of an act."""
+    match act:
+        case AddPerson(user=user, role=role):
+            text = f"{by} made {user} a {role} of this room"
+        case RemovePerson(user=user):
+            text = f"{by} removed {user} from this room"
+        case MutePerson(user=user, seconds=seconds):
+            how = f"muted {user} for {span(seconds)}" if seconds else f"let {user} speak again"
+            text = f"{by} {how}"
+        case BanPerson(user=user, banned=banned):
+            text = f"{by} banned {user}" if banned else f"{by} lifted the ban of {user}"
+        case TransferRoom(user=user):
+            text = f"{by} gave this room to {user}"
+        case RenameRoom(title=title):
+            user, text = "", f"{by} named this room {title!r}" if title else f"{by} took its title"
+        case SlowRoom(seconds=seconds):
+            how = f"one message in {span(seconds)}" if seconds else "off"
+            user, text = "", f"{by} set slow mode: {how}"
+        case RateRoom(messages=messages):
+            how = f"{messages} messages a minute" if messages else "off"
+            user, text = "", f"{by} set the rate of each person: {how}"
+        case ArchiveRoom(archived=archived):
+            user, text = (
+                "",
+                f"{by} {'archived this room' if archived else 'opened this room again'}",
+            )
+        case LeaveRoom():
+            user, text = by, f"{by} left this room"
+        case SetTerms() if act.newcomers is not UNSET:
+            user, text = "", f"{by} set what newcomers read: {act.newcomers or 'as by default'}"
+        case _:
+            user, text = "", f"{by} changed who answers and who sees the work of tools"
+    return RoomChanged(text, by, user)

@@ -19,7 +19,7 @@ import attrs
 
 from motet.protocols.errors import MotetError
 from motet.protocols.room_acts import MOST_RATE, SLOWEST
-from motet.protocols.room_people import Standing, refusal, rows_of
+from motet.protocols.room_people import Standing, mute_of, refusal, rows_of
 from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal
 
@@ -108,6 +108,12 @@ class RoomClocks:
         rows = (one for one in rows_of(who.user, room.people) if one.muted)
         left = (self.left((room.room, one.user), one.muted) for one in rows)
         return max(left, default=0.0)
+
+    def demand_stop(self, room: Standing, who: Principal) -> None:
+        """Who may not speak may not stop those who do. Raises as :meth:`Standing.demand`."""
+        role, muted = room.demand(who, "stop"), self.muted(room, who)
+        if role != "owner" and muted > 0:
+            raise mute_of(room, muted)
 
     def decided(self, room: Standing) -> None:
         """The people of a room are these from now on: their mutes begin."""

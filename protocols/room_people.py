@@ -21,7 +21,6 @@ from motet.protocols.events import (
     ApprovalRequested,
     ChildStarted,
     EventRecord,
-    RoomChanged,
     ThinkingDelta,
     ToolCall,
     ToolProgress,
@@ -319,6 +318,11 @@ class SlowDown(MotetError):
         self.retry_after = retry_after
 
 
+def mute_of(room: Standing, seconds: float) -> Forbidden:
+    """The refusal of what somebody does who is muted for so long."""
+    return Forbidden(f"you are muted in the room {room.room!r} for {span(seconds)}")
+
+
 def refusal(
     room: Standing,
     who: Principal,
@@ -346,7 +350,7 @@ def refusal(
         return None
     muted = max((one.muted - now for one in rows), default=0.0) if muted is None else muted
     if muted > 0:
-        return Forbidden(f"you are muted in the room {room.room!r} for {span(muted)}")
+        return mute_of(room, muted)
     if role is not None and rank(role) >= rank("moderator"):
         return None
     steady = now if steady is None else steady
@@ -374,14 +378,14 @@ def decide(room: Standing, who: Principal, act: RoomAct, now: float) -> PeopleCh
         case AddPerson(user=user, role=role):
             return _add(room, who, user, role)
         case RemovePerson(user=user):
-            return _remove(room, who, user)
+            return _remove(room, who, user, now)
         case MutePerson(user=user, seconds=seconds):
             person = _below(room, who, user, "mute")
             return PeopleChange(put=(replace(person, muted=now + seconds if seconds else 0.0),))
         case BanPerson(user=user, banned=banned):
-            return _ban(room, who, user, banned=banned)
+            return _ban(room, who, user, now, banned=banned)
         case LeaveRoom():
-            return _leave(room, who)
+            return _leave(room, who, now)
         case TransferRoom(user=user):
             return _transfer(room, who, user)
         case RenameRoom(title=title):
@@ -462,7 +466,13 @@ def newly_named(room: Standing, act: RoomAct) -> str:
     return "" if here or ":" in user or is_pattern(user) else user
 
 
-def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:
+def _muted(own: RoomPerson | None, now: float) -> tuple[RoomPerson, ...]:
+    """The row that stays of somebody who goes while they are muted, since they may come back."""
+    muted = own is not None and own.muted > now
+    return (RoomPerson(own.user, "", muted=own.muted),) if own is not None and muted else ()
+
+
+def _remove(room: Standing, who: Principal, user: str, now: float) -> PeopleChange:
     _below(room, who, user, "remove")
     if user in room.configured:
         raise InputValidation(
@@ -470,7 +480,7 @@ def _remove(room: Standing, who: Principal, user: str) -> PeopleChange:
         )
     if pattern := _pattern_of(room, user):
         raise InputValidation(f"{user!r} is here by {pattern!r}: ban them, or remove the pattern")
-    return PeopleChange(gone=(user,), revoked=(user,))
+    return PeopleChange(put=_muted(room.people.get(user), now), gone=(user,), revoked=(user,))
 
 
 def _pattern_of(room: Standing, user: str) -> str:
@@ -479,17 +489,17 @@ def _pattern_of(room: Standing, user: str) -> str:
     return next((one.user for one in rows if one.given), "")
 
 
-def _ban(room: Standing, who: Principal, user: str, *, banned: bool) -> PeopleChange:
+def _ban(room: Standing, who: Principal, user: str, now: float, *, banned: bool) -> PeopleChange:
     person = _below(room, who, user, "ban")
     if banned:
         return PeopleChange(put=(replace(person, banned=True),), revoked=(user,))
     # Whoever was banned is not here again: somebody adds them, unless a pattern lets them in.
     if person.role == "left":
         return PeopleChange(put=(replace(person, banned=False),))
-    return PeopleChange(gone=(user,) if person.banned else ())
+    return PeopleChange(put=_muted(person, now), gone=(user,)) if person.banned else PeopleChange()
 
 
-def _leave(room: Standing, who: Principal) -> PeopleChange:
+def _leave(room: Standing, who: Principal, now: float) -> PeopleChange:
     if room.owner and who.user == room.owner:
         raise InputValidation(f"you own the room {room.room!r}: transfer it first, or delete it")
     room.demand(who, "leave")
@@ -497,7 +507,7 @@ def _leave(room: Standing, who: Principal) -> PeopleChange:
         raise InputValidation("you are named where the room is defined: you cannot leave it here")
     # With a pattern, a row says that they have left; they come back when somebody adds them.
     own = room.people.get(who.user, RoomPerson(who.user))
-    left = (replace(own, role="left"),) if _pattern_of(room, who.user) else ()
+    left = (replace(own, role="left"),) if _pattern_of(room, who.user) else _muted(own, now)
     return PeopleChange(put=left, gone=(who.user,), revoked=(who.user,))
 
 
@@ -512,8 +522,13 @@ def _transfer(room: Standing, who: Principal, user: str) -> PeopleChange:
     return PeopleChange(put=(before,), gone=(user,), owner=user)
 
 
+def _is_away(room: Standing, one: RoomPerson) -> bool:
+    """Whether a row is of somebody who has left, or went while they were muted."""
+    return one.role == "left" or (not one.role and room.role(Principal(one.user)) is None)
+
+
 def replaced(room: Standing, users: Iterable[str]) -> PeopleChange:
-    """The change after which these users are in a room, and nobody else; bans stay.
+    """The change after which these users are in a room, and nobody else; bans and mutes stay.
 
     Who is there keeps their role, the others become members. Who has left stays away, unless they
     are named. Visitors by a pattern that stays have come already.
@@ -523,53 +538,17 @@ def replaced(room: Standing, users: Iterable[str]) -> PeopleChange:
     gone = tuple(
         one.user
         for one in rows.values()
-        if not one.banned and (one.role == "left") == (one.user in named)
+        if not one.banned and _is_away(room, one) == (one.user in named)
         if one.role or not any(pattern in stays for pattern in candidates(one.user)[1:])
     )
-    put = list[RoomPerson]()
+    put = [row for user in gone for row in _muted(rows[user], 0.0) if user not in named]
     for user in named:
         own = rows.get(user)
         if own is None or user in gone:
-            put.append(RoomPerson(user))
+            put.append(RoomPerson(user, muted=own.muted if own else 0.0))
         elif not (own.banned or own.role) or (own.role == "member" and user in room.configured):
             put.append(replace(own, role="member"))
     return PeopleChange(put=tuple(put), gone=gone)
-
-
-def told(act: RoomAct, by: str) -> RoomChanged:
-    """The event that tells the room of an act."""
-    match act:
-        case AddPerson(user=user, role=role):
-            text = f"{by} made {user} a {role} of this room"
-        case RemovePerson(user=user):
-            text = f"{by} removed {user} from this room"
-        case MutePerson(user=user, seconds=seconds):
-            how = f"muted {user} for {span(seconds)}" if seconds else f"let {user} speak again"
-            text = f"{by} {how}"
-        case BanPerson(user=user, banned=banned):
-            text = f"{by} banned {user}" if banned else f"{by} lifted the ban of {user}"
-        case TransferRoom(user=user):
-            text = f"{by} gave this room to {user}"
-        case RenameRoom(title=title):
-            user, text = "", f"{by} named this room {title!r}" if title else f"{by} took its title"
-        case SlowRoom(seconds=seconds):
-            how = f"one message in {span(seconds)}" if seconds else "off"
-            user, text = "", f"{by} set slow mode: {how}"
-        case RateRoom(messages=messages):
-            how = f"{messages} messages a minute" if messages else "off"
-            user, text = "", f"{by} set the rate of each person: {how}"
-        case ArchiveRoom(archived=archived):
-            user, text = (
-                "",
-                f"{by} {'archived this room' if archived else 'opened this room again'}",
-            )
-        case LeaveRoom():
-            user, text = by, f"{by} left this room"
-        case SetTerms() if act.newcomers is not UNSET:
-            user, text = "", f"{by} set what newcomers read: {act.newcomers or 'as by default'}"
-        case _:
-            user, text = "", f"{by} changed who answers and who sees the work of tools"
-    return RoomChanged(text, by, user)
 
 
 def without_details(record: EventRecord) -> EventRecord:

@@ -22,9 +22,8 @@ from motet.protocols.command_texts import (
 )  # fmt: skip
 from motet.protocols.errors import Forbidden, InputValidation
 from motet.protocols.host_rooms import HostRooms
-from motet.protocols.room_acts import WORDS, act_of, invited_as
+from motet.protocols.room_acts import WORDS, act_of, invited_as, told
 from motet.protocols.room_newcomers import Summary
-from motet.protocols.room_people import told
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import Principal, Role
 from motet.runtime.outside import wall_time

@@ -214,7 +214,7 @@ class Stops:
             return [one.stop(why) for one in mine]
         if name not in known or not known[name].settings.open_to(principal):
             raise NotFound(f"no open room {name!r}")
-        known[name].settings.standing.demand(principal, "stop")
+        self._rooms.clocks.demand_stop(known[name].settings.standing, principal)
         return [one.stop(why) for one in (known[name], *self._rooms.threads(name))]
 
 

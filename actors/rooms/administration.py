@@ -20,7 +20,7 @@ from motet.actors.rooms.table import Close
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomPeople
-from motet.protocols.room_acts import Given, RoomAct, rank
+from motet.protocols.room_acts import Given, RoomAct, rank, told
 from motet.protocols.room_invites import (
     AddInvite,
     FindInvite,
@@ -36,7 +36,6 @@ from motet.protocols.room_people import (
     decide,
     invite_digest,
     newly_named,
-    told,
 )
 from motet.protocols.room_presence import KnowsUser
 from motet.protocols.rooms import DeleteRoom, ReadSince

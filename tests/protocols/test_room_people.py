@@ -28,6 +28,7 @@ from motet.protocols.room_acts import (
     SlowRoom,
     TransferRoom,
     rank,
+    told,
 )
 from motet.protocols.room_people import (
     LEAST,
@@ -41,7 +42,6 @@ from motet.protocols.room_people import (
     candidates,
     decide,
     refusal,
-    told,
     without_details,
 )
 from motet.protocols.sessions import Principal

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 import motet
 from motet import testing as mt
@@ -17,8 +18,16 @@ from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.errors import Forbidden, NotFound
 from motet.protocols.events import CallDropped, RoomChanged
 from motet.protocols.models import ModelRequest
-from motet.protocols.room_acts import AddPerson, BanPerson, LeaveRoom, MutePerson, RemovePerson
+from motet.protocols.room_acts import (
+    AddPerson,
+    BanPerson,
+    LeaveRoom,
+    MutePerson,
+    RemovePerson,
+    SlowRoom,
+)
 from motet.protocols.room_messages import GONE
+from motet.protocols.room_people import SlowDown
 from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import Principal
 from tests.actors.rooms.talk import agent, model_of
@@ -73,6 +82,71 @@ async def test_a_mute_is_no_way_around_by_an_invite() -> None:
         await rooms.join(made_by.token, principal=BOB)
         with pytest.raises(Forbidden, match="muted"):
             await rooms.post(room, "hello", principal=BOB)
+
+
+@pytest.mark.parametrize(
+    ("how", "back"),
+    [("leave", "invite"), ("leave", "set"), ("remove", "add"), ("ban", "invite"), ("set", "set")],
+)
+async def test_a_mute_and_slow_mode_last_when_somebody_goes_and_comes_back(
+    how: str, back: str
+) -> None:
+    async with motet.open_host(agents=[agent("ann", "yes"), agent("ben", "yes")]) as host:
+        rooms, room = host.rooms, await made(host, "bob", "irc:*")
+        token = (await rooms.invite(room, principal=ALICE)).token
+        for who in (BOB, DAN):
+            await rooms.manage(SlowRoom(room=room, seconds=60), principal=ALICE)
+            await rooms.post(room, "1", principal=who)
+            mute = MutePerson(room=room, user=who.user, seconds=600)
+            await rooms.manage(mute, principal=ALICE)
+        await goes(host, room, how)
+        for who in (BOB, DAN):
+            if how == "leave" or who is BOB:
+                with pytest.raises(NotFound):
+                    await rooms.get(room, principal=who)
+                if back == "invite":
+                    await rooms.join(token, principal=who)
+                elif back == "add":
+                    await rooms.manage(AddPerson(room=room, user=who.user), principal=ALICE)
+                else:
+                    people = tuple({"bob", "irc:*", who.user})
+                    await rooms.change(room, RoomChange(people=people), principal=ALICE)
+            with pytest.raises(Forbidden, match="muted"):
+                await rooms.post(room, "2", principal=who)
+            await rooms.manage(MutePerson(room=room, user=who.user, seconds=0), principal=ALICE)
+            with pytest.raises(SlowDown):
+                await rooms.post(room, "3", principal=who)
+
+
+async def goes(host: motet.Host, room: str, how: str) -> None:
+    """Both leave, or bob is sent away, who has a row of his own."""
+    match how:
+        case "leave":
+            for who in (BOB, DAN):
+                await host.rooms.manage(LeaveRoom(room=room), principal=who)
+        case "remove":
+            await host.rooms.manage(RemovePerson(room=room, user="bob"), principal=ALICE)
+        case "ban":
+            for banned in (True, False):
+                act = BanPerson(room=room, user="bob", banned=banned)
+                await host.rooms.manage(act, principal=ALICE)
+        case _:
+            people = RoomChange(people=("irc:*",))
+            await host.rooms.change(room, people, principal=ALICE)
+
+
+async def test_who_is_muted_may_not_stop_those_who_speak() -> None:
+    ann = agent("ann", "yes")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(agents=[ann, agent("ben", "yes")]) as host:
+        room = await made(host, "bob")
+        await host.rooms.post(room, "@ann go", principal=ALICE)
+        mute = MutePerson(room=room, user="bob", seconds=60)
+        await host.rooms.manage(mute, principal=ALICE)
+        with pytest.raises(Forbidden, match="muted"):
+            await host.stop(room=room, principal=BOB)
+        await host.rooms.manage(replace(mute, seconds=0), principal=ALICE)
+        assert (await host.stop(room=room, principal=BOB)).stopped
 
 
 @pytest.mark.parametrize("how", ["remove", "ban", "leave", "set"])
