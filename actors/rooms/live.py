@@ -117,7 +117,7 @@ class LiveRoom:
         state, runs = self.history.state, self.members.running_members()
         waits = {
             due.name: "approval"
-            if state.holds(due.name) and due.name not in runs
+            if due.name not in runs and self.members.asks(due.name)
             else waits_for(runs.get(due.name))
             for due in state.floor.speaking
         }

@@ -201,6 +201,11 @@ class MemberRunner:
     def session(self, member: str) -> str:
         return member_session(self._settings.name, member)
 
+    def asks(self, member: str) -> bool:
+        """Whether a turn that waits outside of any task has no answer yet."""
+        suspended = self.detached.services.table.suspended_in(self.session(member))
+        return any(not one.due or one.blocked for one in suspended)
+
     @property
     def elapsed(self) -> float:
         """Seconds of the round so far, but for waits, by a clock that does not jump."""

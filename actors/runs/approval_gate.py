@@ -184,7 +184,8 @@ class ApprovalGate:
             # The clocks stop now too: the answer may be there before this task looks again.
             with self.pending.paused(self._with_callers(run)):
                 info = await self._within(tool.timeout, partial(self._request, step, new))
-                hold, step.asked[new.call_id] = self._config.hold, info.id
+                # In a room others wait for its turn: it leaves the floor to them.
+                hold, step.asked[new.call_id] = self._config.hold * (not run.input.turn), info.id
                 if new.call_id in step.stale:
                     self.pending.expect(info.id, 0)
                 while info.state == "pending":

@@ -170,9 +170,9 @@ def test_a_message_of_a_room_that_has_entered_no_turn_is_in_the_room_only(end: s
     with mt.simulated_host(1, config=CONFIG) as host:
         host.room(motet.Room("hall", members=[worker([])], mode="steer", max_turns=2))
         host.post("hall", "first", user="ann", key="1")
-        host.advance(1.2)
+        host.advance(0.5)
         host.post("hall", "second", user="ann", key="2")
-        host.advance(0.1)
+        host.advance(0.6)
         if end == "crash":
             host.crash()
         else:

@@ -80,7 +80,9 @@ async def test_the_round_goes_on_after_the_approval() -> None:
 async def test_messages_meanwhile_are_answered_and_the_late_answer_opens_no_round(
     mode: RoomMode,
 ) -> None:
-    async with motet.open_host(config=CONFIG) as host:
+    """Also where a run waits in memory for longer than anybody would: not in a room."""
+    config = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=3_600.0))
+    async with motet.open_host(config=config) as host:
         room = await host.open_room(payers(mode=mode))
         async with room.subscribe() as events:
             await room.post("@ann pay", user="alice")
