@@ -25,10 +25,11 @@ from motet.protocols.rooms import (
     Activation,
     MemberInfo,
     RoomMessage,
+    RoomMode,
     RoomState,
     RoomView,
 )
-from motet.protocols.sessions import Principal
+from motet.protocols.sessions import Principal, SessionBusy
 from motet.protocols.storage import Statement
 
 PAGE: Final = 20
@@ -205,6 +206,15 @@ BUSY: Final = (
     "the agents of room {!r} are speaking, and nothing is taken meanwhile: "
     "try again when their round is over, or stop it"
 )
+
+
+def busy(room: str, mode: RoomMode, state: RoomState, *, waits: bool) -> SessionBusy | None:
+    """The refusal of a message that would call agents while they speak, if the room has it so.
+
+    ``waits``: whether messages of people wait for an answer.
+    """
+    speaking = state.floor.going and not state.held
+    return SessionBusy(BUSY.format(room)) if mode == "reject" and (speaking or waits) else None
 
 
 def kept(

@@ -230,7 +230,7 @@ class RoomHistory:
                 about = await self._said(draft.reply_to)
                 draft = evolve(draft, reply_agent=about.author * (about.kind == "agent"))
             refused = self._clocks.refusal(self._settings.standing, who, invited=invited)
-            refused = refused or self._refusal()
+            refused = refused or self.busy()
             if refused is not None:
                 same = (draft.author, draft.text, key, draft.reply_to) if key else None
                 find = FindSaid(self._settings.name, *same) if same else None
@@ -406,11 +406,10 @@ class RoomHistory:
             return (await self.these((number,)))[number]
         raise InputValidation(f"reply_to: the room has no message {number}")
 
-    def _refusal(self) -> SessionBusy | None:
+    def busy(self) -> SessionBusy | None:
         """The reason why no message is taken now."""
-        room, speaking = self._settings.room, self.state.floor.going and not self.state.held
-        is_busy = room.mode == "reject" and bool(speaking or self.unanswered())
-        return SessionBusy(reading.BUSY.format(room.name)) if is_busy else None
+        room = self._settings.room
+        return reading.busy(room.name, room.mode, self.state, waits=bool(self.unanswered()))
 
     async def record(
         self, change: Change, draft: Draft | None = None, *, patient: bool = True

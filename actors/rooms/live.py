@@ -5,8 +5,8 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Iterable, Sequence, Set
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 import attrs
@@ -23,8 +23,9 @@ from motet.protocols.budget import OverBudget
 from motet.protocols.errors import MotetError
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import Speaking
+from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_limits import ROOM, Costs, FindCosts, plan, refusal
-from motet.protocols.room_messages import line_of, retract
+from motet.protocols.room_messages import Amendment, line_of, retract
 from motet.protocols.room_newcomers import (
     CHUNK,
     EVERYTHING,
@@ -219,6 +220,24 @@ class LiveRoom:
             arrived = partial(arrive, name=name, newcomers=reads, messages=self.history.messages)
             self.history.assume(arrived)
         return found
+
+    @asynccontextmanager
+    async def calling(self, wish: Amendment, clocks: RoomClocks) -> AsyncGenerator[None]:
+        """A block that stores an edit. One that calls somebody anew is as good as a message: it
+        counts for slow mode and rate, and is refused as a message would be.
+        """
+        called = self.settings.called
+        before = (await self.history.these((wish.number,))).get(wish.number)
+        old = () if before is None else called(before.calling)
+        if before is None or {*called(replace(before, text=wish.text).calling)}.issubset(old):
+            yield
+            return
+        refused = clocks.refusal(self.settings.standing, wish.who, invited=False)
+        if refused := refused or self.history.busy():
+            raise refused
+        with clocks.speaking(self.name, wish.who.user) as stored:
+            yield
+            stored(True)
 
     async def summary(self, upto: int) -> FoundSummary:
         """A summary of the messages up to a number, by the model of the first member.

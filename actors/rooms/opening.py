@@ -194,9 +194,14 @@ class OpenRoom:
 
         No copy of the old text is left: agents that have read it read the new one from their next
         model request on, and are told in their next turn. A name that it calls no more is not
-        called, a new one is. Raises ``NotFound``, ``InputValidation``, ``StorageError``.
+        called, a new one is: such an edit counts, and is refused, as a message. Raises
+        ``NotFound``, ``InputValidation``, ``StorageError``, ``SlowDown``, ``SessionBusy``.
         """
-        return await self._amend(Amendment("edit", number, Principal(user, role), text))
+        wish = Amendment("edit", number, Principal(user, role), text)
+        if not self._live.control.closing.is_set():
+            await self._parts.actor.ask(Open(self.name))  # it knows when people have spoken
+        async with self._live.calling(wish, self._parts.table.clocks):
+            return await self._amend(wish)
 
     async def delete(
         self, number: int, *, user: str, role: Role = "operator", moderates: bool = False

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 import motet
 from motet import testing as mt
@@ -20,8 +21,10 @@ from motet.protocols.events import (
     MessageReaction,
 )
 from motet.protocols.models import ModelRequest
+from motet.protocols.room_acts import RateRoom, SlowRoom
 from motet.protocols.room_messages import EDITED
-from motet.protocols.rooms import Reaction
+from motet.protocols.room_people import SlowDown
+from motet.protocols.rooms import Reaction, RoomPlan
 from tests.actors.rooms.talk import agent, model_of, on_disk, said, turns, until_idle
 
 SECRET = "the-password-is-swordfish"
@@ -278,3 +281,47 @@ async def test_a_change_is_told_once_over_a_restart(tmp_path: Path) -> None:
             ]
             assert said(found) == [("alice", "")]
             assert opened.waits
+
+
+@pytest.mark.parametrize("term", [SlowRoom(room="", seconds=600), RateRoom(room="", messages=1)])
+async def test_an_edit_that_calls_somebody_anew_counts_as_a_message(
+    term: SlowRoom | RateRoom, tmp_path: Path
+) -> None:
+    owner, bob = motet.Principal("own"), motet.Principal("bob")
+    async with motet.open_host(tmp_path, agents=[agent("ann", "yes")]) as host:
+        rooms, plan = host.rooms, RoomPlan(("ann",), activation="mention")
+        room = (await rooms.create("den", plan, people=("bob",), principal=owner)).name
+        await rooms.manage(replace(term, room=room), principal=owner)
+        await rooms.post(room, "hello", principal=bob)
+        with pytest.raises(SlowDown):
+            await rooms.edit_message(room, 1, "@ann hello", principal=bob)
+        await rooms.edit_message(room, 1, "hello, you", principal=bob)  # that calls nobody
+    async with motet.open_host(tmp_path, agents=[agent("ann", "yes")]) as host:
+        with pytest.raises(SlowDown):
+            await host.rooms.edit_message(room, 1, "@ann hello", principal=bob)
+        none = replace(term, **{"messages" if isinstance(term, RateRoom) else "seconds": 0})
+        await host.rooms.manage(replace(none, room=room), principal=owner)
+        await host.rooms.edit_message(room, 1, "@ann hello", principal=bob)
+        await host.rooms.manage(replace(term, room=room), principal=owner)
+        await host.rooms.edit_message(room, 1, "@ann hello, I said", principal=bob)  # nobody new
+        with pytest.raises(SlowDown):  # the edit counts for what is said next
+            await host.rooms.post(room, "well?", principal=bob)
+
+
+async def test_an_edit_that_calls_is_refused_where_messages_are_while_agents_speak() -> None:
+    ann = agent("ann", "yes")
+    async with motet.open_host() as host:
+        opened = await host.open_room(room_of(ann, agent("ben", "no"), mode="reject"))
+        await opened.post("hello", user="bob")
+        await opened.wait()
+        model_of(ann).gate = trio.Event()
+        await opened.post("@ann go", user="alice")
+        await asked(ann)
+        with pytest.raises(motet.SessionBusy):
+            await opened.edit(1, "@ben hello", user="bob")
+        await opened.edit(1, "hello, you", user="bob")
+        go_on(ann)
+        await opened.wait()
+        await opened.edit(1, "@ben hello", user="bob")
+        await opened.wait()
+        assert [one.author for one in await opened.history()][-1] == "ben"
