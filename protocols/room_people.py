@@ -554,8 +554,10 @@ def replaced(room: Standing, users: Iterable[str]) -> PeopleChange:
 def without_details(record: EventRecord) -> EventRecord:
     """An event as those see it who are not shown the arguments and results of tools."""
     match record.event:
-        case ToolCall() | ApprovalRequested():
+        case ToolCall():
             return replace(record, event=replace(record.event, args={}))
+        case ApprovalRequested():  # a tool's reason may quote them, and a hash can be guessed
+            return replace(record, event=replace(record.event, args={}, reason="", args_hash=""))
         case ToolResult():
             return replace(record, event=replace(record.event, preview="", result_id=None))
         case ToolProgress():

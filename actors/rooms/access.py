@@ -19,14 +19,21 @@ from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, member_o
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import no_room
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import NotFound, TooMany
 from motet.protocols.events import AnyEvent
 from motet.protocols.room_config import in_thread, standing_of
 from motet.protocols.room_invites import Redeem
 from motet.protocols.room_messages import FindMessages
 from motet.protocols.room_newcomers import Agents
 from motet.protocols.room_people import PeopleChange, Standing, refusal
-from motet.protocols.rooms import ChangePeople, CreateRoom, FindRoom, RoomPlan, RoomRecord
+from motet.protocols.rooms import (
+    ChangePeople,
+    CountRooms,
+    CreateRoom,
+    FindRoom,
+    RoomPlan,
+    RoomRecord,
+)
 from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import Principal
 from motet.runtime.outside import wall_time
@@ -115,6 +122,13 @@ class RoomAccess:
             if live is not None:
                 await live.history.hear(name, who)
         return tuple(heard)
+
+    async def check_cap(self, principal: Principal, owner: str) -> None:
+        """Raises ``TooMany`` if a principal gives a room to somebody who has all they may have."""
+        most = self.parts.config().gateway.rooms_per_user
+        if principal.role != "admin" and await self.parts.store.ask(CountRooms(owner)) >= most:
+            who = "you have" if owner == principal.user else f"{owner!r} has"
+            raise TooMany(f"{who} {most} rooms, which are the limit: delete one")
 
     async def known(self, record: RoomRecord | None, standing: Standing) -> None:
         """Store a room that is known by its definition only."""

@@ -20,7 +20,7 @@ from motet.actors.rooms.table import Close
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import NewInvite, RoomExport, RoomPeople
-from motet.protocols.room_acts import Given, RoomAct, rank, told
+from motet.protocols.room_acts import Given, RoomAct, TransferRoom, rank, told
 from motet.protocols.room_invites import (
     AddInvite,
     FindInvite,
@@ -56,6 +56,8 @@ async def manage(rooms: RoomAccess, act: RoomAct, *, principal: Principal = LOCA
         known = KnowsUser(act.room, named, tuple(one.user for one in tokens))
         if named and not await rooms.parts.store.ask(known):
             raise InputValidation(f"nobody here is called {named!r}: see the room's people")
+        if isinstance(act, TransferRoom):
+            await rooms.check_cap(principal, act.user)
         await rooms.known(record, standing)
         after = await rooms.change_people(act.room, change)
     await rooms.tell(act.room, told(act, principal.user))
@@ -184,4 +186,5 @@ async def deleting(rooms: RoomAccess, room: str, principal: Principal) -> AsyncG
         await parts.journal.settle()
         with trio.CancelScope(shield=True):
             await parts.store.ask(DeleteRoom(room))
-            parts.journal.access_changed(room_stream(room), DELETED)
+            stream = room_stream(room)
+            parts.journal.access_changed(stream, DELETED, below=f"{stream}/")

@@ -29,7 +29,7 @@ from motet.actors.rooms.opening import (
 )
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import RoomTable, no_room
-from motet.protocols.errors import ConfigError, InputValidation, NotFound, TooMany, UnknownName
+from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
 from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import RoomPresence, RoomRead, RoomTyping
 from motet.protocols.host_rooms import RoomInfo, RoomPage
@@ -39,7 +39,6 @@ from motet.protocols.room_newcomers import Summary
 from motet.protocols.room_people import PeopleChange, Standing, replaced
 from motet.protocols.room_presence import CountUnread, MarkRead, Pace, Presence, Unread
 from motet.protocols.rooms import (
-    CountRooms,
     CreateRoom,
     FindRoom,
     MemberInfo,
@@ -166,16 +165,9 @@ class RoomApi(RoomAccess):
         name = f"{name}-{fresh_hex(4)}"
         await members_of(self.parts, planned_room(name, plan))
         async with self.parts.table.changing:
-            await self._check_cap(principal)
+            await self.check_cap(principal, principal.user)
             await self.parts.store.ask(CreateRoom(name, principal.user, people, plan))
         return await self.get(name, principal=principal)
-
-    async def _check_cap(self, principal: Principal) -> None:
-        """Raises ``TooMany`` for a user who has all the rooms that they may have."""
-        most = self.parts.config().gateway.rooms_per_user
-        owned = await self.parts.store.ask(CountRooms(principal.user))
-        if principal.role != "admin" and owned >= most:
-            raise TooMany(f"you have {most} rooms, which are the limit: delete one")
 
     async def change(
         self, room: str, change: RoomChange, *, principal: Principal = LOCAL

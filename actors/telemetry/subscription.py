@@ -283,7 +283,9 @@ class EventJournal:
 
         return end
 
-    def access_changed(self, stream: str, generation: str = "") -> None:
-        """Tell the watchers of the stream."""
-        for changed in tuple(self._access.get(stream, {}).values()):
-            changed(generation)
+    def access_changed(self, stream: str, generation: str = "", below: str = "") -> None:
+        """Tell the watchers of the stream; ``below``: and of those whose names begin so."""
+        streams = [one for one in self._access if below and one.startswith(below)]
+        for one in (stream, *streams):
+            for changed in tuple(self._access.get(one, {}).values()):
+                changed(generation)

@@ -178,7 +178,7 @@ def test_those_without_details_see_that_a_tool_works_and_not_what() -> None:
     events = (
         ToolCall("c", "shell", {"command": "secret"}),
         ToolResult("c", "shell", ok=True, outcome="done", preview="secret", ms=1.0),
-        ApprovalRequested("a", "c", "shell", {"command": "secret"}, "policy", "hash", 1.0),
+        ApprovalRequested("a", "c", "shell", {"command": "secret"}, "secret?", "secret", 1.0),
     )
     for event in events:
         record = EventRecord("room:dev", event, 1.0, 1)

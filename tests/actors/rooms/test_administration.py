@@ -184,6 +184,14 @@ async def test_a_user_has_as_many_rooms_as_the_gateway_says() -> None:
         with pytest.raises(TooMany, match="2 rooms"):
             await made(host)
         await host.rooms.create("more", RoomPlan(("ann",)), principal=ROOT)
+        for more in (True, False):  # nor does anybody fill the cap of another, or pass their own
+            plan = RoomPlan(("ann",))
+            room = (await host.rooms.create("his", plan, people=("alice",), principal=BOB)).name
+            act = TransferRoom(room=room, user="alice")
+            with pytest.raises(TooMany, match="'alice' has 2 rooms"):
+                await host.rooms.manage(act, principal=BOB)
+            if more:
+                await host.rooms.manage(act, principal=ROOT)
 
 
 def _asking() -> motet.Agent[None, str]:
@@ -405,3 +413,20 @@ async def test_invites_are_listed_taken_and_ended_and_all_is_exported_by_command
         assert (json.loads(two)["text"][:2], more) == ("1 ", "More: /export 2")
         (last,) = (await typed(ALICE, "export", "2")).splitlines()
         assert json.loads(last)["seq"] == 3
+
+
+async def test_a_deletion_ends_the_subscriptions_to_its_threads_too() -> None:
+    async with motet.open_host(agents=[agent("ann")]) as host:
+        room, told = await made(host), list[tuple[str, str]]()
+        await host.rooms.post(room, "hello", principal=ALICE)
+        await host.rooms.post(f"{room}/1", "well", principal=ALICE)
+        journal = host._parts.journal  # pyright: ignore[reportPrivateUsage]
+        for name in (room, f"{room}/1", f"{room}/2", f"{room}0"):
+            journal.watch_access(f"room:{name}", partial(_note, told, name))
+        await host.delete_room(room, principal=ALICE)
+        ended = {name for name, generation in told if generation == "deleted"}
+        assert ended == {room, f"{room}/1", f"{room}/2"}
+
+
+def _note(told: list[tuple[str, str]], name: str, generation: str) -> None:
+    told.append((name, generation))
